@@ -1,0 +1,92 @@
+# Every target sets up what it needs: python3 (3.11 to 3.13) and a package registry are enough.
+# Another Python: make test PYTHON=python3.12. pip's own index settings hold for uv too.
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+# Set-up targets must not be left half done.
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := requirements/constraints.txt
+OUT ?= demo-out
+UV_PIN := uv==0.13.8
+
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+# The first of these that is a supported Python.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUPPORTED)' >/dev/null 2>&1 && { echo $$p; exit; }; done)
+
+# uv reads no pip configuration, so the index and the certificates are handed on (not extra indexes and
+# find-links: they may hold other builds of the pinned versions).
+define RUN_UV
+index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}}"; \
+[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
+[ -n "$$SSL_CERT_FILE" ] || [ -z "$$PIP_CERT" ] || export SSL_CERT_FILE="$$PIP_CERT"; \
+$(BIN)/uv
+endef
+UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
+	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
+
+.PHONY: help demo test check format docs pretrain pins clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out/report.html
+	$(BIN)/dear demo --out $(OUT)
+
+test: $(VENV)/.dev ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, generated docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python -m dear.cli.document --check
+
+format: $(VENV)/.dev ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## Write docs/cli.md anew from --help
+	$(BIN)/python -m dear.cli.document
+
+pretrain: $(VENV)/.run ## Train the tiny CLIP anew (hours on a CPU); it resumes where it stopped
+	$(BIN)/dear pretrain $(ARGS)
+
+pins: $(VENV)/.dev ## Resolve the pinned versions anew
+	@{ sed -n '/^#/p' $(CONSTRAINTS); \
+	  $(RUN_UV) pip compile --quiet --universal --upgrade --all-extras --python-version 3.11 \
+	    --no-header --no-annotate pyproject.toml | grep -Ev '^(cuda-|nvidia-|triton)'; } > $(CONSTRAINTS).new
+	mv $(CONSTRAINTS).new $(CONSTRAINTS)
+
+clean: ## Remove the environment, the caches and the demo's output
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo-out
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment with uv in it.
+$(VENV)/.uv:
+	@[ -n "$(PYTHON)" ] || { \
+	  echo "dear needs Python 3.11 to 3.13, and there is none of them on the path ($$(python3 --version 2>&1))." >&2; \
+	  echo "Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { \
+	  echo "dear needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet '$(UV_PIN)'
+	@touch $@
+
+# What the package needs to run.
+$(VENV)/.run: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
+	$(UV_INSTALL) --editable .
+	@touch $@
+
+# And what development needs.
+$(VENV)/.dev: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
+	$(UV_INSTALL) --editable '.[dev]'
+	@touch $(VENV)/.run $@

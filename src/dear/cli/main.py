@@ -1,0 +1,114 @@
+"""The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
+
+Exit codes: 0 done, 2 something the user can mend (a DearError), 130 interrupted, 141 the reader of stdout
+went away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is one
+JSON object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from dear import __version__
+from dear.cli.registry import COMMANDS, Command
+from dear.errors import DearError, UnknownNameError
+
+DONE, USER_ERROR, INTERRUPTED, READER_GONE = 0, 2, 130, 141
+HELP = {"-h", "--help"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `dear` with the given words, the process's own by default; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = dispatch(words, COMMANDS)
+        sys.stdout.flush()
+    except DearError as error:
+        return _fail(words, str(error), type(error).__name__, USER_ERROR)
+    except KeyboardInterrupt:
+        return _fail(words, "interrupted", "Interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # What is left in the buffer goes nowhere, and Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    return code
+
+
+def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
+    """Run the command that the first words name, with the rest as its options.
+
+    Raises:
+        UnknownNameError: if they name no command.
+        DearError: what the command raises.
+    """
+    name, options = split_name(words, commands)
+    if not name:
+        if "--version" in options:
+            print(f"dear {__version__}")
+        else:
+            print(overview(commands))
+        return DONE
+    if name not in commands:
+        if not any(known.startswith(f"{name} ") for known in commands):
+            raise UnknownNameError("command", name, commands)
+        print(overview(commands, group=name))
+        return DONE
+
+    from dear.cli.output import emit
+    from dear.cli.parsing import build_parser
+
+    command, render = commands[name].load()
+    parser = build_parser(name, command)
+    if HELP & set(options):
+        print(parser.help(), end="")
+        return DONE
+    try:
+        keywords, as_json = parser.parse(options)
+    except SystemExit as done:  # --print-config
+        return int(done.code or 0)
+    emit(command(**keywords), as_json, render)
+    return DONE
+
+
+def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:
+    """Split the words into the command's name, which may be two words long, and its options.
+
+    The name is the longest one that is known; else the first word, and the second where the first begins
+    a known name.
+    """
+    leading = [
+        word for index, word in enumerate(words) if not any(w.startswith("-") for w in words[: index + 1])
+    ]
+    for length in range(len(leading), 0, -1):
+        if " ".join(leading[:length]) in commands:
+            return " ".join(leading[:length]), list(words[length:])
+    is_group = leading and any(known.startswith(f"{leading[0]} ") for known in commands)
+    length = min(2 if is_group else 1, len(leading))
+    return " ".join(leading[:length]), list(words[length:])
+
+
+def overview(commands: Mapping[str, Command], group: str = "") -> str:
+    """The help of `dear` itself, or of the commands that begin with the same word."""
+    shown = {name: command for name, command in commands.items() if not group or name.startswith(f"{group} ")}
+    width = max(len(name) for name in shown) + 2
+    lines = [f"usage: dear {group + ' ' if group else ''}COMMAND [options]", ""]
+    if not group:
+        lines += ["DeAR: adapting a CLIP model by the roles of its attention heads.", ""]
+    lines += ["commands:", *(f"  {name:{width}}{command.summary}" for name, command in shown.items()), ""]
+    lines += ["'dear COMMAND --help' tells a command's options. Every command takes --json."]
+    if not group:
+        lines += ["'dear --version' prints the version."]
+    return "\n".join(lines)
+
+
+def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
+    if "--json" in words:
+        print(json.dumps({"error": message, "kind": kind}, ensure_ascii=False), flush=True)
+    line = "interrupted" if code == INTERRUPTED else f"error: {message}"
+    print(f"dear: {line}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What commands print: one JSON object or a rendering for people on stdout, progress on stderr."""
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+Result = TypeVar("Result")
+PIPED_WIDTH = 160
+
+
+def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
+    """Print a command's result: as one JSON object, or by its renderer."""
+    if as_json:
+        print(json.dumps(to_jsonable(result), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+    else:
+        render(result, Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH))
+
+
+def progress_console() -> Console:
+    """The console for progress and notices, on stderr; plain lines where stderr is no terminal."""
+    return Console(stderr=True, highlight=False)
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table for people. Columns of numbers are right-aligned.
+
+    Floats are shown with two decimals; None and values that are not finite as a dash.
+    """
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    filled = [list(row) for row in rows]
+    for index, column in enumerate(columns):
+        numeric = all(row[index] is None or isinstance(row[index], int | float) for row in filled)
+        shown.add_column(column, justify="right" if numeric else "left")
+    for row in filled:
+        shown.add_row(*(_cell(value) for value in row))
+    return shown
+
+
+def to_jsonable(value: Any) -> Any:
+    """Turn a result into what JSON holds.
+
+    A result may hold dataclasses, mappings, lists, tuples, sets (sorted), paths, enums (by value), strings,
+    numbers and None. A float that is not finite becomes null.
+
+    Raises:
+        TypeError: for anything else, a tensor or an array say: a result holds plain numbers.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_jsonable(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return [to_jsonable(item) for item in sorted(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Enum):
+        return to_jsonable(value.value)
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON; put plain numbers into results")
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,166 @@
+"""From a typed function to its options: dashes, flags for bools, YAML files, help 100 columns wide.
+
+jsonargparse does the typing; this file makes its options look like those of other programs (`--dry-run`, not
+`--dry_run true`; `--tasks badges,tags`, not `--tasks '[badges, tags]'`) and its errors like ours.
+"""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+from docstring_parser import DocstringStyle, parse
+from jsonargparse import (
+    ActionYesNo,
+    ArgumentError,
+    ArgumentParser,
+    DefaultHelpFormatter,
+    set_parsing_settings,
+)
+
+from dear.errors import DearError, nearest_first
+
+WIDTH = 100
+OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
+# What jsonargparse writes, and what people read.
+WORDING = (
+    (re.compile(r"<class '(?:\w+\.)*(\w+)'>"), r"\1"),
+    (re.compile(r'^Parser key "([\w.]+)":\s*', re.MULTILINE), r"--\1: "),
+    (re.compile(r"Expected an? typing\.Literal\[(.*)\]\."), r"Expected one of \1."),
+)
+
+
+class UsageError(DearError):
+    """An option that a command does not take, or a value that an option does not accept."""
+
+
+class _Formatter(DefaultHelpFormatter):
+    """Help that is the same on every terminal and Python version."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=WIDTH)  # type: ignore[no-untyped-call]
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        if "--print_config" in action.option_strings:
+            return "--print-config"
+        names = ", ".join(name for name in action.option_strings if not name.endswith("+"))
+        values = (
+            ""
+            if action.nargs == 0
+            else self._format_args(action, self._get_default_metavar_for_optional(action))
+        )
+        return f"{names} {values}".rstrip()
+
+
+@dataclass(frozen=True)
+class CommandParser:
+    """The parser of one command.
+
+    Attributes:
+        parser: jsonargparse's parser, with underscores in the names of its options.
+        listed: the options whose value is a list.
+    """
+
+    parser: ArgumentParser
+    listed: frozenset[str]
+
+    def help(self) -> str:
+        """Return the help text, 100 columns wide."""
+        return _dashed(_worded(self.parser.format_help()))
+
+    def parse(self, arguments: Sequence[str]) -> tuple[dict[str, Any], bool]:
+        """Parse the words after the command's name.
+
+        Returns:
+            the function's keyword arguments, dataclasses made; and whether JSON is asked for.
+
+        Raises:
+            UsageError: for an unknown option or a value of the wrong type.
+        """
+        try:
+            values = self.parser.instantiate(self.parser.parse_args(self._plain(arguments)))
+        except ArgumentError as problem:
+            message = _dashed(_worded(str(problem)))
+            raise UsageError(f"{message}{self._hint(message)} See '{self.parser.prog} --help'.") from None
+        keywords = dict(vars(values))
+        keywords.pop("config")
+        return keywords, bool(keywords.pop("json"))
+
+    def _plain(self, arguments: Sequence[str]) -> list[str]:
+        """Write options the way jsonargparse knows them: underscores in names, brackets round lists."""
+        plain: list[str] = []
+        for position, word in enumerate(arguments):
+            if word == "--":
+                return [*plain, *arguments[position:]]
+            name, equals, value = word.partition("=")
+            if name.startswith("--"):
+                name = "--" + name[2:].replace("-", "_")
+                bracketed = equals and name in self.listed
+                plain.append(name + equals + (_bracketed(value) if bracketed else value))
+            elif plain and plain[-1] in self.listed:
+                plain.append(_bracketed(word))
+            else:
+                plain.append(word)
+        return plain
+
+    def _hint(self, message: str) -> str:
+        unknown = re.match(r"unrecognized arguments: (--[\w.-]+)", message, re.IGNORECASE)
+        if unknown is None:
+            return "." if message[-1] not in ".!?" else ""
+        known = {_dashed(name) for name in self.parser._option_string_actions if name.startswith("--")}
+        nearest = nearest_first(unknown[1], (name for name in known if not name.endswith("+")))
+        return f". Did you mean {nearest[0]}?"
+
+
+def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
+    """Make the parser of the command `dear NAME` from its function's signature and Google-style docstring."""
+    set_parsing_settings(docstring_parse_style=DocstringStyle.GOOGLE)
+    documented = parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
+    described = {entry.arg_name: entry.description for entry in documented.params}
+    parameters = inspect.signature(function).parameters.values()
+    hints = get_type_hints(function)
+    flags = [one for one in parameters if hints.get(one.name) is bool]
+    positional = [
+        one.name for one in parameters if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
+    ]
+
+    parser = ArgumentParser(
+        prog=f"dear {name}",
+        usage=" ".join([f"dear {name} [options]", *positional]),
+        description=documented.description or "",
+        formatter_class=_Formatter,
+        exit_on_error=False,
+    )
+    parser.add_argument("--config", action="config", help="Read options from a YAML file.")
+    parser.add_argument("--json", action="store_true", help="Print one JSON object, for programs.")
+    parser._option_string_actions["--print_config"].help = "Print the options as YAML and exit."
+    parser.add_function_arguments(
+        function, as_group=False, as_positional=True, skip={flag.name for flag in flags}
+    )
+    for flag in flags:
+        parser.add_argument(
+            f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)
+        )
+    return CommandParser(parser, frozenset(f"--{key}" for key, hint in hints.items() if _is_list(hint)))
+
+
+def _is_list(hint: Any) -> bool:
+    return any(get_origin(one) in (list, tuple) for one in (hint, *get_args(hint)))
+
+
+def _bracketed(value: str) -> str:
+    return value if value.startswith("[") else f"[{value}]"
+
+
+def _worded(text: str) -> str:
+    for pattern, words in WORDING:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _dashed(text: str) -> str:
+    return OPTION.sub(lambda match: match.group().replace("_", "-"), text)

@@ -1,0 +1,57 @@
+"""The commands, one line each, and what the module of a command offers.
+
+To add a command write one module and one line in COMMANDS. The module has two functions:
+
+    def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
+        '''Run something over tasks.
+
+        Args:
+            data: The data set's folder.
+            tasks: The tasks to run, all of them if not given.
+            out: Where the run records are written.
+        '''
+
+    def render(result: Summary, console: Console) -> None:
+        '''Show the result to a person.'''
+
+- Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
+  for a list; `--train.epochs 5` for a field of a dataclass. A parameter before `*` without a default is
+  positional. The docstring, in Google style, becomes the help. `--config FILE` takes options from YAML.
+- `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
+  goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may hold), else to `render`.
+- Progress goes to stderr: `dear.cli.output.progress_console`.
+- What the user can mend is raised as a DearError; the frame prints it and exits with code 2.
+- Heavy modules (torch, and what imports it) are imported inside the functions, so that help stays quick.
+
+A name of two words ("run base-to-novel") makes a nested command. After any change: `make docs`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: the module that holds it and its line in the overview."""
+
+    module: str
+    summary: str
+
+    def load(self) -> tuple[Callable[..., Any], Callable[[Any, Console], None]]:
+        """Import the module; return its `command` and its `render`."""
+        module = import_module(self.module)
+        return module.command, module.render
+
+
+COMMANDS: Mapping[str, Command] = {
+    "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
+    "run base-to-novel": Command(
+        "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
+    ),
+    "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
+    "info": Command("dear.cli.info", "Show versions, devices and threads."),
+}

@@ -1,0 +1,87 @@
+"""The errors that a user can mend. Every message says what is wrong and what to do about it.
+
+The command line prints them without a traceback; anything else that is raised is a bug and keeps
+its traceback.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+
+CLOSE_ENOUGH = 0.6
+
+
+class DearError(Exception):
+    """Something that the user can mend: the message says what is wrong and what to do."""
+
+
+class UnknownNameError(DearError):
+    """A name (of a task, a method, a backbone, a command, ...) that is not among the known ones.
+
+    Attributes:
+        kind: what the name should have named, in the singular: "task", "method".
+        name: the name as it was given.
+        known: the known names, nearest to the given one first. The message lists at most ``most`` of them.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], most: int | None = None) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = nearest_first(name, known)
+        best = self.known[0] if self.known and _likeness(name, self.known[0]) >= CLOSE_ENOUGH else None
+        hint = f" Did you mean {best!r}?" if best else ""
+        listed = listing(self.known, most)
+        super().__init__(f"unknown {kind} {name!r}.{hint} Known {kind}s: {listed}.")
+
+
+class WeightsError(DearError):
+    """Weights that are missing, cut short, damaged, or of another architecture than was asked for."""
+
+
+class RoleTableError(DearError):
+    """A role table that is malformed or that was computed from other weights than those in use."""
+
+
+class DataError(DearError):
+    """A data set, split or image that is missing, malformed, or too small for what was asked."""
+
+
+class SettingsError(DearError):
+    """A setting outside the values that it can take."""
+
+
+class TrainingDiverged(DearError):
+    """A loss or gradient that is no longer finite; the last good checkpoint is kept.
+
+    Attributes:
+        step: the optimisation step, counted from 1, at which it was noticed.
+        advice: what to try next, as one or more sentences.
+        checkpoint: the last good checkpoint, if one had been written.
+    """
+
+    def __init__(self, step: int, advice: str, checkpoint: Path | None = None) -> None:
+        self.step = step
+        self.advice = advice
+        self.checkpoint = checkpoint
+        kept = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
+        super().__init__(f"training diverged at step {step}: the loss is not finite.{kept} {advice}")
+
+
+class OutputError(DearError):
+    """A place that cannot be written to: no permission, not a directory, or taken already."""
+
+
+def listing(names: Sequence[str], most: int | None = None) -> str:
+    """Names for a message, in their order: "a, b" and, beyond ``most``, "a, b ... and 3 more"."""
+    shown = names[:most]
+    rest = f" ... and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return (", ".join(shown) or "none") + rest
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Sort the known names by likeness to the given one, regardless of case; ties in alphabetical order."""
+    return sorted(known, key=lambda candidate: (-_likeness(name, candidate), candidate))
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()

@@ -1,0 +1,56 @@
+"""Messages: what is wrong, the nearest known name, what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from dear.errors import (
+    DataError,
+    DearError,
+    OutputError,
+    RoleTableError,
+    TrainingDiverged,
+    UnknownNameError,
+    WeightsError,
+    nearest_first,
+)
+
+
+def test_unknown_name_lists_the_known_ones_nearest_first() -> None:
+    error = UnknownNameError("task", "bages", ["tools", "badges", "pages-of-old"])
+    assert error.known[0] == "badges"
+    assert sorted(error.known) == ["badges", "pages-of-old", "tools"]
+    expected = "unknown task 'bages'. Did you mean 'badges'? Known tasks: badges, pages-of-old, tools."
+    assert str(error) == expected
+
+
+def test_no_guess_when_nothing_is_near() -> None:
+    assert str(UnknownNameError("method", "xyz", ["coop"])) == "unknown method 'xyz'. Known methods: coop."
+
+
+def test_no_known_names() -> None:
+    assert str(UnknownNameError("task", "a", [])) == "unknown task 'a'. Known tasks: none."
+
+
+def test_nearness_ignores_case_and_ties_are_alphabetical() -> None:
+    assert nearest_first("VIT-b-16", ["RN50", "ViT-B-16", "ViT-B-32"])[:2] == ["ViT-B-16", "ViT-B-32"]
+    assert nearest_first("zz", ["b", "a"]) == ["a", "b"]
+
+
+def test_divergence_says_the_step_the_advice_and_the_checkpoint() -> None:
+    error = TrainingDiverged(17, "Lower the learning rate.", Path("runs/last.ckpt"))
+    assert (error.step, error.advice, error.checkpoint) == (
+        17,
+        "Lower the learning rate.",
+        Path("runs/last.ckpt"),
+    )
+    assert "step 17" in str(error)
+    assert "last.ckpt" in str(error)
+    assert str(error).endswith("Lower the learning rate.")
+    assert "checkpoint" not in str(TrainingDiverged(1, "Lower it."))
+
+
+@pytest.mark.parametrize("kind", [DataError, OutputError, RoleTableError, WeightsError])
+def test_every_kind_is_caught_as_one(kind: type[DearError]) -> None:
+    with pytest.raises(DearError, match="do this"):
+        raise kind("wrong; do this")
