@@ -1,0 +1,88 @@
+"""The one transformer block of both towers, sharing its weights with an open_clip block."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from dear.backbone.attention import Attend, attend
+
+
+class Block(nn.Module):
+    """Pre-norm residual block: attention, then MLP. The tensors are the source block's own, not copies.
+
+    Source: open_clip ``ResidualAttentionBlock``. Built by :mod:`dear.backbone.convert`, which refuses what
+    differs.
+    """
+
+    in_proj_weight: Tensor
+    in_proj_bias: Tensor
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        attention = source.attn
+        self.heads: int = attention.num_heads
+        self.ln_1: nn.Module = source.ln_1
+        self.ln_2: nn.Module = source.ln_2
+        self.ls_1: nn.Module = source.ls_1
+        self.ls_2: nn.Module = source.ls_2
+        self.in_proj_weight, self.in_proj_bias = attention.in_proj_weight, attention.in_proj_bias
+        self.out_proj: nn.Linear = attention.out_proj
+        self.mlp: nn.Module = source.mlp
+        self.attend: Attend = attend
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "batch token width"],
+        bias: Float[Tensor, "*#batch #head #query token"] | None = None,
+        read: Float[Tensor, "batch query width"] | None = None,
+    ) -> Float[Tensor, "batch query width"]:
+        """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
+
+        The last layer of a tower needs its output at a few tokens only: queries and MLP are then computed for
+        those alone, with the same result. ``bias`` has one row for each token that is read.
+        """
+        out = tokens if read is None else read
+        out = out + self.ls_1(self.out_proj(_merge(self.head_outputs(tokens, bias, read))))
+        updated: Tensor = out + self.ls_2(self.mlp(self.ln_2(out)))
+        return updated
+
+    def head_outputs(
+        self,
+        tokens: Float[Tensor, "batch token width"],
+        bias: Float[Tensor, "*#batch #head #query token"] | None = None,
+        read: Float[Tensor, "batch query width"] | None = None,
+    ) -> Float[Tensor, "batch head query dim"]:
+        """Each head's output before the output projection."""
+        query, key, value = self.query_key_value(tokens, read)
+        return self.attend(query, key, value, bias)
+
+    def query_key_value(
+        self,
+        tokens: Float[Tensor, "batch token width"],
+        read: Float[Tensor, "batch query width"] | None = None,
+    ) -> tuple[
+        Float[Tensor, "batch head query dim"],
+        Float[Tensor, "batch head token dim"],
+        Float[Tensor, "batch head token dim"],
+    ]:
+        """Queries of the tokens that are read, keys and values of all."""
+        width = tokens.shape[-1]
+        normed = self.ln_1(tokens)
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if read is None:
+            query, key, value = linear(normed, weight, bias).chunk(3, dim=-1)
+        else:
+            query = linear(self.ln_1(read), weight[:width], bias[:width])
+            key, value = linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
+        return _split(query, self.heads), _split(key, self.heads), _split(value, self.heads)
+
+
+def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "batch head token dim"]:
+    batch, tokens, width = x.shape
+    return x.view(batch, tokens, heads, width // heads).transpose(1, 2)
+
+
+def _merge(x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token width"]:
+    return x.transpose(1, 2).flatten(2)

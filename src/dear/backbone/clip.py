@@ -1,0 +1,115 @@
+"""A frozen CLIP: two towers, temperature, tokenizer, pixel statistics, and the identity of its weights."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dear.backbone.convert import to_towers
+
+Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which weights these are. Everything computed from them (roles, adapters, records) carries it."""
+
+    model: str
+    pretrained: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.pretrained} [{self.sha256[:12]}]"
+
+
+class Clip(nn.Module):
+    """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalised unless said."""
+
+    mean: Tensor
+    std: Tensor
+    logit_scale: Tensor
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        name: str,
+        pretrained: str,
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+    ) -> None:
+        super().__init__()
+        self.image, self.text = to_towers(model)
+        self.logit_scale = model.logit_scale
+        self.tokenizer = tokenizer
+        self.requires_grad_(False)
+        self.eval()
+        self.identity = Identity(name, pretrained, tensors_hash(model.state_dict()))
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+
+    @property
+    def image_size(self) -> int:
+        return self.image.image_size
+
+    @property
+    def scale(self) -> Float[Tensor, ""]:
+        """1 / tau, the factor of cosines in logits."""
+        return self.logit_scale.exp().squeeze()
+
+    def normalize_pixels(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """Images in [0, 1] to the towers' input."""
+        return (images - self.mean) / self.std
+
+    def encode_image(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
+        """Image embeddings of normalised pixels."""
+        features: Tensor = self.image(images)
+        return features
+
+    def encode_text(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
+        """Text embeddings."""
+        features: Tensor = self.text(self.tokenize(texts))
+        return features
+
+    def tokenize(self, texts: Sequence[str]) -> Int[Tensor, "text token"]:
+        return self.tokenizer(list(texts)).to(self.logit_scale.device)
+
+    def class_features(
+        self, classnames: Sequence[str], templates: Sequence[str]
+    ) -> Float[Tensor, "class embed"]:
+        """Unit text features of classes: the normalised mean of each template's normalised feature."""
+        features = [normalize(self.encode_text(fill(template, classnames)), dim=-1) for template in templates]
+        return normalize(torch.stack(features).mean(dim=0), dim=-1)
+
+
+def fill(template: str, classnames: Sequence[str]) -> list[str]:
+    """Prompts of classes; underscores in class names become spaces, as in CoOp."""
+    return [template.format(name.replace("_", " ")) for name in classnames]
+
+
+def span_start(depth: int, first: int = 9, of: int = 12) -> int:
+    """Layer at which a span begins in a tower of ``depth`` layers if it begins at ``first`` in one of ``of``.
+
+    The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. Differs from
+    the paper: it has 12 layers only, this mapping is ours; methods take explicit layers too.
+    """
+    span = max(1, round((of - first + 1) / of * depth))
+    return depth - span + 1
+
+
+def tensors_hash(state: dict[str, Tensor]) -> str:
+    """SHA-256 over names, shapes and float32 values in the order of names: the file form does not matter."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().to("cpu", torch.float32).contiguous()
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,246 @@
+"""Load a frozen CLIP: the embedded one, an open_clip tag, a local file, or random weights."""
+
+import urllib.error
+import urllib.request
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from huggingface_hub import constants, try_to_load_from_cache
+from open_clip.coca_model import CoCa
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.pretrained import download_pretrained
+from open_clip.transformer import QuickGELU
+from torch import Tensor, nn
+
+from dear.backbone import tiny
+from dear.backbone.clip import Clip, Tokenizer
+from dear.backbone.convert import require_fit
+from dear.backbone.tokenizer import WordTokenizer
+from dear.errors import UnknownNameError, WeightsError, listing, nearest_first
+
+MOST = 12  # names that a message lists
+RANDOM = "random:"
+HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+FILES = (".pt", ".pth", ".bin", ".safetensors")
+OPENAI_NOTES = (
+    "input_resolution",
+    "context_length",
+    "vocab_size",
+)  # beside the weights in OpenAI's own files
+
+Triple = tuple[float, float, float]
+
+
+def load_clip(
+    model: str = tiny.NAME, pretrained: str | None = None, *, device: str | torch.device = "cpu"
+) -> Clip:
+    """A frozen CLIP in float32 by architecture and weights.
+
+    ``model`` is "tiny", the CLIP in the package, or an open_clip architecture name. ``pretrained`` is an
+    open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin, .safetensors) or
+    ``random:SEED``; for "tiny", a folder that ``dear pretrain`` wrote, ``random:SEED``, or None for the
+    weights in the package.
+
+    No code in a file is run. A tag brings its activation: where one trained with QuickGELU meets an
+    architecture without, open_clip only warns, here the tag's is taken. Raises UnknownNameError and
+    WeightsError.
+    """
+    if model == tiny.NAME:
+        return _load_tiny(pretrained).to(device)
+    name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it
+    if name not in open_clip.list_models():
+        raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
+    tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
+    with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
+        network = build(name, tag)
+    require_fit(network, name)
+    if pretrained is None:
+        raise WeightsError(f"{name} needs weights: {_choices(name)}.")
+    tokenizer = _tokenizer(name)
+    if pretrained.startswith(RANDOM):
+        network, label = random_network(name, _seed(pretrained)), pretrained
+    else:
+        path = _download(name, pretrained, tag) if tag else _local(name, pretrained)
+        _fill(network, path)
+        label = pretrained if tag else path.name
+    mean, std = _pixel_statistics(name, tag)
+    return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std).to(device)
+
+
+def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
+    """An open_clip architecture with its initial weights, in the class that open_clip's factory gives it.
+
+    ``tag`` is a tag's configuration; it decides the activation. Raises WeightsError for towers that come from
+    another library (timm, transformers).
+    """
+    config = open_clip.get_model_config(name)
+    if "hf_model_name" in config["text_cfg"]:
+        raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
+    if "timm_model_name" in config["vision_cfg"]:
+        raise WeightsError(f"{name} does not fit: its image tower is a timm model, not CLIP's own ViT.")
+    kind: Any = CLIP
+    if config.pop("custom_text", False):
+        kind = CoCa if "multimodal_cfg" in config else CustomTextCLIP
+    if tag:
+        config["quick_gelu"] = tag.get("quick_gelu", False)
+    network: nn.Module = kind(**config)
+    return network
+
+
+def random_network(name: str, seed: int) -> nn.Module:
+    """An open_clip architecture with weights drawn from ``seed``; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):  # open_clip draws initial weights from the global generator
+        torch.default_generator.manual_seed(seed)
+        return build(name)
+
+
+def read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, in float32. Raises WeightsError if it is cut, foreign or unsafe."""
+    if path.suffix == ".safetensors":
+        return tiny.read_tensors(path)
+    if _is_torchscript(path):
+        raise WeightsError(
+            f"{path} is a TorchScript archive, the form of OpenAI's files, and cannot be read without "
+            'running its code. If you trust it, convert it once: python -c "import torch; '
+            f"torch.save(torch.jit.load('{path}', map_location='cpu').state_dict(), '{path.stem}-state.pt')\""
+        )
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a foreign file may fail anywhere in the reader
+        raise WeightsError(
+            f"{path} cannot be read as a checkpoint of tensors only ({_first_line(error)}): "
+            "copy it again, or save its state dict alone."
+        ) from error
+    if isinstance(saved, dict) and isinstance(saved.get("state_dict"), dict):  # a training checkpoint
+        saved = saved["state_dict"]
+    if not isinstance(saved, dict):
+        raise WeightsError(f"{path} holds a {type(saved).__name__}: save model.state_dict().")
+    if strange := [str(name) for name, value in saved.items() if not isinstance(value, Tensor)]:
+        raise WeightsError(
+            f"{path} is no state dict, {strange[0]!r} is no tensor in it: save model.state_dict()."
+        )
+    return {str(name).removeprefix("module."): value.float() for name, value in saved.items()}
+
+
+def _fill(network: Any, path: Path) -> None:
+    state = read_checkpoint(path)
+    notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
+    scale = state.get("logit_scale")
+    if scale is not None and scale.numel() == 1:  # a scalar in some files, one entry in others
+        state["logit_scale"] = scale.reshape(network.logit_scale.shape)
+    tiny.fill_weights(network, state, path)
+    activation = network.visual.transformer.resblocks[0].mlp.gelu
+    if len(notes) == len(OPENAI_NOTES) and not isinstance(activation, QuickGELU):
+        warnings.warn(
+            f"{path} has the form of OpenAI's weights, which were trained with QuickGELU: "
+            "with those, use the architecture's -quickgelu name.",
+            stacklevel=3,
+        )
+
+
+def _load_tiny(pretrained: str | None) -> Clip:
+    if pretrained is None:
+        return tiny.load()
+    if pretrained.startswith(RANDOM):
+        tokenizer = WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
+        network = tiny.build(tokenizer, _seed(pretrained))
+        return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, mean=tiny.MEAN, std=tiny.STD)
+    folder = Path(pretrained).expanduser()
+    for file in (tiny.VOCABULARY, tiny.WEIGHTS):
+        if not (folder / file).is_file():
+            raise WeightsError(
+                f"no {file} in {folder}: weights for the tiny CLIP are a folder that `dear pretrain` wrote."
+            )
+    return tiny.load(folder)
+
+
+def _seed(pretrained: str) -> int:
+    digits = pretrained.removeprefix(RANDOM)
+    if not (digits.isascii() and digits.isdigit() and int(digits) < 2**63):
+        raise WeightsError(f"{pretrained!r} names no seed: write random:0, or any number below 2^63.")
+    return int(digits)
+
+
+def _local(name: str, pretrained: str) -> Path:
+    path = Path(pretrained).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(FILES)}).")
+    if path.suffix in FILES or len(path.parts) > 1:
+        raise WeightsError(f"no weights file at {path}. {name} takes {_choices(name)}.")
+    raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {_choices(name, pretrained)}.")
+
+
+def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
+    wanted = tag.get("url")
+    if hub := tag.get("hf_hub"):  # "owner/repository/file", a usual file left out
+        repository, _, file = hub.rpartition("/")
+        files = [file] if file else list(HUB_FILES)
+        for cached in (try_to_load_from_cache(repository, one) for one in files):
+            if isinstance(cached, str):  # use it without asking the hub, so that it works offline
+                return Path(cached)
+        wanted = f"{files[0]} of https://huggingface.co/{repository}"
+    try:
+        if hub and not constants.HF_HUB_OFFLINE:
+            _reach(constants.ENDPOINT)
+        return Path(download_pretrained(tag))
+    except Exception as error:  # the network, the hub, the disk: they share no class of error
+        raise WeightsError(
+            f"cannot download {name}/{pretrained} ({_first_line(error)}). The file wanted is {wanted}: "
+            "fetch it elsewhere and give its local path instead of the tag."
+        ) from error
+
+
+def _reach(url: str) -> None:
+    """Raise URLError at once if the host does not answer: the hub's client would retry for a minute."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10).close()
+    except urllib.error.HTTPError:
+        return  # it answers, and the client may know how to ask
+
+
+def _choices(name: str, near: str = "") -> str:
+    """What may be given as weights of an architecture, in words."""
+    tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
+    return f"a tag ({listing(tags, MOST)}), a local file, or random:0 for random weights"
+
+
+def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
+    """Mean and standard deviation of the pixels that the weights were trained on.
+
+    Without a tag (a local file, random weights), those on which the architecture's tags agree, else OpenAI's.
+    """
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    known = [tag] if tag else [open_clip.get_pretrained_cfg(name, t) for t in tags]
+    pairs = {(tuple(one["mean"]), tuple(one["std"])) for one in known}
+    mean, std = pairs.pop() if len(pairs) == 1 else (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+    return mean, std
+
+
+def _tokenizer(name: str) -> Tokenizer:
+    try:
+        tokenizer: Tokenizer = open_clip.get_tokenizer(name)
+    except Exception as error:  # one from the hub: offline, or transformers is not installed
+        wanted = open_clip.get_model_config(name)["text_cfg"].get("hf_tokenizer_name")
+        raise WeightsError(
+            f"the tokenizer of {name} ({wanted}) cannot be loaded: {_first_line(error)}. "
+            "It needs `pip install transformers` and a download from huggingface.co."
+        ) from error
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(entry.endswith("/constants.pkl") for entry in archive.namelist())

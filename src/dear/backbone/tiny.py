@@ -1,0 +1,75 @@
+"""The embedded tiny CLIP: an open_clip architecture, its vocabulary and its weights, in the package."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from open_clip.model import CLIP
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from dear.backbone.clip import Clip
+from dear.backbone.tokenizer import WordTokenizer
+from dear.errors import WeightsError
+
+NAME = "tiny"
+MEAN = STD = (0.5, 0.5, 0.5)
+WEIGHTS, VOCABULARY, CONFIG = "model.safetensors", "vocabulary.json", "config.json"
+FOLDER = Path(str(files("dear.backbone").joinpath("tiny")))
+
+
+def config() -> dict[str, Any]:
+    """The architecture, as open_clip's configuration; the vocabulary's size comes from the tokenizer."""
+    return dict(json.loads((FOLDER / CONFIG).read_text(encoding="utf-8")))
+
+
+def build(tokenizer: WordTokenizer, seed: int = 0) -> nn.Module:
+    """The architecture in open_clip's own class, trainable, its initial weights drawn from ``seed``."""
+    cfg = config()
+    cfg["text_cfg"] |= {"vocab_size": tokenizer.vocab_size, "context_length": tokenizer.context_length}
+    with torch.random.fork_rng(devices=[]):  # open_clip draws initial weights from the global generator
+        torch.default_generator.manual_seed(seed)
+        model: nn.Module = CLIP(**cfg)
+    return model
+
+
+def load(folder: Path = FOLDER) -> Clip:
+    """The tiny CLIP from a folder that ``dear pretrain`` wrote; the embedded one by default."""
+    tokenizer = WordTokenizer.load(folder / VOCABULARY)
+    model = build(tokenizer)
+    fill_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return Clip(
+        model,
+        tokenizer,
+        name=NAME,
+        pretrained="world" if folder == FOLDER else folder.name,
+        mean=MEAN,
+        std=STD,
+    )
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file in float32. Raises WeightsError for a missing, cut or foreign file."""
+    if not path.is_file():
+        raise WeightsError(f"no weights at {path}: `dear pretrain --out FOLDER` makes them.")
+    try:
+        return {name: tensor.float() for name, tensor in load_file(path).items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WeightsError(
+            f"{path} is not a whole safetensors file ({error}): copy or make it again."
+        ) from error
+
+
+def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Put ``state`` into ``model``, not copied. Raises WeightsError naming what does not fit."""
+    wanted = model.state_dict()
+    missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
+    shapes = [n for n in wanted.keys() & state.keys() if wanted[n].shape != state[n].shape]
+    if missing or foreign or shapes:
+        kinds = {"missing": missing, "unknown": foreign, "of another shape": shapes}
+        what = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
+        raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(what)}.")
+    model.load_state_dict(state, assign=True)

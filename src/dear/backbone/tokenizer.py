@@ -1,0 +1,61 @@
+"""A word-level tokenizer for the tiny CLIP: known words are one token, any other word is spelled out."""
+
+import json
+import re
+import string
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from dear.errors import DataError
+
+_PIECE = re.compile(r"[a-z]+|[0-9]|[^\sa-z0-9]")
+_SPELLING = string.ascii_lowercase + string.digits + string.punctuation
+
+
+class WordTokenizer:
+    """Text to ids in CLIP's layout: start, words, end, padding 0; the end has the highest id.
+
+    A word outside the vocabulary becomes one ``##c`` token a character (characters outside ASCII become
+    ``##?``). A prompt longer than the context is cut, its end token kept, as CLIP's own tokenizer does.
+    """
+
+    def __init__(self, words: Iterable[str], context_length: int) -> None:
+        self.words = sorted(set(words))
+        self.context_length = context_length
+        tokens = ["<pad>", *self.words, *(f"##{c}" for c in _SPELLING), "<start>", "<end>"]
+        self._id = {token: i for i, token in enumerate(tokens)}
+        self.vocab_size = len(tokens)
+
+    def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
+        texts = [texts] if isinstance(texts, str) else texts
+        ids = torch.zeros(len(texts), self.context_length, dtype=torch.long)
+        for row, text in enumerate(texts):
+            pieces = self._pieces(text)[: self.context_length - 2]
+            tokens = [self._id["<start>"], *pieces, self._id["<end>"]]
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+        return ids
+
+    def _pieces(self, text: str) -> list[int]:
+        ids = []
+        for piece in _PIECE.findall(text.lower()):
+            if piece in self._id:
+                ids.append(self._id[piece])
+            else:
+                ids += [self._id.get(f"##{c}", self._id["##?"]) for c in piece]
+        return ids
+
+    def save(self, path: Path) -> None:
+        saved = {"context_length": self.context_length, "words": self.words}
+        path.write_text(json.dumps(saved, indent=0) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "WordTokenizer":
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            return cls(saved["words"], saved["context_length"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"cannot read the vocabulary {path}: {error}") from error

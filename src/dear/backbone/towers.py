@@ -1,0 +1,223 @@
+"""CLIP's two towers, each a trunk (layers before a method begins) and a span (layers that a method changes).
+
+Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span`` runs J to the last; any J
+gives the same features. Learned tokens enter a span through one :class:`Injection`, whatever the method.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dear.backbone.attention import causal_bias
+from dear.backbone.block import Block
+
+Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch #head token token"]] | None
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Learned tokens that enter at the span's first layer and are anchored at each later one.
+
+    ``tokens`` is (token, width), or (layer, token, width) with one set a layer of the span. ``at`` is the
+    position of the first one; None appends them. Eq. 5 and 6: input of a later layer = beta * raw + (1 -
+    beta) * previous output.
+    """
+
+    tokens: Float[Tensor, "*layer token width"]
+    beta: float
+    at: int | None = None
+
+    def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
+        """``x`` with the raw tokens put in."""
+        at = x.shape[1] if self.at is None else self.at
+        raw = self._raw(0).to(x.dtype).expand(x.shape[0], -1, -1)
+        return torch.cat([x[:, :at], raw, x[:, at:]], dim=1)
+
+    def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
+        """``x`` with the injected tokens drawn back to the raw ones, before layer ``step`` (from 0)."""
+        raw = self._raw(step).to(x.dtype)
+        at = x.shape[1] - raw.shape[0] if self.at is None else self.at
+        end = at + raw.shape[0]
+        return torch.cat([x[:, :at], self.beta * raw + (1 - self.beta) * x[:, at:end], x[:, end:]], dim=1)
+
+    def _raw(self, step: int) -> Float[Tensor, "token width"]:
+        return self.tokens if self.tokens.ndim == 2 else self.tokens[step]
+
+
+class Tower(nn.Module):
+    """A stack of blocks with a final LayerNorm and projection."""
+
+    def __init__(self, blocks: list[Block], ln_final: nn.Module, projection: Tensor) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.ln_final = ln_final
+        self.projection = projection
+
+    @property
+    def depth(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def width(self) -> int:
+        return int(self.projection.shape[0])
+
+    @property
+    def heads(self) -> int:
+        return self._block(1).heads
+
+    @property
+    def embed_dim(self) -> int:
+        return int(self.projection.shape[1])
+
+    def _block(self, layer: int) -> Block:
+        block = self.blocks[layer - 1]
+        assert isinstance(block, Block)
+        return block
+
+    def layers(
+        self, x: Float[Tensor, "batch token width"], first: int, last: int, bias: Tensor | None = None
+    ) -> Float[Tensor, "batch token width"]:
+        """Layers ``first`` to ``last`` (counted from 1, both run)."""
+        for block in self.blocks[first - 1 : last]:
+            x = block(x, bias)
+        return x
+
+    def span(
+        self,
+        x: Float[Tensor, "batch token width"],
+        first: int,
+        *,
+        bias: Bias = None,
+        inject: Injection | None = None,
+        read: Int[Tensor, "*batch read"] | None = None,
+    ) -> Float[Tensor, "batch read width"]:
+        """Layers ``first`` to the last, with learned tokens put in; the last only at tokens in ``read``.
+
+        ``bias`` covers the tokens after injection; a list has one for each layer of the span. ``read`` holds
+        token positions after injection, the same for the whole batch (1-D) or a row each (2-D); None reads
+        all of them. If ``first`` is past the last layer, the tokens are read as they are.
+        """
+        if inject is not None:
+            x = inject.enter(x)
+        for step, layer in enumerate(range(first, self.depth)):
+            if inject is not None and step > 0:
+                x = inject.anchor(x, step)
+            x = self.blocks[layer - 1](x, _at(bias, step))
+        if first > self.depth:
+            return x if read is None else _rows(x, read)
+        if inject is not None and first < self.depth:
+            x = inject.anchor(x, self.depth - first)
+        last = _at(bias, self.depth - first)
+        if read is not None:
+            last = _bias_rows(last, read)
+        out: Tensor = self.blocks[-1](x, last, None if read is None else _rows(x, read))
+        return out
+
+    def finish(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any embed"]:
+        """Final LayerNorm and projection into the joint space, not normalised."""
+        embedded: Tensor = self.ln_final(x) @ self.projection
+        return embedded
+
+
+class VisionTower(Tower):
+    """The image tower: a ViT with a class token, which is token 0."""
+
+    class_embedding: Tensor
+    positional_embedding: Tensor
+
+    def __init__(self, visual: Any) -> None:
+        super().__init__([Block(b) for b in visual.transformer.resblocks], visual.ln_post, visual.proj)
+        self.conv1: nn.Module = visual.conv1
+        self.ln_pre: nn.Module = visual.ln_pre
+        self.class_embedding, self.positional_embedding = visual.class_embedding, visual.positional_embedding
+        self.image_size = int(visual.image_size[0])
+        self.patch_size = int(visual.patch_size[0])
+
+    def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
+        """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
+        patches = self.conv1(images).flatten(2).transpose(1, 2)
+        token = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
+        x = torch.cat([token, patches], dim=1) + self.positional_embedding.to(patches.dtype)
+        normed: Tensor = self.ln_pre(x)
+        return normed
+
+    def trunk(
+        self, images: Float[Tensor, "batch 3 height width"], first: int
+    ) -> Float[Tensor, "batch token width"]:
+        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1."""
+        return self.layers(self.embed(images), 1, first - 1)
+
+    def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
+        """CLIP's image embedding, not normalised."""
+        x = self.trunk(images, self.depth)
+        return self.finish(
+            self.span(x, self.depth, read=torch.zeros(1, dtype=torch.long, device=x.device))[:, 0]
+        )
+
+
+@dataclass(frozen=True)
+class TextTrunk:
+    """Prompts at the input of the text span, cut at the batch's last end-of-text, and where each one's is."""
+
+    tokens: Float[Tensor, "class token width"]
+    end: Int[Tensor, "class"]
+
+
+class TextTower(Tower):
+    """The text tower: causal, read at the end-of-text token (the highest id of a prompt, as in CLIP)."""
+
+    positional_embedding: Tensor
+
+    def __init__(self, clip: Any) -> None:
+        super().__init__([Block(b) for b in clip.transformer.resblocks], clip.ln_final, clip.text_projection)
+        self.token_embedding: nn.Module = clip.token_embedding
+        self.positional_embedding = clip.positional_embedding
+        self.context_length = int(clip.context_length)
+
+    def embed(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class token width"]:
+        """Word and position embeddings: the input of layer 1."""
+        words: Tensor = self.token_embedding(ids)
+        return words + self.positional_embedding[: ids.shape[1]]
+
+    def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
+        """The input of layer ``first``. Cutting the padding is exact, as attention is causal."""
+        end = ids.argmax(dim=-1)
+        x = self.embed(ids[:, : int(end.max()) + 1])
+        return TextTrunk(self.layers(x, 1, first - 1, causal_bias(x.shape[1], x)), end)
+
+    def features(
+        self, trunk: TextTrunk, first: int, inject: Injection | None = None
+    ) -> Float[Tensor, "class embed"]:
+        """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end."""
+        extra = 0 if inject is None else inject.tokens.shape[-2]
+        bias = causal_bias(trunk.tokens.shape[1] + extra, trunk.tokens)
+        read = (trunk.end + extra).unsqueeze(1)
+        return self.finish(self.span(trunk.tokens, first, bias=bias, inject=inject, read=read)[:, 0])
+
+    def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
+        """CLIP's text embedding, not normalised."""
+        return self.features(self.trunk(ids, self.depth), self.depth)
+
+
+def _at(bias: Bias, step: int) -> Tensor | None:
+    return bias[step] if isinstance(bias, list) else bias
+
+
+def _rows(
+    x: Float[Tensor, "batch token width"], read: Int[Tensor, "*batch read"]
+) -> Float[Tensor, "batch read width"]:
+    if read.ndim == 1:
+        return x[:, read]
+    return x.gather(1, read.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+
+def _bias_rows(bias: Tensor | None, read: Int[Tensor, "*batch read"]) -> Tensor | None:
+    """The rows of a (.., head, query, key) or (query, key) bias for the tokens that are read."""
+    if bias is None or read.ndim == 1:
+        return None if bias is None else bias[..., read, :]
+    if bias.ndim != 2:
+        raise ValueError("reading other tokens in each row needs a bias of shape (query, key)")
+    return bias[read].unsqueeze(1)

@@ -1,0 +1,84 @@
+"""A small CLIP with prime dimensions, for every test that needs a model but not its knowledge."""
+
+import os
+from collections.abc import Callable
+
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # before huggingface_hub is imported: no test reaches the network
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from torch import nn
+
+from dear.backbone.clip import Clip
+from dear.backbone.tokenizer import WordTokenizer
+
+WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
+CONTEXT = 13
+MEAN, STD = (0.31, 0.41, 0.53), (0.23, 0.29, 0.37)
+
+MakeModel = Callable[..., CLIP]
+MakeClip = Callable[..., Clip]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def make_small_model() -> MakeModel:
+    """``make(dtype=, depth=, text_depth=, seed=, quick_gelu=, layer_scale=)``: an open_clip CLIP, randomised.
+
+    Vision: 3 heads of 7, 5 layers, 25 patches of 4 x 4 pixels. Text: 2 heads of 11, 4 layers, 13 tokens.
+    Embedding: 17. All parameters differ from their defaults, biases and LayerNorm gains too, so that none can
+    be forgotten.
+    """
+    return small_model
+
+
+@pytest.fixture(scope="session")
+def make_small_clip() -> MakeClip:
+    """``make(dtype=, **as make_small_model)``: the same as a frozen dear Clip with a word tokenizer."""
+    return small_clip_of
+
+
+@pytest.fixture
+def small_clip() -> Clip:
+    """The small CLIP in float32, a fresh one for each test."""
+    return small_clip_of()
+
+
+def small_model(
+    *,
+    dtype: torch.dtype = torch.float32,
+    depth: int = 5,
+    text_depth: int = 4,
+    seed: int = 0,
+    quick_gelu: bool = False,
+    layer_scale: float | None = None,
+) -> CLIP:
+    vision = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": depth}
+    text = {
+        "context_length": CONTEXT,
+        "vocab_size": WordTokenizer(WORDS, CONTEXT).vocab_size,
+        "width": 22,
+        "heads": 2,
+        "layers": text_depth,
+    }
+    scale = {"ls_init_value": layer_scale}
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = CLIP(17, vision | scale, text | scale, quick_gelu=quick_gelu)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval().to(dtype)
+
+
+def small_clip_of(*, dtype: torch.dtype = torch.float32, **options: object) -> Clip:
+    model: nn.Module = small_model(**options)  # type: ignore[arg-type]
+    tokenizer = WordTokenizer(WORDS, CONTEXT)
+    return Clip(model, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD).to(dtype)

@@ -1,0 +1,85 @@
+"""The frozen CLIP: identity, features, class prompts, where spans begin."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip, Identity, fill, span_start, tensors_hash
+
+MakeClip = Callable[..., Clip]
+
+
+def test_identity_names_the_weights(small_clip: Clip, make_small_clip: MakeClip) -> None:
+    assert small_clip.identity == make_small_clip().identity
+    assert small_clip.identity == make_small_clip(dtype=torch.float64).identity
+    assert small_clip.identity.sha256 != make_small_clip(seed=1).identity.sha256
+    assert str(Identity("ViT-B-16", "openai", "0123456789abcdef")) == "ViT-B-16/openai [0123456789ab]"
+
+
+def test_the_hash_does_not_depend_on_order_strides_or_precision() -> None:
+    matrix = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    state = {"b": matrix, "a": torch.tensor(7.0)}
+    other = {"a": torch.tensor(7.0, dtype=torch.float16), "b": matrix.T.contiguous().T.double()}
+    assert tensors_hash(state) == tensors_hash(other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"b": torch.zeros(2, 3)},
+        {"a": torch.zeros(3, 2)},
+        {"a": torch.zeros(6)},
+        {"a": torch.zeros(2, 3) + 1e-7},
+        {"a": torch.zeros(2, 3), "b": torch.zeros(0)},
+    ],
+)
+def test_the_hash_sees_names_shapes_and_values(other: dict[str, torch.Tensor]) -> None:
+    assert tensors_hash({"a": torch.zeros(2, 3)}) != tensors_hash(other)
+
+
+@torch.no_grad()
+def test_it_encodes_as_its_source(make_small_model: Callable[..., CLIP]) -> None:
+    model = make_small_model(dtype=torch.float64)
+    small = Clip(model, lambda texts: torch.tensor([[1, 9, 5, 0]] * len(texts)), name="n", pretrained="p",
+                 mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0)).double()  # fmt: skip
+    pixels = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    normed = small.normalize_pixels(pixels)
+    torch.testing.assert_close(normed[:, 2], (pixels[:, 2] - 0.3) / 4, rtol=0, atol=1e-7)
+    torch.testing.assert_close(small.encode_image(normed), model.encode_image(normed), rtol=0, atol=1e-12)
+    torch.testing.assert_close(small.scale, model.logit_scale.exp(), rtol=0, atol=0)
+    ids = torch.zeros(2, 13, dtype=torch.long)
+    ids[:, :3] = torch.tensor([1, 9, 5])
+    torch.testing.assert_close(small.encode_text(["x", "y"]), model.encode_text(ids), rtol=0, atol=1e-12)
+
+
+def test_it_is_frozen_and_in_evaluation(small_clip: Clip) -> None:
+    assert not any(parameter.requires_grad for parameter in small_clip.parameters())
+    assert not any(module.training for module in small_clip.modules())
+    assert set(small_clip.state_dict()).isdisjoint({"mean", "std"})
+    assert (small_clip.image_size, small_clip.scale.shape) == (20, ())
+
+
+@torch.no_grad()
+def test_class_features_are_the_unit_mean_of_unit_features(small_clip: Clip) -> None:
+    features = small_clip.class_features(["red_house", "tree"], ["a photo of {}", "the {}"])
+    photo = normalize(small_clip.encode_text(["a photo of red house", "a photo of tree"]), dim=-1)
+    plain = normalize(small_clip.encode_text(["the red house", "the tree"]), dim=-1)
+    torch.testing.assert_close(features, normalize((photo + plain) / 2, dim=-1))
+
+
+def test_fill() -> None:
+    assert fill("a photo of a {}.", ["sea_lion", "cat"]) == ["a photo of a sea lion.", "a photo of a cat."]
+
+
+@pytest.mark.parametrize(("depth", "start"), [(12, 9), (24, 17), (6, 5), (1, 1), (2, 2), (3, 3)])
+def test_a_span_keeps_its_share_of_the_tower(depth: int, start: int) -> None:
+    assert span_start(depth) == start
+
+
+def test_a_span_of_another_start() -> None:
+    assert span_start(24, first=5) == 9
+    assert span_start(12, first=1) == 1
+    assert span_start(12, first=12) == 12

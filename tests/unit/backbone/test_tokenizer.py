@@ -1,0 +1,56 @@
+"""Ids by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from dear.backbone.tokenizer import WordTokenizer
+from dear.errors import DataError
+
+# <pad> 0, cat 1, red 2, the spelling: a to z 3 to 28, 0 to 9 29 to 38, marks 39 to 70, <start> 71, <end> 72
+TOKENIZER = WordTokenizer(["red", "cat", "red"], context_length=7)
+
+
+def test_known_words_are_one_token() -> None:
+    assert TOKENIZER.vocab_size == 73
+    assert TOKENIZER(["red cat", "cat"]).tolist() == [[71, 2, 1, 72, 0, 0, 0], [71, 1, 72, 0, 0, 0, 0]]
+
+
+def test_one_text_alone_and_case() -> None:
+    assert TOKENIZER("Red  CAT").tolist() == [[71, 2, 1, 72, 0, 0, 0]]
+
+
+def test_other_words_are_spelled() -> None:
+    assert TOKENIZER("red car 7").tolist() == [[71, 2, 5, 3, 20, 36, 72]]
+
+
+def test_marks_are_tokens_and_foreign_characters_a_question_mark() -> None:
+    bang, question = 39, 39 + "!\"#$%&'()*+,-./:;<=>?".index("?")
+    assert TOKENIZER("cat!é").tolist() == [[71, 1, bang, question, 72, 0, 0]]
+
+
+def test_a_long_text_is_cut_and_keeps_its_end() -> None:
+    assert TOKENIZER("cat cat cat cat cat cat cat").tolist() == [[71, 1, 1, 1, 1, 1, 72]]
+    assert TOKENIZER("cat cat cat cat cat").tolist() == [[71, 1, 1, 1, 1, 1, 72]]
+
+
+def test_empty_text_and_no_text() -> None:
+    assert TOKENIZER("").tolist() == [[71, 72, 0, 0, 0, 0, 0]]
+    assert TOKENIZER([]).shape == (0, 7)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    TOKENIZER.save(tmp_path / "vocabulary.json")
+    again = WordTokenizer.load(tmp_path / "vocabulary.json")
+    assert (again.words, again.context_length) == (["cat", "red"], 7)
+    assert again("red dog").tolist() == TOKENIZER("red dog").tolist()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"words": ["a"]}', '{"words": 3, "context_length": 7}'])
+def test_a_broken_vocabulary_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "vocabulary.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"vocabulary\.json"):
+        WordTokenizer.load(path)
+    with pytest.raises(DataError, match="absent"):
+        WordTokenizer.load(tmp_path / "absent")

@@ -1,0 +1,224 @@
+"""The towers compute what open_clip computes, wherever they are split; injection is equation 5 and 6."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.backbone.attention import attend_einsum, causal_bias
+from dear.backbone.clip import Clip
+from dear.backbone.convert import to_towers
+from dear.backbone.load import random_network
+from dear.backbone.towers import Injection
+
+MakeModel = Callable[..., CLIP]
+MakeClip = Callable[..., Clip]
+GAP = 1e-5  # float32, largest difference between unit features
+
+ZERO = torch.zeros(1, dtype=torch.long)
+
+
+def images(size: int = 20, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, 3, size, size, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def prompts(context: int, end: int) -> Tensor:
+    """Three prompts of different lengths, none as long as the context: low ids, then the end, then 0."""
+    ids = torch.zeros(3, context, dtype=torch.long)
+    generator = torch.Generator().manual_seed(2)
+    for row, length in enumerate((3, 7, 5)):
+        ids[row, :length] = torch.randint(1, end, (length,), generator=generator)
+        ids[row, length] = end
+    return ids
+
+
+def assert_same_unit(one: Tensor, other: Tensor, gap: float = GAP) -> None:
+    torch.testing.assert_close(normalize(one, dim=-1), normalize(other, dim=-1), rtol=0, atol=gap)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", pytest.param("ViT-L-14", marks=pytest.mark.slow)],
+)
+def network(request: pytest.FixtureRequest) -> CLIP:
+    model = random_network(request.param, 0)
+    assert isinstance(model, CLIP)
+    return model.eval()
+
+
+@torch.no_grad()
+def test_real_image_tower_equals_open_clip(network: CLIP) -> None:
+    """The trunk goes on from split to split every span runs to the end; fewer for the large tower."""
+    tower, _ = to_towers(network)
+    x = images(224)
+    expected = network.encode_image(x)
+    tokens, done = tower.embed(x), 1
+    for first in (1, 5, 9, tower.depth, tower.depth + 1) if tower.depth == 12 else (5, 24, 25):
+        tokens, done = tower.layers(tokens, done, first - 1), first
+        assert_same_unit(tower.finish(tower.span(tokens, first, read=ZERO)[:, 0]), expected)
+
+
+@torch.no_grad()
+def test_real_text_tower_equals_open_clip(network: CLIP) -> None:
+    _, tower = to_towers(network)
+    ids = prompts(77, 49407)
+    expected = network.encode_text(ids)
+    for first in (1, 5, 9, tower.depth, tower.depth + 1):
+        assert_same_unit(tower.features(tower.trunk(ids, first), first), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"quick_gelu": True}, {"layer_scale": 0.3}], ids=str)
+@torch.no_grad()
+def test_both_towers_equal_open_clip_exactly_at_every_split(
+    make_small_model: MakeModel, options: dict[str, object]
+) -> None:
+    model = make_small_model(dtype=torch.float64, **options)
+    image, text = to_towers(model)
+    x, ids = images(dtype=torch.float64), prompts(13, 50)
+    wanted_image, wanted_text = model.encode_image(x), model.encode_text(ids)
+    torch.testing.assert_close(image(x), wanted_image, rtol=0, atol=1e-12)
+    torch.testing.assert_close(text(ids), wanted_text, rtol=0, atol=1e-12)
+    for first in range(1, 7):
+        features = image.finish(image.span(image.trunk(x, first), first)[:, 0])
+        torch.testing.assert_close(features, wanted_image, rtol=0, atol=1e-12)
+    for first in range(1, 6):
+        features = text.features(text.trunk(ids, first), first)
+        torch.testing.assert_close(features, wanted_text, rtol=0, atol=1e-12)
+
+
+def test_the_shape_of_the_towers(small_clip: Clip) -> None:
+    image, text = small_clip.image, small_clip.text
+    assert (image.depth, image.width, image.heads, image.embed_dim) == (5, 21, 3, 17)
+    assert (text.depth, text.width, text.heads, text.embed_dim) == (4, 22, 2, 17)
+    assert (image.image_size, image.patch_size, text.context_length) == (20, 4, 13)
+
+
+@torch.no_grad()
+def test_the_einsum_form_gives_the_same(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    x = images(dtype=torch.float64)
+    expected = clip.image(x)
+    for block in clip.image.blocks:
+        block.attend = attend_einsum
+    torch.testing.assert_close(clip.image(x), expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_text_is_cut_at_the_last_end(small_clip: Clip) -> None:
+    ids = prompts(13, 50)
+    trunk = small_clip.text.trunk(ids, 3)
+    assert trunk.tokens.shape == (3, 8, 22)
+    assert trunk.end.tolist() == [3, 7, 5]
+
+
+@torch.no_grad()
+def test_reading_some_tokens_equals_reading_all(make_small_clip: MakeClip) -> None:
+    tower = make_small_clip(dtype=torch.float64).image
+    tokens = tower.trunk(images(dtype=torch.float64), 4)
+    generator = torch.Generator().manual_seed(3)
+    bias = torch.randn(3, 26, 26, generator=generator, dtype=torch.float64)
+    for one in (bias, bias[0], [bias, 2 * bias], None):
+        full = tower.span(tokens, 4, bias=one)
+        some = tower.span(tokens, 4, bias=one, read=torch.tensor([0, 11, 25]))
+        torch.testing.assert_close(some, full[:, [0, 11, 25]], rtol=0, atol=1e-12)
+    rows = torch.tensor([[2], [7]])
+    full, some = tower.span(tokens, 4, bias=bias[0]), tower.span(tokens, 4, bias=bias[0], read=rows)
+    torch.testing.assert_close(some[:, 0], torch.stack([full[0, 2], full[1, 7]]), rtol=0, atol=1e-12)
+    past = tower.span(tokens, 6, read=rows)
+    assert torch.equal(past[:, 0], torch.stack([tokens[0, 2], tokens[1, 7]]))
+
+
+@torch.no_grad()
+def test_each_layer_of_a_span_takes_its_own_bias(make_small_clip: MakeClip) -> None:
+    tower = make_small_clip(dtype=torch.float64).image
+    tokens = tower.trunk(images(dtype=torch.float64), 4)
+    generator = torch.Generator().manual_seed(3)
+    one, two = torch.randn(2, 3, 26, 26, generator=generator, dtype=torch.float64)
+    expected = tower.blocks[4](tower.blocks[3](tokens, one), two)
+    assert torch.equal(tower.span(tokens, 4, bias=[one, two]), expected)
+    assert not torch.allclose(tower.span(tokens, 4, bias=[two, one]), expected)
+
+
+def test_reading_by_row_needs_one_bias_for_all_heads(small_clip: Clip) -> None:
+    tokens = small_clip.image.trunk(images(), 5)
+    with pytest.raises(ValueError, match="query, key"):
+        small_clip.image.span(tokens, 5, bias=torch.zeros(3, 26, 26), read=torch.tensor([[2], [7]]))
+
+
+@pytest.mark.parametrize(("at", "order"), [(None, "xxxrr"), (1, "xrrxx")])
+@pytest.mark.parametrize("beta", [1.0, 0.0, 0.9])
+def test_injection_by_hand(at: int | None, order: str, beta: float) -> None:
+    raw = torch.tensor([[10.0, 20.0], [30.0, 40.0]])
+    x = torch.arange(6.0).view(1, 3, 2)
+    inject = Injection(raw, beta=beta, at=at)
+    entered = inject.enter(x)
+    places = [i for i, kind in enumerate(order) if kind == "r"]
+    others = [i for i, kind in enumerate(order) if kind == "x"]
+    assert torch.equal(entered[0, places], raw)
+    assert torch.equal(entered[:, others], x)
+    output = torch.full((1, 5, 2), 100.0)
+    anchored = inject.anchor(output, 1)
+    # beta x 10 + (1 - beta) x 100, and so on
+    expected = {
+        1.0: [[10.0, 20.0], [30.0, 40.0]],
+        0.0: [[100.0, 100.0], [100.0, 100.0]],
+        0.9: [[19.0, 28.0], [37.0, 46.0]],
+    }[beta]
+    torch.testing.assert_close(anchored[0, places], torch.tensor(expected))
+    assert torch.equal(anchored[0, others], torch.full((3, 2), 100.0))
+
+
+def test_injection_with_one_set_a_layer() -> None:
+    tokens = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]])
+    inject = Injection(tokens, beta=0.5)
+    assert inject.enter(torch.zeros(2, 1, 2))[:, 1].tolist() == [[1.0, 2.0], [1.0, 2.0]]
+    assert inject.anchor(torch.zeros(1, 2, 2), 2)[0, 1].tolist() == [2.5, 3.0]
+
+
+@pytest.mark.parametrize("tokens_shape", [(2, 21), (3, 2, 21)])
+@torch.no_grad()
+def test_a_span_with_injection_is_layers_and_anchors_in_turn(
+    make_small_clip: MakeClip, tokens_shape: tuple[int, ...]
+) -> None:
+    tower = make_small_clip(dtype=torch.float64).image
+    trunk = tower.trunk(images(dtype=torch.float64), 3)
+    raw = torch.randn(tokens_shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    layer = raw if raw.ndim == 3 else raw.expand(3, -1, -1)
+    x = torch.cat([trunk, layer[0].expand(2, -1, -1)], dim=1)
+    for step in range(3):
+        if step > 0:
+            x[:, 26:] = 0.9 * layer[step] + 0.1 * x[:, 26:]
+        x = tower.blocks[2 + step](x)
+    inject = Injection(raw, beta=0.9)
+    torch.testing.assert_close(tower.span(trunk, 3, inject=inject), x, rtol=0, atol=1e-12)
+    read = tower.span(trunk, 3, inject=inject, read=torch.tensor([0, 26, 27]))
+    torch.testing.assert_close(read, x[:, [0, 26, 27]], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_text_injection_shifts_the_end_and_equals_the_whole_context(make_small_clip: MakeClip) -> None:
+    tower = make_small_clip(dtype=torch.float64).text
+    ids = prompts(13, 50)
+    raw = torch.randn(2, 22, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x = tower.layers(tower.embed(ids), 1, 1, causal_bias(13, raw))
+    x = torch.cat([x[:, :1], raw.expand(3, -1, -1), x[:, 1:]], dim=1)
+    for step, block in enumerate(list(tower.blocks)[1:]):
+        if step > 0:
+            x[:, 1:3] = 0.7 * raw + (1 - 0.7) * x[:, 1:3]
+        x = block(x, causal_bias(15, raw))
+    expected = tower.finish(x[[0, 1, 2], [5, 9, 7]])
+    features = tower.features(tower.trunk(ids, 2), 2, Injection(raw, beta=0.7, at=1))
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-12)
+
+
+def test_weights_are_shared_not_copied(make_small_model: MakeModel) -> None:
+    model = make_small_model()
+    image, text = to_towers(model)
+    source = {tensor.data_ptr() for tensor in model.parameters()} - {model.logit_scale.data_ptr()}
+    ours = {tensor.data_ptr() for tower in (image, text) for tensor in tower.parameters()}
+    assert ours == source
+    assert image.projection is model.visual.proj
