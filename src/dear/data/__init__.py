@@ -1,0 +1,1 @@
+"""Items, splits, data sets and the procedural Attribute World."""

@@ -1,0 +1,60 @@
+"""The adversarial variant of `source`: images on which a zero-shot model errs, chosen once, kept as data."""
+
+import json
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dear.data.world.factors import bulk
+from dear.data.world.images import WorldImages
+from dear.errors import DataError
+
+CHOSEN = Path(__file__).with_name("adversarial.json")
+
+
+def choose_adversarial(
+    wrong: Bool[Tensor, "item"], labels: Int[Tensor, "item"], per_class: int = 40
+) -> list[list[int]]:
+    """For each class, the numbers of its first `per_class` wrongly classified images (or of all, if fewer).
+
+    Errors: DataError if a class has none.
+    """
+    chosen = []
+    for label in range(int(labels.max()) + 1):
+        numbers = (wrong & (labels == label)).nonzero()[:per_class, 0].tolist()
+        if not numbers:
+            raise DataError(
+                f"no image of class {label} is classified wrongly: take a weaker model or more images."
+            )
+        chosen.append(numbers)
+    return chosen
+
+
+def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Path = CHOSEN) -> None:
+    """Keep the choice, with the identity of the images that it was made from."""
+    text = json.dumps({"candidates": candidates.identity, "chosen": chosen}, separators=(",", ":"))
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def adversarial_numbers(candidates: WorldImages, path: Path = CHOSEN) -> list[int]:
+    """The chosen numbers, class by class.
+
+    Errors: DataError if no choice was made yet, or if it was made from other candidates.
+    """
+    command = bulk("tasks")["adversarial_command"]
+    if not path.is_file():
+        raise DataError(
+            f"the adversarial images are not chosen yet: {path} is missing. Make it with `{command}`."
+        )
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["candidates"] != candidates.identity:
+        raise DataError(
+            f"{path} was chosen from other images ({kept['candidates']}, not {candidates.identity}). "
+            f"Make it again with `{command}`."
+        )
+    numbers = torch.tensor([number for numbers in kept["chosen"] for number in numbers])
+    if len(numbers) == 0 or int(numbers.max()) >= len(candidates):
+        raise DataError(f"{path} names images that do not exist. Make it again with `{command}`.")
+    return [int(number) for number in numbers]

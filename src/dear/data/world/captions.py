@@ -1,0 +1,186 @@
+"""Captions: a small grammar that names a random part of what a scene shows, in varied words and orders."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
+from dear.data.world.hashing import Stream
+from dear.data.world.render import GLYPHS
+from dear.data.world.scene import Scene
+
+PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(bulk("grammar")["plain_prompts"])
+MAX_WORDS = 20
+
+_SINGLE_SHARE, _PLAIN_SHARE, _SYNONYM_SHARE, _TAIL_SHARE = 0.31, 0.4, 0.3, 0.25
+_SKETCH = STYLES.values.index("sketch")
+_COLOR = FACTOR_NAMES.index("color")
+
+
+@dataclass(frozen=True)
+class Captions:
+    """One caption an image, and which of the five factors it names."""
+
+    texts: list[str]
+    named: Bool[Tensor, "batch factor"]
+
+
+def plain_prompts(factor: str) -> tuple[str, ...]:
+    """The plain prompt of each value of a factor, for zero-shot measurement."""
+    words = FACTORS[factor].words if factor == "place" else tuple((name,) for name in FACTORS[factor].values)
+    return tuple(PLAIN_PROMPTS[factor].format(usual[0]) for usual in words)
+
+
+def describe(
+    scene: Scene, seed: int, index: Int[Tensor, "batch"], draw: int = 0, *, only: str | None = None
+) -> Captions:
+    """A caption for each scene, a pure function of (scene, seed, index, draw); each draw is another caption.
+
+    A caption of a sketch never names the colour. No caption has more than 20 words. `only` makes every
+    caption name that factor and no other.
+    """
+    stream = Stream(seed, index.cpu())
+    if only is None:
+        named = _named(stream, draw, scene.style.cpu() == _SKETCH)
+    else:
+        named = torch.tensor([name == only for name in FACTOR_NAMES]).repeat(len(scene), 1)
+    numbers = stream.uniforms(f"caption {draw}", 24).tolist()
+    facts = torch.stack([scene.style, scene.count, scene.glyph], dim=1).tolist()
+    texts = [
+        _Writer(iter(row), values, fact).write(
+            [name for name, on in zip(FACTOR_NAMES, flags, strict=True) if on]
+        )
+        for row, values, fact, flags in zip(
+            numbers, scene.factors.tolist(), facts, named.tolist(), strict=True
+        )
+    ]
+    return Captions(texts, named)
+
+
+def _named(stream: Stream, draw: int, is_sketch: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch factor"]:
+    """Which factors to name: one (36%), or each with probability one half; never the colour of a sketch."""
+    columns = len(FACTOR_NAMES)
+    first = _COLOR + 1 + stream.integer(f"first of sketch {draw}", columns - 1)
+    first = torch.where(is_sketch, first, stream.integer(f"first {draw}", columns))
+    one = torch.nn.functional.one_hot(first, columns).bool()
+    several = (stream.uniforms(f"named {draw}", columns) < 0.5) | one
+    named = torch.where(stream.chance(f"single {draw}", _SINGLE_SHARE)[:, None], one, several)
+    named[:, _COLOR] &= ~is_sketch
+    return named
+
+
+class _Writer:
+    """Writes one caption; takes its random numbers in order from the image's own row of them."""
+
+    def __init__(self, numbers: Any, values: list[int], facts: list[int]) -> None:
+        self.numbers, self.values = numbers, values
+        self.style, self.count, self.glyph = facts
+
+    def chance(self, probability: float) -> bool:
+        return bool(next(self.numbers) < probability)
+
+    def pick(self, options: list[str] | tuple[str, ...]) -> str:
+        return options[int(next(self.numbers) * len(options))]
+
+    def word(self, factor: str) -> str:
+        """A value's usual word, or now and then a synonym."""
+        words = FACTORS[factor].words[self.values[FACTOR_NAMES.index(factor)]]
+        synonym = self.chance(_SYNONYM_SHARE)
+        other = self.pick(words)
+        return other if synonym else words[0]
+
+    def write(self, names: list[str]) -> str:
+        grammar = bulk("grammar")
+        style = self.pick(STYLES.words[self.style])
+        if len(names) == 1:
+            return self.single(names[0], style)
+        body = self.phrase(names)
+        text = with_articles(self.pick(grammar["openings"]).format(style=style) + body)
+        for tail in self.tails():
+            if len(f"{text} {tail}".split()) <= MAX_WORDS and self.chance(_TAIL_SHARE):
+                text = f"{text} {tail}"
+        return text
+
+    def single(self, name: str, style: str) -> str:
+        """A caption with one factor; the plain prompt often."""
+        grammar = bulk("grammar")
+        if self.chance(_PLAIN_SHARE):
+            words = FACTORS[name].words[self.values[FACTOR_NAMES.index(name)]]
+            return PLAIN_PROMPTS[name].replace("a photo", with_articles(f"a {style}")).format(words[0])
+        pattern = self.pick(grammar["single"][name])
+        text = pattern.replace("{noun}", self.pick(grammar["nouns"])).replace("{style}", style)
+        text = text.replace("{}", self.word(name))
+        return text if text.endswith(".") else with_articles(text)
+
+    def phrase(self, names: list[str]) -> str:
+        """The noun phrase, with its place before it (seldom) or after it."""
+        grammar = bulk("grammar")
+        adjectives = [self.word(name) for name in ("color", "texture") if name in names]
+        if self.chance(0.4):
+            adjectives.reverse()
+        bare = " and ".join(adjectives) if self.chance(0.3) else " ".join(adjectives)
+        has_plate = "shape" in names or bool(adjectives)
+        parts = {"plate": "", "object": ""}
+        if "object" in names:
+            parts["object"] = f"a {self.word('object')}"
+        if "shape" in names:
+            noun = self.word("shape")
+            if self.chance(0.15):
+                noun = f"{noun} {self.pick(grammar['nouns'])}"
+            parts["plate"] = " ".join(["a", *adjectives, noun])
+        elif adjectives and "object" in names and self.chance(0.6):
+            parts["object"] = " ".join(["a", *adjectives, parts["object"][2:]])
+            has_plate = False
+        elif adjectives:
+            pattern = self.pick(grammar["adjectives_only"])
+            noun = self.pick(grammar["nouns"])
+            thing = pattern.format(adjectives=" ".join(adjectives), bare=bare, noun=noun)
+            parts["plate"] = thing if thing.startswith("something") else f"a {thing}"
+        if has_plate and "object" in names:
+            text = self.pick(grammar["object_after"]).format(**parts)
+        else:
+            text = parts["plate"] or parts["object"]
+        return with_articles(f"{text} {self.word('place')}" if "place" in names else text)
+
+    def tails(self) -> list[str]:
+        """Extra words for a count above one and for a letter or digit."""
+        grammar, tails = bulk("grammar"), []
+        if self.count > 1:
+            tails.append(self.pick(grammar["count_tails"]).format(count=grammar["counts"][str(self.count)]))
+        if self.glyph >= 0:
+            kind = "letter" if self.glyph < 26 else "digit"
+            tails.append(self.pick(grammar["glyph_tails"]).format(kind=kind, glyph=GLYPHS[self.glyph]))
+        return tails
+
+
+def with_articles(text: str) -> str:
+    """`an` for `a` before a vowel."""
+    return re.sub(r"\ba (?=[aeiou])", "an ", text)
+
+
+def words_of(text: str) -> list[str]:
+    """Lowercase words, with each punctuation mark on its own."""
+    return re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower())
+
+
+@cache
+def world_words() -> list[str]:
+    """Every word that captions, task class names and task templates can produce, sorted."""
+    grammar = bulk("grammar")
+    texts: list[str] = ["an", *GLYPHS, "letter", "digit", "and"]
+    texts += [word for factor in (*FACTORS.values(), STYLES) for words in factor.words for word in words]
+    texts += [name for factor in (*FACTORS.values(), STYLES) for name in factor.values]
+    texts += [pattern for patterns in grammar["single"].values() for pattern in patterns]
+    texts += [*grammar["plain_prompts"].values(), *grammar["nouns"], *grammar["counts"].values()]
+    for key in ("openings", "object_after", "adjectives_only", "count_tails", "glyph_tails"):
+        texts += grammar[key]
+    for row in bulk("tasks")["tasks"]:
+        texts += [row.get("template", ""), row.get("pattern", "")]
+    return sorted({word for text in texts for word in words_of(re.sub(r"\{\w*\}", " ", text))})

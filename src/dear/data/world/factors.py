@@ -1,0 +1,74 @@
+"""The five factors of the Attribute World, their values and words, and what is held out of pretraining."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@cache
+def bulk(name: str) -> Any:
+    """The content of a JSON file beside this code."""
+    return json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor: the names of its values and, for each, the words that captions use (the first is usual)."""
+
+    name: str
+    values: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def _factor(name: str) -> Factor:
+    rows = bulk("factors")[name]
+    return Factor(name, tuple(row["name"] for row in rows), tuple(tuple(row["words"]) for row in rows))
+
+
+FACTOR_NAMES = ("color", "shape", "texture", "object", "place")
+FACTORS: Mapping[str, Factor] = MappingProxyType({name: _factor(name) for name in FACTOR_NAMES})
+SIZES = tuple(len(FACTORS[name]) for name in FACTOR_NAMES)
+STYLES = _factor("style")
+
+
+@dataclass(frozen=True)
+class HeldOutPair:
+    """Two factors (columns of the factor tensor) and the values that pretraining never shows together."""
+
+    columns: tuple[int, int]
+    values: Int[Tensor, "pair 2"]
+
+
+@cache
+def held_out_pairs() -> tuple[HeldOutPair, ...]:
+    """Values a, b are held out where (3 a + 7 b + offset) mod 10 = 0.
+
+    One pair in ten, spread evenly: no value loses more than two partners, so every value is learned.
+    """
+    pairs = []
+    for row in bulk("factors")["held_out"]:
+        first, second = (FACTOR_NAMES.index(name) for name in row["factors"])
+        grid = torch.cartesian_prod(torch.arange(SIZES[first]), torch.arange(SIZES[second]))
+        chosen = (3 * grid[:, 0] + 7 * grid[:, 1] + row["offset"]) % 10 == 0
+        pairs.append(HeldOutPair((first, second), grid[chosen]))
+    return tuple(pairs)
+
+
+def is_held_out(factors: Int[Tensor, "*batch 5"]) -> Bool[Tensor, "*batch"]:
+    """Whether a combination contains at least one held-out pair (about 27% of all combinations do)."""
+    found = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
+    for row in bulk("factors")["held_out"]:
+        first, second = (factors[..., FACTOR_NAMES.index(name)] for name in row["factors"])
+        found |= (3 * first + 7 * second + row["offset"]) % 10 == 0
+    return found

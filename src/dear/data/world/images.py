@@ -1,0 +1,94 @@
+"""The images of one split of a task: known by their number, rendered when they are loaded."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from dear.data.world.factors import FACTOR_NAMES, STYLES
+from dear.data.world.hashing import Stream, slot_number
+from dear.data.world.render import render
+from dear.data.world.scene import Scene, draw_scenes
+from dear.data.world.shifts import shifted
+
+SIZE = 48
+
+
+@dataclass(frozen=True)
+class WorldImages:
+    """Labelled images, `per_class` for each class, class by class; all else follows from the number.
+
+    Attributes:
+        source: the task and split, which also seed the images.
+        seed: the task's seed.
+        version: of the tasks; a new one means new images.
+        factors_of_class: the names of the factors that define a class.
+        classes: their values, for each class in label order.
+        shift: names and strengths of the shifts, applied in this order.
+        kept: if given, the numbers of the images that are kept, in order.
+    """
+
+    source: str
+    seed: int
+    version: int
+    factors_of_class: tuple[str, ...]
+    classes: tuple[tuple[int, ...], ...]
+    per_class: int
+    shift: tuple[tuple[str, float], ...]
+    kept: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> Int[Tensor, "item"]:
+        if self.kept is not None:
+            return torch.tensor(self.kept, dtype=torch.int64)
+        return torch.arange(len(self.classes) * self.per_class)
+
+    @property
+    def labels(self) -> Int[Tensor, "item"]:
+        """The class of each image, from 0."""
+        return torch.div(self._numbers, self.per_class, rounding_mode="floor")
+
+    @cached_property
+    def factors(self) -> Int[Tensor, "item 5"]:
+        """The values of colour, shape, texture, object and place of each image."""
+        return self.scenes(torch.arange(len(self))).factors
+
+    @cached_property
+    def identity(self) -> str:
+        """A stable text that changes when the images do: task, split, seed, version, hash of the rest."""
+        rest = json.dumps([self.factors_of_class, self.classes, self.per_class, self.shift, self.kept])
+        return f"world/{self.source}/seed{self.seed}/v{self.version}/{slot_number(rest):08x}"
+
+    def scenes(self, indices: Int[Tensor, "batch"]) -> Scene:
+        """The scenes of the given items: the class sets its factors, the other factors vary freely."""
+        numbers = self._numbers[indices]
+        seed = (self.seed << 32) + slot_number(self.source)
+        scene = draw_scenes(seed, numbers)
+        values = torch.tensor(self.classes)[torch.div(numbers, self.per_class, rounding_mode="floor")]
+        factors = scene.factors.clone()
+        for name, value in zip(self.factors_of_class, values.unbind(1), strict=True):
+            factors[:, FACTOR_NAMES.index(name)] = value
+        scene = scene.with_(factors=factors)
+        if "color" in self.factors_of_class:  # a sketch shows no colour, so its label could not be told
+            sketch = scene.style == STYLES.values.index("sketch")
+            scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
+        stream = Stream(seed, numbers)
+        for kind, strength in self.shift:
+            scene = shifted(scene, kind, strength, stream)
+        return scene
+
+    def load(self, indices: Int[Tensor, "batch"]) -> UInt8[Tensor, "batch 3 48 48"]:
+        """Render the given items."""
+        return render(self.scenes(indices), SIZE)
+
+    def keep(self, numbers: Sequence[int]) -> Self:
+        """Only the images with the given numbers, in that order."""
+        return replace(self, kept=tuple(numbers))

@@ -1,0 +1,167 @@
+"""Scenes to pixels."""
+
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from dear.data.world.factors import STYLES, bulk
+from dear.data.world.finish import barred, blurred, in_blocks, levelled, lit, rounded, sketched
+from dear.data.world.places import background
+from dear.data.world.scene import Scene
+from dear.data.world.silhouettes import distance, local_frame
+from dear.data.world.textures import texture
+
+GLYPHS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_CHUNK = 64
+_CORNERS = ((0.13, 0.13), (0.87, 0.87), (0.87, 0.13), (0.13, 0.87))
+_CELL = 1.5 / 48
+
+Plane = Float[Tensor, "batch height width"]
+Picture = Float[Tensor, "batch 3 height width"]
+
+
+def render(
+    scene: Scene, size: int = 48, device: torch.device | str | None = None
+) -> UInt8[Tensor, "batch 3 size size"]:
+    """The images of the scenes, on the given device (that of the scene by default).
+
+    Exact: no pixel depends on the rest of the batch or on the device.
+    """
+    if device is not None:
+        scene = scene.to(device)
+    if len(scene) == 0:
+        return torch.empty(0, 3, size, size, dtype=torch.uint8, device=scene.factors.device)
+    return torch.cat([_chunk(scene[start : start + _CHUNK], size) for start in range(0, len(scene), _CHUNK)])
+
+
+def _chunk(scene: Scene, size: int) -> UInt8[Tensor, "batch 3 size size"]:
+    device = scene.factors.device
+    centres = (torch.arange(size, device=device) + 0.5) * (1 / size)
+    x, y = centres[None, :].expand(size, size), centres[:, None].expand(size, size)
+    picture = background(scene.value("place"), scene.backdrop, scene.layout, x, y)
+    picture = _with_plate(picture, scene, x, y)
+    picture = _with_copies(picture, scene, x, y)
+    picture = _with_glyph(picture, scene, x, y)
+    return _finished(picture, scene)
+
+
+@cache
+def _colors(key: str, device: torch.device) -> Float[Tensor, "value 3"]:
+    return torch.tensor([row[key] for row in bulk("factors")["color"]], device=device)
+
+
+@cache
+def _light_colors(device: torch.device) -> Bool[Tensor, "value"]:
+    """Which colours are light enough for a near-black icon."""
+    rows = (row["rgb"] for row in bulk("factors")["color"])
+    light = [0.299 * red + 0.587 * green + 0.114 * blue > 0.45 for red, green, blue in rows]
+    return torch.tensor(light, device=device)
+
+
+def _mix(below: Picture, above: Picture | Float[Tensor, "batch 3 1 1"], share: Plane) -> Picture:
+    return (above - below) * share[:, None] + below
+
+
+def _cover(signed: Plane) -> Plane:
+    """How much of each pixel lies inside an outline, from the signed distance of its centre."""
+    return (0.5 - signed * signed.shape[-1]).clamp(0, 1)
+
+
+def _plate_colors(scene: Scene) -> tuple[Float[Tensor, "batch 3 1 1"], Float[Tensor, "batch 3 1 1"]]:
+    """The colour and the second colour of each plate, exchanged where the texture is inverted."""
+    color, device = scene.value("color"), scene.factors.device
+    first, second = (
+        (_colors(key, device)[color] + scene.tint).clamp(0, 1)[:, :, None, None] for key in ("rgb", "second")
+    )
+    swap = scene.inverted[:, None, None, None]
+    return torch.where(swap, second, first), torch.where(swap, first, second)
+
+
+def _with_plate(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
+    """The textured plate with a thin edge, and the icon with a rim on it."""
+    across, down = local_frame(x, y, scene.plate_centre, scene.plate_turn)
+    first, second = _plate_colors(scene)
+    outline = distance("shape", scene.value("shape"), across, down, scene.plate_size)
+    period = (1 / scene.period)[:, None, None]
+    phase = scene.phase[:, :, None, None]
+    share = texture(
+        scene.value("texture"), across * period + phase[:, 0], down * period + phase[:, 1], 6.0 / x.shape[-1]
+    )
+    light = _light_colors(scene.factors.device)[scene.value("color")].to(torch.float32)[:, None, None, None]
+    edge = 0.12 + (1 - light) * 0.76
+    picture = _mix(picture, edge.expand(-1, 3, -1, -1), _cover(outline - 0.016))
+    picture = _mix(picture, _mix(first.expand_as(picture), second, share), _cover(outline))
+    across, down = local_frame(x, y, scene.icon_centre, scene.icon_turn)
+    icon = distance("object", scene.value("object"), across, down, scene.icon_size)
+    ink = 0.98 - light * 0.95
+    picture = _mix(picture, (1 - ink).expand(-1, 3, -1, -1), _cover(icon - 0.024))
+    return _mix(picture, ink.expand(-1, 3, -1, -1), _cover(icon))
+
+
+def _corner(number: Int[Tensor, "batch"], device: torch.device) -> Float[Tensor, "batch 2"]:
+    return torch.tensor(_CORNERS, device=device)[number % 4]
+
+
+def _with_copies(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
+    """Small untextured copies of the plate in the corners, for counts above one."""
+    for copy in range(1, 4):
+        rows = (scene.count > copy).nonzero()[:, 0]
+        if not len(rows):
+            break
+        few = scene[rows]
+        centre = _corner(few.corner + copy, picture.device)
+        across, down = local_frame(x, y, centre, few.plate_turn)
+        outline = distance("shape", few.value("shape"), across, down, few.plate_size * 0.24)
+        color = (_colors("rgb", picture.device)[few.value("color")] + few.tint).clamp(0, 1)[:, :, None, None]
+        light = _light_colors(picture.device)[few.value("color")].to(torch.float32)[:, None, None, None]
+        edge = 0.12 + (1 - light) * 0.76
+        below = _mix(picture[rows], edge.expand(-1, 3, -1, -1), _cover(outline - 0.016))
+        picture[rows] = _mix(below, color, _cover(outline))
+    return picture
+
+
+@cache
+def _font(device: torch.device) -> Float[Tensor, "texel"]:
+    """The 5 x 7 letters and digits with a margin of one cell, flat: glyph, row (9), column (7)."""
+    rows = [[[int(cell) for cell in row] for row in bulk("font")[glyph]] for glyph in GLYPHS]
+    return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (1, 1, 1, 1)).flatten().to(device)
+
+
+def _with_glyph(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
+    """A white letter or digit on a black label in a corner."""
+    rows = (scene.glyph >= 0).nonzero()[:, 0]
+    if not len(rows):
+        return picture
+    centre = _corner(scene.corner[rows], picture.device)
+    column = torch.floor((x - centre[:, 0, None, None]) * (1 / _CELL) + 3.5)
+    row = torch.floor((y - centre[:, 1, None, None]) * (1 / _CELL) + 4.5)
+    inside = (column >= 0) & (column < 7) & (row >= 0) & (row < 9)
+    cell = row.clamp(0, 8) * 7 + column.clamp(0, 6)
+    ink = _font(picture.device)[scene.glyph[rows][:, None, None] * 63 + cell.to(torch.int64)]
+    picture[rows] = torch.where(inside[:, None], ink[:, None], picture[rows])
+    return picture
+
+
+def _finished(picture: Picture, scene: Scene) -> UInt8[Tensor, "batch 3 size size"]:
+    """Bars, light, style, noise, rounding."""
+    rows = (scene.bars > 0).nonzero()[:, 0]
+    if len(rows):
+        picture[rows] = barred(picture[rows], scene.bars[rows], scene.phase[rows, 0])
+    picture = lit(picture, scene.gain, scene.gradient)
+    rows = (scene.style == STYLES.values.index("sketch")).nonzero()[:, 0]
+    if len(rows):
+        picture[rows] = sketched(picture[rows])
+    for levels in scene.levels.unique().tolist():
+        if levels > 1:
+            rows = (scene.levels == levels).nonzero()[:, 0]
+            picture[rows] = levelled(picture[rows], levels)
+    for passes in range(1, int(scene.blur.max()) + 1):
+        rows = (scene.blur >= passes).nonzero()[:, 0]
+        picture[rows] = blurred(picture[rows])
+    for block in scene.block.unique().tolist():
+        if block > 1:
+            rows = (scene.block == block).nonzero()[:, 0]
+            picture[rows] = in_blocks(picture[rows], block)
+    return rounded(picture, scene.contrast, scene.noise, scene.grain)

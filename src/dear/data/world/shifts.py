@@ -1,0 +1,166 @@
+"""Shifts: how a task's images differ from pretraining. Each takes a strength, 0 (none) to 1 (strong)."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.data.world.factors import STYLES
+from dear.data.world.hashing import Stream
+from dear.data.world.places import BACKDROPS
+from dear.data.world.scene import Scene
+from dear.errors import UnknownNameError
+
+Shift = Callable[[Scene, float, Stream], Scene]
+
+
+def _centred(stream: Stream, slot: str, columns: int) -> Float[Tensor, "batch column"]:
+    """Uniform in [-1, 1)."""
+    return stream.uniforms(slot, columns) * 2 - 1
+
+
+def _cast(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Warm light for one half of the images, cold for the other."""
+    warm = torch.tensor([0.25, -0.05, -0.65]) * strength + 1
+    cold = torch.tensor([-0.60, 0.0, 0.30]) * strength + 1
+    gain = torch.where(stream.chance("shift cast", 0.5)[:, None], warm, cold)
+    return scene.with_(gain=scene.gain * gain)
+
+
+def _haze(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Blur (up to 4 passes), less contrast, noise."""
+    passes = torch.floor(stream.uniform("shift haze", 0.5, 1.0) * (4 * strength) + 0.5).to(torch.int64)
+    return scene.with_(
+        blur=scene.blur + passes,
+        contrast=scene.contrast * (1 - 0.4 * strength),
+        noise=scene.noise + 0.12 * strength,
+    )
+
+
+def _abstract(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """An abstract backdrop in place of the place, for the given share of the images."""
+    backdrop = stream.integer("shift backdrop", len(BACKDROPS))
+    return scene.with_(
+        backdrop=torch.where(stream.chance("shift abstract", strength), backdrop, scene.backdrop)
+    )
+
+
+def _far(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """A plate down to half as wide, anywhere in the picture, with its icon."""
+    scale = 1 - stream.uniform("shift far", 0.35, 0.55) * strength
+    moved = _centred(stream, "shift far centre", 2) * (0.22 * strength)
+    return scene.with_(
+        plate_size=scene.plate_size * scale,
+        icon_size=scene.icon_size * scale,
+        plate_centre=scene.plate_centre + moved,
+        icon_centre=scene.plate_centre + moved + (scene.icon_centre - scene.plate_centre) * scale[:, None],
+    )
+
+
+def _spin(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Plate and icon turned alike, by up to half a turn either way."""
+    turn = _centred(stream, "shift spin", 1)[:, 0] * (0.5 * strength)
+    return scene.with_(plate_turn=scene.plate_turn + turn, icon_turn=scene.icon_turn + turn)
+
+
+def _dusk(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Little light, bluish, with the noise of a dark picture."""
+    light = 1 - stream.uniform("shift dusk", 0.7, 0.95)[:, None] * strength
+    blue = torch.tensor([-0.15, -0.05, 0.25]) * strength + 1
+    return scene.with_(gain=scene.gain * light * blue, noise=scene.noise + 0.05 * strength)
+
+
+def _bars(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Grey bars that hide up to 60% of the picture."""
+    return scene.with_(bars=stream.uniform("shift bars", 0.6, 1.0) * (0.6 * strength))
+
+
+def _coarse(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Blocks of 2 to 5 pixels, at a picture width of 48."""
+    block = 2 + torch.floor(stream.uniform("shift coarse", 0.4, 1.0) * (3 * strength) + 0.5).to(torch.int64)
+    return scene.with_(block=torch.maximum(block, scene.block))
+
+
+def _inverted(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """The texture's two colours exchanged, for the given share of the images."""
+    return scene.with_(inverted=stream.chance("shift inverted", strength))
+
+
+def _stretch(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """A coarser texture."""
+    return scene.with_(period=scene.period * (1 + stream.uniform("shift stretch", 0.5, 1.0) * strength))
+
+
+def _tint(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Plate colours that stray from the usual ones."""
+    return scene.with_(tint=scene.tint + _centred(stream, "shift tint", 3) * (0.18 * strength))
+
+
+def _glare(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """A strong light from one side."""
+    return scene.with_(gradient=scene.gradient + _centred(stream, "shift glare", 2) * strength)
+
+
+def _clutter(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Copies and a letter in the corners, for the given share of the images."""
+    busy = stream.chance("shift clutter", strength)
+    return scene.with_(
+        count=torch.where(busy, 3 + stream.integer("shift count", 2), scene.count),
+        glyph=torch.where(busy, stream.integer("shift glyph", 36), scene.glyph),
+    )
+
+
+def _styled(scene: Scene, style: Tensor, block: Tensor) -> Scene:
+    pixelated, blurred = (style == STYLES.values.index(name) for name in ("pixelated", "blurred"))
+    return scene.with_(style=style, block=torch.where(pixelated, block, 1), blur=torch.where(blurred, 2, 0))
+
+
+def _styles(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Sketch, blocks, blur or a poster in equal parts, for the given share of the images."""
+    changed, which = stream.chance("shift styles", strength), stream.integer("shift style", len(STYLES))
+    styled = _styled(scene, torch.where(changed, which, scene.style), 2 + stream.integer("shift block", 2))
+    return styled.with_(levels=torch.where(changed & (which == 0), 3, scene.levels))
+
+
+def _sketch(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Pencil lines, for the given share of the images."""
+    sketch = torch.full_like(scene.style, STYLES.values.index("sketch"))
+    style = torch.where(stream.chance("shift sketch", strength), sketch, scene.style)
+    return _styled(scene, style, scene.block)
+
+
+def _poster(scene: Scene, strength: float, stream: Stream) -> Scene:
+    """Two or three levels a channel, for the given share of the images."""
+    levels = 2 + stream.integer("shift levels", 2)
+    return scene.with_(levels=torch.where(stream.chance("shift poster", strength), levels, scene.levels))
+
+
+SHIFTS: Mapping[str, Shift] = MappingProxyType(
+    {
+        "cast": _cast,
+        "haze": _haze,
+        "abstract": _abstract,
+        "far": _far,
+        "spin": _spin,
+        "dusk": _dusk,
+        "bars": _bars,
+        "coarse": _coarse,
+        "inverted": _inverted,
+        "stretch": _stretch,
+        "tint": _tint,
+        "glare": _glare,
+        "clutter": _clutter,
+        "styles": _styles,
+        "sketch": _sketch,
+        "poster": _poster,
+    }
+)
+
+
+def shifted(scene: Scene, kind: str, strength: float, stream: Stream) -> Scene:
+    """The scene under one shift."""
+    if kind not in SHIFTS:
+        raise UnknownNameError("shift", kind, SHIFTS)
+    return SHIFTS[kind](scene, strength, stream)

@@ -1,0 +1,161 @@
+"""Tasks: classes, splits, shifts, and the adversarial choice."""
+
+import pytest
+import torch
+
+from dear.data.world import adversarial
+from dear.data.world.captions import words_of, world_words
+from dear.data.world.classes import choose_classes
+from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
+from dear.data.world.hashing import Stream
+from dear.data.world.scene import draw_scenes
+from dear.data.world.shifts import SHIFTS, shifted
+from dear.data.world.tasks import adversarial_candidates, load_task, task_names
+from dear.errors import DataError, UnknownNameError
+
+NAMES = [name for name in task_names() if name != "source-adversarial"]
+PLAIN = [name for name in NAMES if not name.startswith("source")]
+
+
+def test_there_are_at_least_ten_tasks_and_a_source_with_four_variants():
+    assert len(PLAIN) >= 10
+    assert {name for name in task_names() if name.startswith("source-")} == {
+        "source-resampled",
+        "source-sketch",
+        "source-rendition",
+        "source-adversarial",
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_of_classes_and_images(name):
+    task = load_task(name)
+    classes = len(task.classnames)
+    assert len(set(task.classnames)) == classes
+    assert classes >= 100 if name.startswith("source") else 12 <= classes <= 40
+    for split, per_class in ((task.train, 64), (task.val, 8), (task.test, 40)):
+        assert len(split) == classes * per_class
+        assert split.labels.bincount().tolist() == [per_class] * classes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_follow_from_the_factors_and_the_rest_varies(name):
+    split = load_task(name).test
+    columns = [FACTOR_NAMES.index(factor) for factor in split.factors_of_class]
+    assert split.factors.shape == (len(split), 5)
+    expected = torch.tensor(split.classes)[split.labels]
+    assert torch.equal(split.factors[:, columns], expected)
+    for column in set(range(5)) - set(columns):
+        assert len(split.factors[:, column].unique()) == len(FACTORS[FACTOR_NAMES[column]])
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_base_and_novel_share_values_but_no_class(name):
+    classes = load_task(name).train.classes
+    half = (len(classes) + 1) // 2
+    base, novel = classes[:half], classes[half:]
+    assert not set(base) & set(novel)
+    for position in range(len(classes[0])):
+        assert {values[position] for values in novel} <= {values[position] for values in base}
+
+
+def test_choice_of_classes_by_hand():
+    # 2 x 2 values, 4 classes: the base half must use both values of each factor, so it is a diagonal.
+    chosen = choose_classes([[3, 5], [7, 11]], 4, seed=2)
+    assert set(chosen[:2]) in ({(3, 7), (5, 11)}, {(3, 11), (5, 7)})
+    assert len(set(chosen)) == 4
+    assert len(choose_classes([[3, 5], [7, 11]], 3, seed=2)) == 3
+    with pytest.raises(ValueError, match="5 classes"):
+        choose_classes([[3, 5], [7, 11]], 5, seed=2)
+
+
+def test_class_names_and_prompts_are_of_known_words():
+    known = set(world_words())
+    for name in NAMES:
+        task = load_task(name)
+        assert task.template.count("{}") == 1
+        for classname in task.classnames:
+            assert set(words_of(task.template.format(classname))) <= known
+
+
+def test_class_names_name_their_values():
+    task = load_task("dusk-scenes")
+    item, place = task.train.classes[4]
+    assert task.classnames[4] == f"{FACTORS['object'].values[item]} {FACTORS['place'].words[place][0]}"
+
+
+def test_images_load_alone_as_in_a_batch_and_again_the_same():
+    images = load_task("tinted-signs").test
+    together = images.load(torch.tensor([3, 101, 59]))
+    assert together.shape == (3, 3, 48, 48)
+    assert torch.equal(images.load(torch.tensor([101]))[0], together[1])
+    load_task.cache_clear()
+    assert torch.equal(load_task("tinted-signs").test.load(torch.tensor([59]))[0], together[2])
+
+
+def test_splits_and_variants_are_disjoint():
+    task, variant = load_task("source"), load_task("source-resampled")
+    splits = [task.train, task.val, task.test, variant.train, variant.test]
+    index = torch.arange(23)
+    images = torch.cat([split.load(index) for split in splits]).flatten(1)
+    assert len(images.unique(dim=0)) == len(splits) * 23
+    assert len({split.identity for split in splits}) == len(splits)
+
+
+def test_variants_have_the_classes_of_the_source():
+    for name in ("source-resampled", "source-sketch", "source-rendition"):
+        assert load_task(name).classnames == load_task("source").classnames
+        assert load_task(name).template == load_task("source").template
+
+
+def test_a_colour_task_shows_no_sketches_and_a_sketch_task_nothing_else():
+    sketch = STYLES.values.index("sketch")
+    images = load_task("cluttered-cards").test
+    assert not (images.scenes(torch.arange(len(images))).style == sketch).any()
+    images = load_task("source-sketch").test
+    assert (images.scenes(torch.arange(997)).style == sketch).all()
+
+
+@pytest.mark.parametrize("kind", sorted(SHIFTS))
+def test_a_shift_changes_the_scene_but_no_factor(kind):
+    index = torch.arange(31)
+    scene = draw_scenes(5, index)
+    changed = shifted(scene, kind, 0.9, Stream(5, index))
+    assert torch.equal(changed.factors, scene.factors)
+    assert any(
+        not torch.equal(getattr(changed, name), getattr(scene, name)) for name in scene.__dataclass_fields__
+    )
+    alone = shifted(scene[17:18], kind, 0.9, Stream(5, index[17:18]))
+    for name in scene.__dataclass_fields__:
+        assert torch.equal(getattr(alone, name)[0], getattr(changed, name)[17]), name
+
+
+def test_unknown_names():
+    with pytest.raises(UnknownNameError, match="tinted-signs"):
+        load_task("tinted-sign")
+    with pytest.raises(UnknownNameError, match="haze"):
+        shifted(draw_scenes(5, torch.arange(2)), "hazy", 1.0, Stream(5, torch.arange(2)))
+
+
+def test_adversarial_choice_takes_the_first_wrong_images_of_each_class():
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    wrong = torch.tensor([False, True, True, True, False, True, True])
+    assert adversarial.choose_adversarial(wrong, labels, per_class=2) == [[1, 2], [3, 5]]
+    with pytest.raises(DataError, match="class 1"):
+        adversarial.choose_adversarial(wrong & (labels == 0), labels)
+
+
+def test_adversarial_images_are_kept_and_checked(tmp_path):
+    path = tmp_path / "adversarial.json"
+    candidates = adversarial_candidates()
+    with pytest.raises(DataError, match=bulk("tasks")["adversarial_command"]):
+        adversarial.adversarial_numbers(candidates, path)
+    adversarial.save_adversarial(candidates, [[1, 5], [203]], path)
+    numbers = adversarial.adversarial_numbers(candidates, path)
+    assert numbers == [1, 5, 203]
+    kept = candidates.keep(numbers)
+    assert kept.labels.tolist() == [0, 0, 1]
+    assert torch.equal(kept.load(torch.tensor([2])), candidates.load(torch.tensor([203])))
+    assert kept.identity != candidates.identity
+    with pytest.raises(DataError, match="other images"):
+        adversarial.adversarial_numbers(load_task("source").train, path)
