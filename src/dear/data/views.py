@@ -1,0 +1,88 @@
+"""Views of pictures: 8-bit pictures of any size in, float batches of one size out. Values are in [0, 1]."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.data.dataset import Pictures
+
+ATTEMPTS = 10
+DRAWS = 2 * ATTEMPTS + 3
+"""Random numbers an image: area and aspect ratio for each attempt, then top, left and flip."""
+RATIO = (3 / 4, 4 / 3)
+
+Box = tuple[int, int, int, int]
+"""top, left, height, width"""
+
+
+def train_views(
+    images: Pictures, size: int, generator: torch.Generator, scale: tuple[float, float] = (0.5, 1.0)
+) -> Float[Tensor, "batch 3 size size"]:
+    """A random part of each picture, resized (bicubic, antialiased) and mirrored half of the time.
+
+    `scale` bounds the part's share of the area. Each picture takes `DRAWS` numbers from the generator,
+    whatever its size, so a view depends only on the generator and on the picture's place in the stream.
+    """
+    numbers = torch.rand(
+        len(images), DRAWS, generator=generator, dtype=torch.float64, device=generator.device
+    ).tolist()
+    views = []
+    for image, row in zip(images, numbers, strict=True):
+        top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
+        part = _resized(image[:, top : top + height, left : left + width], size, size)
+        views.append(part.flip(-1) if row[-1] < 0.5 else part)
+    return _to_unit(torch.stack(views))
+
+
+def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
+    """The centre square of each picture, its short side brought to `size` (bicubic, antialiased) first.
+
+    Differs from CLIP's preprocessing only in that values are not rounded to 8 bits after resizing.
+    """
+    if all(image.shape[-2:] == (size, size) for image in images):
+        return _to_unit(images if isinstance(images, Tensor) else torch.stack([*images]))
+    return _to_unit(torch.stack([_centre(image, size) for image in images]))
+
+
+def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[float, float]) -> Box:
+    """The box of torchvision's RandomResizedCrop, from uniform numbers in [0, 1) in the order of `DRAWS`.
+
+    Ten attempts at a box of random area (uniform) and aspect ratio (log-uniform) that fits; else the largest
+    central box within the bounds of the ratio.
+    """
+    low, high = math.log(RATIO[0]), math.log(RATIO[1])
+    for attempt in range(ATTEMPTS):
+        area = height * width * (scale[0] + (scale[1] - scale[0]) * numbers[2 * attempt])
+        ratio = math.exp(low + (high - low) * numbers[2 * attempt + 1])
+        wide, tall = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < wide <= width and 0 < tall <= height:
+            top = int(numbers[2 * ATTEMPTS] * (height - tall + 1))
+            left = int(numbers[2 * ATTEMPTS + 1] * (width - wide + 1))
+            return top, left, tall, wide
+    tall = round(width / RATIO[0]) if width / height < RATIO[0] else height
+    wide = round(height * RATIO[1]) if width / height > RATIO[1] else width
+    return (height - tall) // 2, (width - wide) // 2, tall, wide
+
+
+def _centre(image: Tensor, size: int) -> Float[Tensor, "3 size size"]:
+    height, width = image.shape[-2:]
+    short = min(height, width)
+    height, width = size * height // short, size * width // short
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return _resized(image, height, width)[:, top : top + size, left : left + size]
+
+
+def _resized(image: Tensor, height: int, width: int) -> Float[Tensor, "3 height width"]:
+    picture = image[None].to(torch.float32)
+    if image.shape[-2:] != (height, width):
+        picture = F.interpolate(picture, (height, width), mode="bicubic", antialias=True)
+    return picture[0]
+
+
+def _to_unit(levels: Tensor) -> Float[Tensor, "batch 3 size size"]:
+    """8-bit levels to [0, 1]; bicubic filters overshoot at edges, so it clips."""
+    return levels.to(torch.float32).div(255).clamp_(0, 1)

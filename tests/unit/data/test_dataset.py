@@ -1,0 +1,122 @@
+"""Names and paths lead to data sets; identities change with what they name."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from dear.data.dataset import Images, assemble, fingerprint, load_dataset
+from dear.data.world.tasks import task_names
+from dear.errors import DataError, UnknownNameError
+
+
+@dataclass
+class Plain:
+    """Blank pictures, as small as can be."""
+
+    identity: str
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def load(self, indices: Tensor) -> Tensor:
+        return torch.zeros(len(indices), 3, 5, 7, dtype=torch.uint8)
+
+
+def plain(identity: str) -> Images:
+    return Plain(identity, torch.tensor([0, 1, 1]))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks in place of the Attribute World's own."""
+    module = ModuleType("dear.data.world.tasks")
+    module.task_names = lambda: ["badges", "tools"]  # type: ignore[attr-defined]
+    module.load_task = lambda name: SimpleNamespace(  # type: ignore[attr-defined]
+        name=name,
+        title=name.title(),
+        classnames=["red badge", "blue badge"],
+        template="a {}.",
+        train=plain("one"),
+        val=None,
+        test=plain("two"),
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@pytest.mark.usefixtures("world")
+class TestLoadDataset:
+    def test_a_task_by_its_name(self) -> None:
+        data = load_dataset("badges")
+        assert (data.name, data.title) == ("badges", "Badges")
+        assert data.classnames == ("red badge", "blue badge")
+        assert data.templates == ("a {}.",)
+        assert data.train.identity == "one"
+        assert data.val is None
+        assert data.test.identity == "two"
+
+    def test_a_task_comes_before_a_folder_of_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "badges").mkdir()
+        monkeypatch.chdir(tmp_path)
+        assert load_dataset("badges").title == "Badges"
+
+    def test_a_folder_is_read_as_coop_layout(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="split_zhou_"):
+            load_dataset(str(tmp_path))
+
+    def test_an_unknown_name_lists_the_tasks(self) -> None:
+        with pytest.raises(UnknownNameError, match="Did you mean 'badges'") as caught:
+            load_dataset("bages")
+        assert caught.value.kind == "data set"
+        assert caught.value.known == ["badges", "tools"]
+
+    @pytest.mark.parametrize("path", ["no/such/folder", "./nothing", "nothing.d"])
+    def test_a_path_that_does_not_exist(self, path: str) -> None:
+        with pytest.raises(DataError, match=r"folder .* does not exist"):
+            load_dataset(path)
+
+    def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
+        file = tmp_path / "split.json"
+        file.touch()
+        with pytest.raises(DataError, match="is a file"):
+            load_dataset(str(file))
+
+
+def test_fingerprint_tells_where_texts_end() -> None:
+    assert fingerprint("ab", "c") != fingerprint("a", "bc")
+    assert fingerprint("ab", "") != fingerprint("ab")
+    assert fingerprint("ab", "c") == fingerprint("ab", "c")
+    assert len(fingerprint()) == 16
+
+
+def test_the_identity_changes_with_images_names_and_templates() -> None:
+    train, other, test = plain("train"), plain("other"), plain("test")
+    made = [
+        assemble("a", "A", ["x", "y"], ["{}"], train, None, test),
+        assemble("a", "A", ["x", "y"], ["{}"], other, None, test),
+        assemble("a", "A", ["x", "y"], ["{}"], test, None, train),
+        assemble("a", "A", ["x", "y"], ["{}"], train, other, test),
+        assemble("a", "A", ["x", "z"], ["{}"], train, None, test),
+        assemble("a", "A", ["x", "y"], ["a {}"], train, None, test),
+    ]
+    assert len({data.identity for data in made}) == len(made)
+    assert assemble("b", "B", ["x", "y"], ["{}"], train, None, test).identity == made[0].identity
+
+
+def test_a_task_of_the_world_conforms() -> None:
+    name = task_names()[0]
+    data = load_dataset(name)
+    assert data.name == name
+    assert data.templates[0].count("{}") == 1
+    for split in (data.train, data.val, data.test):
+        assert isinstance(split, Images)
+        assert len(split) == len(split.labels)
+    pictures = data.test.load(torch.tensor([0, len(data.test) - 1]))
+    assert [(*picture.shape, picture.dtype) for picture in pictures] == [(3, 48, 48, torch.uint8)] * 2

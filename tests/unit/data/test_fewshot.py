@@ -1,0 +1,147 @@
+"""Few-shot picks, base and novel classes, subsets."""
+
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+from dear.data.fewshot import ClassSubset, Pick, Subset, base_novel, pick_shots
+from dear.errors import DataError
+
+LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
+"""Class 0 at 1, 4, 7, 10; class 1 at 2, 3, 8; class 2 at 0, 5, 6, 9."""
+ITEMS = {0: {1, 4, 7, 10}, 1: {2, 3, 8}, 2: {0, 5, 6, 9}}
+
+
+class Numbered:
+    """Pictures that carry their own index in every pixel."""
+
+    labels = LABELS
+    identity = "numbered"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def load(self, indices: Tensor) -> Tensor:
+        return indices.to(torch.uint8)[:, None, None, None].expand(-1, 3, 5, 7)
+
+
+def shown(images: Subset, *indices: int) -> list[int]:
+    return [int(picture[0, 0, 0]) for picture in images.load(torch.tensor(indices))]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_shots_come_class_after_class_without_replacement(seed: int) -> None:
+    picked = pick_shots(LABELS, 3, seed).tolist()
+    assert LABELS[picked].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    for label in range(3):
+        drawn = picked[3 * label : 3 * label + 3]
+        assert len(set(drawn)) == 3
+        assert set(drawn) <= ITEMS[label]
+
+
+def test_a_seed_gives_the_same_pick_whatever_the_global_generator() -> None:
+    torch.manual_seed(5)
+    first = pick_shots(LABELS, 2, 1)
+    state = torch.random.get_rng_state()
+    torch.manual_seed(7)
+    assert torch.equal(pick_shots(LABELS, 2, 1), first)
+    torch.manual_seed(5)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert len({tuple(pick_shots(LABELS, 2, seed).tolist()) for seed in range(20)}) > 10
+
+
+def test_fewer_shots_are_part_of_more() -> None:
+    three = pick_shots(LABELS, 3, 1).view(3, 3)
+    assert torch.equal(pick_shots(LABELS, 1, 1), three[:, 0])
+    assert torch.equal(pick_shots(LABELS, 2, 1).view(3, 2), three[:, :2])
+
+
+def test_every_item_is_drawn_equally_often() -> None:
+    """900 seeds, 1 shot: an item of class 0 is expected 225 times (deviation 13), of class 1 300 (14)."""
+    counts = torch.zeros(len(LABELS))
+    for seed in range(900):
+        counts[pick_shots(LABELS, 1, seed)] += 1
+    assert (counts[[1, 4, 7, 10]] - 225).abs().max() < 4 * 13
+    assert (counts[[2, 3, 8]] - 300).abs().max() < 4 * 14
+
+
+def test_a_class_with_too_few_items_is_named() -> None:
+    with pytest.raises(DataError, match="class 1 has 3 images, fewer than 4 shots"):
+        pick_shots(LABELS, 4, 1)
+    with pytest.raises(DataError, match=r"class 1 \(sea horse\) has 3 images"):
+        pick_shots(LABELS, 4, 1, classnames=["ant", "sea horse", "emu"])
+    assert LABELS[pick_shots(LABELS, 4, 1, allow_fewer=True)].tolist() == [0] * 4 + [1] * 3 + [2] * 4
+
+
+def test_classes_without_items() -> None:
+    with pytest.raises(DataError, match="class 1 has 0 images"):
+        pick_shots(torch.tensor([0, 2]), 1, 1)
+    with pytest.raises(DataError, match=r"class 3 \(owl\) has 0 images"):
+        pick_shots(LABELS, 1, 1, classnames=["ant", "bee", "emu", "owl"])
+    assert pick_shots(torch.tensor([0, 2]), 1, 1, allow_fewer=True).tolist() == [0, 1]
+
+
+def test_no_shots_are_refused() -> None:
+    with pytest.raises(DataError, match="at least 1"):
+        pick_shots(LABELS, 0, 1)
+
+
+def test_a_pick_survives_json() -> None:
+    pick = Pick.draw(LABELS, 2, 3)
+    assert pick.indices == tuple(pick_shots(LABELS, 2, 3).tolist())
+    record = json.loads(json.dumps(pick.to_json()))
+    assert record == {"seed": 3, "shots": 2, "indices": list(pick.indices)}
+    assert Pick.from_json(record) == pick
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "base", "novel"), [(2, [0], [1]), (5, [0, 1, 2], [3, 4]), (6, [0, 1, 2], [3, 4, 5])]
+)
+def test_base_is_the_first_half_rounded_up(n_classes: int, base: list[int], novel: list[int]) -> None:
+    assert [list(part) for part in base_novel(n_classes)] == [base, novel]
+
+
+def test_one_class_has_no_halves() -> None:
+    with pytest.raises(DataError, match="at least 2"):
+        base_novel(1)
+
+
+def test_subset_keeps_the_given_order() -> None:
+    part = Subset(Numbered(), torch.tensor([9, 2, 4]))
+    assert len(part) == 3
+    assert part.labels.tolist() == [2, 1, 0]
+    assert shown(part, 2, 0, 0) == [4, 9, 9]
+
+
+def test_class_subset_counts_labels_anew() -> None:
+    part = ClassSubset(Numbered(), [2, 1])
+    assert len(part) == 7
+    assert shown(part, *range(7)) == [0, 2, 3, 5, 6, 8, 9]
+    assert part.labels.tolist() == [0, 1, 1, 0, 0, 1, 0]
+
+
+def test_novel_half_of_a_subset() -> None:
+    _, novel = base_novel(3)
+    part = Subset(ClassSubset(Numbered(), novel), torch.tensor([3, 1]))
+    assert part.labels.tolist() == [0, 0]
+    assert shown(part, 0, 1) == [9, 5]
+
+
+def test_a_class_without_items_keeps_its_number() -> None:
+    assert ClassSubset(Numbered(), [7, 0]).labels.tolist() == [1, 1, 1, 1]
+
+
+def test_identities_differ() -> None:
+    images = Numbered()
+    parts = [
+        images,
+        Subset(images, torch.tensor([1, 2])),
+        Subset(images, torch.tensor([2, 1])),
+        Subset(images, torch.tensor([1, 0])),
+        Subset(images, torch.tensor([10])),
+        ClassSubset(images, [1, 2]),
+        ClassSubset(images, [2, 1]),
+    ]
+    assert len({part.identity for part in parts}) == len(parts)
