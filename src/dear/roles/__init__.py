@@ -1,0 +1,1 @@
+"""The role of every attention head: tables, and the attention mask that follows from one."""

@@ -1,0 +1,136 @@
+"""The role table: what each analysed head does, bound to the weights it was computed from."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+
+from dear.backbone.clip import Identity
+from dear.errors import OutputError, RoleTableError
+
+Role = Literal["core", "other-specialized", "mixed", "generalization"]
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class HeadRole:
+    """One head's role. Layers are counted from 1, heads from 0.
+
+    Attributes:
+        attribute: The core attribute of a core head, else None.
+        concept: The head's dominant concept, whatever its role.
+        entropy: Concept entropy in nats.
+        share: The distribution over concepts that the entropy is of.
+    """
+
+    layer: int
+    head: int
+    role: Role
+    attribute: str | None = None
+    concept: str | None = None
+    entropy: float | None = None
+    share: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoleTable:
+    """Roles of all heads of the analysed layers of one set of weights.
+
+    Attributes:
+        source: How the roles were found ("ground-truth factors", "published", "shuffled ...").
+        weights: The weights they were found in.
+        attributes: The core attributes, in the order of the attribute tokens.
+        settings: What the computation was run with.
+    """
+
+    source: str
+    weights: Identity
+    attributes: tuple[str, ...]
+    heads: tuple[HeadRole, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        places = [(h.layer, h.head) for h in self.heads]
+        if len(set(places)) != len(places):
+            raise RoleTableError(
+                f"a head has two roles in the table {self.source!r}: {_first_double(places)} (layer, head)."
+            )
+        for head in self.heads:
+            if head.role not in get_args(Role):
+                raise RoleTableError(
+                    f"layer {head.layer} head {head.head} has the unknown role {head.role!r}. "
+                    f"Known roles: {', '.join(get_args(Role))}."
+                )
+            allowed = self.attributes if head.role == "core" else (None,)
+            if head.attribute not in allowed:
+                raise RoleTableError(
+                    f"layer {head.layer} head {head.head}: a core head needs one of the attributes "
+                    f"{', '.join(self.attributes)}, others none; it has {head.attribute!r}."
+                )
+
+    def layer(self, layer: int, heads: int) -> list[HeadRole]:
+        """Roles of a layer's heads in order. Raises RoleTableError unless they are exactly ``heads``."""
+        found = {h.head: h for h in self.heads if h.layer == layer}
+        if sorted(found) != list(range(heads)):
+            missing = sorted(set(range(heads)) - set(found))
+            raise RoleTableError(
+                f"the role table {self.source!r} does not fit layer {layer}, which has {heads} heads: "
+                f"missing heads {missing}, unknown heads {sorted(set(found) - set(range(heads)))}."
+            )
+        return [found[head] for head in range(heads)]
+
+    def check(self, weights: Identity, *, allow_other: bool = False) -> None:
+        """Raise RoleTableError if the roles are of other weights, unless that is said to be meant."""
+        if not allow_other and weights.sha256 != self.weights.sha256:
+            raise RoleTableError(
+                f"this role table was computed from {self.weights}, not from {weights}: head numbers "
+                "mean other things in other weights. Find the roles of these weights, or say "
+                "--dear.roles-from-other-weights if you mean it."
+            )
+
+    def uniform(self, role: Role) -> "RoleTable":
+        """The same heads all isolated ("generalization") or all open ("mixed"), for ablations."""
+        heads = tuple(replace(h, role=role, attribute=None) for h in self.heads)
+        return replace(self, source=f"all {role}, from {self.source}", heads=heads)
+
+    def shuffled(self, seed: int) -> "RoleTable":
+        """The same roles dealt to the heads at random, for ablations."""
+        order = torch.randperm(len(self.heads), generator=torch.Generator().manual_seed(seed)).tolist()
+        heads = tuple(
+            replace(self.heads[other], layer=head.layer, head=head.head)
+            for head, other in zip(self.heads, order, strict=True)
+        )
+        return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def save(self, path: Path) -> None:
+        try:
+            path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write the role table {path}: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> "RoleTable":
+        """Read a table. Raises RoleTableError for a missing, damaged or foreign file."""
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            if saved.pop("schema") != SCHEMA:
+                raise RoleTableError(
+                    f"{path} is a role table of another schema: this version reads schema {SCHEMA}."
+                )
+            heads = tuple(HeadRole(**head) for head in saved.pop("heads"))
+            weights = Identity(**saved.pop("weights"))
+            return cls(
+                **saved | {"weights": weights, "heads": heads, "attributes": tuple(saved["attributes"])}
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RoleTableError(f"{path} is not a role table: {error}") from error
+
+
+def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:
+    return next(place for i, place in enumerate(places) if place in places[:i])

@@ -1,0 +1,121 @@
+"""Roles from known factors: explained variance, entropy and assignment worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from dear.backbone import tiny
+from dear.data.world.factors import FACTOR_NAMES
+from dear.roles.ground_truth import (
+    GroundTruthSettings,
+    assign,
+    entropy,
+    explained_variance,
+    roles_from_factors,
+)
+
+
+def test_explained_variance_by_hand() -> None:
+    # Columns (1, 3 | 5, 7, 9) and (0, 0 | 0, 0, 5); means 5 and 1; centred squares 16+4+0+4+16 = 40 and
+    # 1+1+1+1+16 = 20: total 60. Group sums of the centred values: (-6, -2) of 2 items, (6, 2) of 3:
+    # between = 40/2 + 40/3 = 100/3. Within = (60 - 100/3) / (5 - 2) = 80/9; epsilon squared = (100/3 -
+    # 80/9) / 60 = (220/9) / 60 = 11/27.
+    values = torch.tensor([[1.0, 0.0], [3.0, 0.0], [5.0, 0.0], [7.0, 0.0], [9.0, 5.0]])
+    groups = torch.tensor([0, 0, 1, 1, 1])
+    assert explained_variance(values, groups, 2) == pytest.approx(11 / 27, abs=1e-12)
+    # A group without items counts for nothing, and a shift of all values neither.
+    assert explained_variance(values + 100, groups * 2, 7) == pytest.approx(11 / 27, abs=1e-12)
+
+
+def test_perfect_groups_explain_everything() -> None:
+    centres = torch.randn(3, 7, generator=torch.Generator().manual_seed(1))
+    groups = torch.arange(11 * 3) % 3
+    assert explained_variance(centres[groups], groups, 3) == pytest.approx(1, abs=1e-12)
+
+
+def test_random_groups_explain_nothing() -> None:
+    generator = torch.Generator().manual_seed(2)
+    found = []
+    for _ in range(13):
+        values = torch.randn(997, 7, generator=generator)
+        found.append(explained_variance(values, torch.randint(0, 11, (997,), generator=generator), 11))
+    # Without the correction the shares would be about 10 / 996 = 0.01 in the mean.
+    assert all(0 <= share < 0.01 for share in found)
+    assert sum(found) / len(found) < 0.002
+
+
+def test_values_that_do_not_vary_are_not_explained() -> None:
+    assert explained_variance(torch.ones(5, 3), torch.tensor([0, 0, 1, 1, 1]), 2) == 0
+
+
+def test_entropy() -> None:
+    assert entropy([0.2] * 5) == pytest.approx(math.log(5))
+    assert entropy([0.0, 1.0, 0.0]) == 0
+    assert entropy([0.5, 0.25, 0.25]) == pytest.approx(1.5 * math.log(2))
+
+
+# Shares: color 1 (core), object 0.5 exactly (core), then entropies in the order even > broad > narrow > pair.
+COLOR, OBJECT = [0.3, 0, 0, 0, 0], [0.1, 0, 0.1, 0.2, 0]
+EVEN, BROAD, NARROW, PAIR = [1, 1, 1, 1, 1], [4, 2, 2, 1, 1], [2, 2, 1, 0, 0], [0, 49, 0, 0, 51]
+
+
+def test_assign_by_hand() -> None:
+    raws = {
+        (4, 0): COLOR,
+        (4, 1): EVEN,
+        (4, 2): NARROW,
+        (5, 0): OBJECT,
+        (5, 1): BROAD,
+        (5, 2): [0, 2, 2, 1, 0],
+    }
+    found = assign([(layer, head, raw) for (layer, head), raw in raws.items()], core=0.5, general=0.25)
+    got = [(h.layer, h.head, h.role, h.attribute, h.concept) for h in found]
+    assert got == [
+        (4, 0, "core", "color", "color"),
+        (4, 1, "generalization", None, "color"),  # 4 heads are not core: one quarter of them is one
+        (4, 2, "mixed", None, "color"),
+        (5, 0, "core", "object", "object"),
+        (5, 1, "mixed", None, "color"),
+        (5, 2, "mixed", None, "shape"),
+    ]
+    assert found[0].entropy == 0
+    assert found[1].entropy == pytest.approx(math.log(5), abs=1e-4)
+    assert found[3].share == {"color": 0.25, "shape": 0, "texture": 0.25, "object": 0.5, "place": 0}
+    half = assign([(layer, head, raw) for (layer, head), raw in raws.items()], core=0.5, general=0.5)
+    assert [h.role for h in half] == ["core", "generalization", "mixed", "core", "generalization", "mixed"]
+
+
+def test_assign_with_other_bounds() -> None:
+    found = assign([(4, 0, PAIR), (4, 1, OBJECT), (4, 2, EVEN)], core=0.52, general=0.0)
+    assert [h.role for h in found] == ["mixed", "mixed", "mixed"]
+    found = assign([(4, 0, PAIR), (4, 1, OBJECT), (4, 2, EVEN)], core=0.51, general=1.0)
+    assert [h.role for h in found] == ["core", "generalization", "generalization"]
+    assert found[0].attribute == "place"
+
+
+def test_a_head_that_no_factor_explains_is_as_general_as_can_be() -> None:
+    found = assign([(4, 0, [0.0] * 5), (4, 1, BROAD)], core=0.5, general=0.5)
+    assert [h.role for h in found] == ["generalization", "mixed"]
+    assert found[0].entropy == pytest.approx(math.log(5), abs=1e-4)
+
+
+def test_all_heads_core() -> None:
+    assert [h.attribute for h in assign([(4, 0, COLOR), (4, 1, OBJECT)], core=0.5, general=0.2)] == [
+        "color",
+        "object",
+    ]
+
+
+def test_the_packaged_model_smoke() -> None:
+    if not (tiny.FOLDER / tiny.WEIGHTS).is_file():
+        pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / tiny.WEIGHTS}")
+    clip = tiny.load()
+    table = roles_from_factors(clip, GroundTruthSettings(images=150), batch=50)
+    assert table.weights == clip.identity
+    assert table.attributes == FACTOR_NAMES
+    assert [(h.layer, h.head) for h in table.heads] == [
+        (layer, head) for layer in range(9, clip.image.depth + 1) for head in range(clip.image.heads)
+    ]
+    assert all(sum(h.share.values()) == pytest.approx(1, abs=1e-3) for h in table.heads)
+    assert table == roles_from_factors(clip, GroundTruthSettings(images=150), batch=50)

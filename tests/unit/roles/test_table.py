@@ -1,0 +1,160 @@
+"""Role tables: written and read whole, refused when they do not fit, reshuffled without loss."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.backbone.clip import Identity
+from dear.errors import OutputError, RoleTableError
+from dear.roles.table import HeadRole, Role, RoleTable
+
+WEIGHTS = Identity("small", "random", "ab" * 32)
+OTHER = Identity("small", "random", "cd" * 32)
+HEADS = (
+    HeadRole(4, 0, "core", "color", "color", 0.5, {"color": 0.8, "object": 0.2}),
+    HeadRole(4, 1, "mixed", None, "object"),
+    HeadRole(4, 2, "other-specialized", None, "number", 0.1),
+    HeadRole(5, 0, "generalization"),
+    HeadRole(5, 1, "core", "object", "object"),
+    HeadRole(5, 2, "mixed"),
+)
+
+
+def table(heads: tuple[HeadRole, ...] = HEADS) -> RoleTable:
+    return RoleTable("by hand", WEIGHTS, ("color", "object"), heads, {"images": 7})
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "roles.json"
+    table().save(path)
+    assert RoleTable.load(path) == table()
+    saved = json.loads(path.read_text())
+    assert saved["schema"] == 1
+    assert saved["weights"]["sha256"] == "ab" * 32
+    assert saved["heads"][1] == {
+        "layer": 4,
+        "head": 1,
+        "role": "mixed",
+        "attribute": None,
+        "concept": "object",
+        "entropy": None,
+        "share": {},
+    }
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "roles.json"
+    path.write_text(json.dumps(table().to_json() | {"schema": 2}))
+    with pytest.raises(RoleTableError, match=r"another schema.*reads schema 1"):
+        RoleTable.load(path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", "null", "{}", '{"schema": 1}', "\x00\xff"])
+def test_a_file_that_is_no_table_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "roles.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(RoleTableError, match=r"roles\.json is not a role table"):
+        RoleTable.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": "x"},
+        {"heads": [1]},
+        {"heads": [{"layer": 4}]},
+        {"weights": {"model": "small"}},
+        {"more": 1},
+    ],
+)
+def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "roles.json"
+    path.write_text(json.dumps(table().to_json() | change))
+    with pytest.raises(RoleTableError, match="is not a role table"):
+        RoleTable.load(path)
+
+
+def test_a_cut_file_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "roles.json"
+    table().save(path)
+    path.write_text(path.read_text()[:200])
+    for each in (path, tmp_path / "nowhere.json"):
+        with pytest.raises(RoleTableError, match="is not a role table"):
+            RoleTable.load(each)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write the role table"):
+        table().save(tmp_path / "file" / "roles.json")
+
+
+def test_two_roles_for_one_head() -> None:
+    with pytest.raises(RoleTableError, match=r"two roles.*\(4, 1\)"):
+        table((*HEADS, HeadRole(4, 1, "generalization")))
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (HeadRole(4, 0, "core"), r"layer 4 head 0: a core head needs one of.*color.*object.*it has None"),
+        (HeadRole(4, 0, "core", "texture"), "it has 'texture'"),
+        (HeadRole(4, 0, "mixed", "color"), "others none; it has 'color'"),
+        (HeadRole(4, 0, "special"), "unknown role 'special'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_role_that_makes_no_sense(head: HeadRole, message: str) -> None:
+    with pytest.raises(RoleTableError, match=message):
+        table((head, *HEADS[1:]))
+
+
+def test_a_layer_lists_its_heads_in_order() -> None:
+    shuffled = table((HEADS[2], HEADS[4], HEADS[0], HEADS[5], HEADS[1], HEADS[3]))
+    assert shuffled.layer(4, 3) == list(HEADS[:3])
+    assert shuffled.layer(5, 3) == list(HEADS[3:])
+
+
+def test_a_layer_with_missing_or_unknown_heads_is_refused() -> None:
+    with pytest.raises(RoleTableError, match=r"layer 5, which has 3 heads: missing heads \[1\]"):
+        table((*HEADS[:4], HEADS[5])).layer(5, 3)
+    with pytest.raises(RoleTableError, match=r"unknown heads \[2\]"):
+        table().layer(4, 2)
+    with pytest.raises(RoleTableError, match=r"layer 3, .* missing heads \[0, 1, 2\]"):
+        table().layer(3, 3)
+
+
+def test_weights_are_checked_unless_others_are_allowed() -> None:
+    table().check(WEIGHTS)
+    table().check(replace(WEIGHTS, model="renamed", pretrained="elsewhere"))  # the values count, not the name
+    with pytest.raises(RoleTableError, match="--roles-from-other-weights"):
+        table().check(OTHER)
+    table().check(OTHER, allow_other=True)
+
+
+def test_shuffling_deals_the_same_roles_to_the_same_heads() -> None:
+    dealt = table().shuffled(3)
+
+    def roles(t: RoleTable) -> Counter[tuple[Any, ...]]:
+        return Counter((h.role, h.attribute, h.concept, h.entropy) for h in t.heads)
+
+    assert roles(dealt) == roles(table())
+    assert [(h.layer, h.head) for h in dealt.heads] == [(h.layer, h.head) for h in HEADS]
+    assert dealt.heads != HEADS
+    assert dealt == table().shuffled(3)
+    assert sum(table().shuffled(seed).heads != dealt.heads for seed in range(11, 18)) > 3
+    assert (dealt.weights, dealt.attributes) == (WEIGHTS, ("color", "object"))
+    assert "shuffled" in dealt.source
+
+
+@pytest.mark.parametrize("role", ["generalization", "mixed"])
+def test_uniform_gives_every_head_one_role(role: Role) -> None:
+    same = table().uniform(role)
+    assert [(h.layer, h.head, h.role, h.attribute) for h in same.heads] == [
+        (h.layer, h.head, role, None) for h in HEADS
+    ]
+    assert same.attributes == ("color", "object")
+    assert same.source == f"all {role}, from by hand"
