@@ -1,0 +1,1 @@
+"""Ways of adapting a CLIP, one file each, on one contract."""

@@ -1,0 +1,109 @@
+"""What a method is: a module on a frozen CLIP that says where its spans begin and works on trunk outputs.
+
+The training loop and the protocols know only this. A method has no state but its parameters and the
+classes that it was last given.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip, fill
+from dear.backbone.towers import Injection, TextTrunk
+
+ImageFeatures = Float[Tensor, "feature batch embed"]
+
+
+class Method(nn.Module, ABC):
+    """Base of all methods.
+
+    Attributes:
+        name: What the method is called on the command line and in records.
+        image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
+            if it changes none.
+        features: Names of the image features it scores with, "cls" first.
+    """
+
+    name: ClassVar[str]
+    image_from: int
+    text_from: int
+    features: tuple[str, ...] = ("cls",)
+
+    def __init__(self, clip: Clip) -> None:
+        super().__init__()
+        self.__dict__["clip"] = (
+            clip  # frozen and shared: not a submodule, so neither trained nor saved with the method
+        )
+        self.classnames: tuple[str, ...] = ()
+
+    clip: Clip
+    frozen_text: Float[Tensor, "class embed"]
+    prompts: list[TextTrunk]
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once."""
+        self.classnames = tuple(classnames)
+        ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
+        self.prompts = [self.clip.text.trunk(each, self.text_from) for each in ids]
+        self.frozen_text = self._mean_of_templates()
+
+    def _mean_of_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
+        """Unit text features: the normalised mean over templates of the normalised feature."""
+        features = [
+            normalize(self.clip.text.features(p, self.text_from, inject), dim=-1) for p in self.prompts
+        ]
+        return normalize(torch.stack(features).mean(dim=0), dim=-1)
+
+    @torch.no_grad()
+    def image_trunk(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch token width"]:
+        """What the method's image span takes: frozen, so it can be computed once and kept. Images are in
+        [0, 1].
+        """
+        return self.clip.image.trunk(self.clip.normalize_pixels(images), self.image_from)
+
+    @abstractmethod
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """Unit image features, one a name in ``features``."""
+
+    @abstractmethod
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """Unit text features of the classes."""
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Scores of the classes. ``decoupled`` uses the class feature alone."""
+        del decoupled  # methods with one feature have nothing to decouple
+        return self.clip.scale * image[0] @ text.T
+
+    @abstractmethod
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """The training loss as "loss", and its parts by name for the record."""
+
+    def after_step(self, progress: float) -> None:
+        """Called after each optimisation step with the share of training done."""
+        del progress
+
+    def facts(self) -> dict[str, Any]:
+        """What the method was built with, as plain values: a checkpoint fits a method with the same facts
+        only.
+        """
+        return {}
+
+    @property
+    def trainable(self) -> list[nn.Parameter]:
+        return [p for p in self.parameters() if p.requires_grad]
+
+    def fusion_weights(self) -> dict[str, float] | None:
+        """Weight of each feature in the fused score, if the method fuses."""
+        return None

@@ -1,0 +1,131 @@
+"""DeAR (CVPR 2026, section 3.3): attribute tokens under a role mask, text tokens, and a learned fusion of
+their evidence.
+"""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.towers import Injection
+from dear.errors import RoleTableError
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.losses import cosine_distance, fusion_loss
+from dear.methods.settings import DearSettings
+from dear.roles.mask import role_mask
+from dear.roles.table import RoleTable
+
+
+class Dear(Method):
+    """Decomposed attention-role adaptation: all of CLIP stays frozen; tokens, one projection and the
+    fusion weights are trained.
+    """
+
+    name = "dear"
+
+    def __init__(
+        self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
+    ) -> None:
+        super().__init__(clip)
+        self.settings = s = settings or DearSettings()
+        roles.check(clip.identity, allow_other=s.roles_from_other_weights)
+        if not roles.attributes:
+            raise RoleTableError(
+                f"the role table {roles.source!r} names no core attribute: DeAR needs at least one."
+            )
+        self.roles = roles
+        self.features = ("cls", *roles.attributes)
+        self.image_from = span_start(clip.image.depth, s.first)
+        self.text_from = span_start(clip.text.depth, s.first)
+
+        like = clip.image.projection
+        n = s.tokens * len(roles.attributes)
+
+        def normal(*shape: int, std: float) -> nn.Parameter:
+            return nn.Parameter((torch.randn(*shape, generator=generator) * std).to(like))
+
+        self.attribute_tokens = normal(n, clip.image.width, std=s.token_std)
+        self.text_tokens = normal(s.text_tokens, clip.text.width, std=s.token_std)
+        start = clip.image.projection.detach().clone()
+        self.projection = (
+            nn.Parameter(start) if s.copy_projection else normal(*start.shape, std=len(start) ** -0.5)
+        )
+        self.fusion = nn.Parameter(
+            initial_fusion(s.alpha_cls, len(roles.attributes)).to(like), requires_grad=s.learn_fusion
+        )
+
+        original = (clip.image_size // clip.image.patch_size) ** 2 + 1
+        layers = range(self.image_from, clip.image.depth + 1)
+        masks = torch.stack(
+            [role_mask(roles, layer, clip.image.heads, original, s.tokens) for layer in layers]
+        )
+        self.register_buffer("mask", masks.to(like), persistent=False)  # layer head query key
+        self.register_buffer(
+            "read", torch.tensor([0, *range(original, original + n)], device=like.device), persistent=False
+        )
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """Eq. 5 to 10: the class feature through CLIP's projection, each attribute's (mean of its tokens
+        [ours]) through the trained one.
+        """
+        out = self.clip.image.span(
+            trunk,
+            self.image_from,
+            bias=list(self.mask),  # type: ignore[arg-type]
+            inject=Injection(self.attribute_tokens, self.settings.beta),
+            read=self.read,  # type: ignore[arg-type]
+        )
+        attributes = out[:, 1:].unflatten(1, (-1, self.settings.tokens)).mean(dim=2).transpose(0, 1)
+        f_cls = self.clip.image.finish(out[:, 0]).unsqueeze(0)
+        f_attributes = self.clip.image.ln_final(attributes) @ self.projection
+        return normalize(torch.cat([f_cls, f_attributes]), dim=-1)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """Eq. 11: text tokens enter between the start token and the words."""
+        return self._mean_of_templates(Injection(self.text_tokens, self.settings.beta, at=1))
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Eq. 17 to 19: sum over features of alpha_k cos(f_k, f_t) / tau; decoupled inference takes the
+        class feature alone.
+        """
+        if decoupled:
+            return super().logits(image, text)
+        fused = torch.einsum("k,kbe->be", self.fusion.softmax(dim=0), image)
+        return self.clip.scale * fused @ text.T
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """Eq. 12 to 16."""
+        image, text = self.image_features(trunk), self.text_features()
+        ce = cross_entropy(self.logits(image, text), labels)
+        reg = cosine_distance(image[0], self.frozen_image(trunk)) + cosine_distance(text, self.frozen_text)
+        fusion = fusion_loss(self.fusion.softmax(dim=0)[0], self.settings.fusion_loss)
+        loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion
+        return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}
+
+    @torch.no_grad()
+    def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
+        """The frozen CLIP's unit class feature, from the same trunk."""
+        out = self.clip.image.span(trunk, self.image_from, read=self.read[:1])  # type: ignore[index]
+        return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings), "roles": self.roles.to_json()}
+
+    def fusion_weights(self) -> dict[str, float]:
+        return dict(zip(self.features, self.fusion.softmax(dim=0).tolist(), strict=True))
+
+
+def initial_fusion(alpha_cls: float, attributes: int) -> Float[Tensor, "feature"]:
+    """Scalars whose softmax gives ``alpha_cls`` to the class feature and the rest evenly to the
+    attributes.
+    """
+    return torch.tensor([math.log(alpha_cls), *[math.log((1 - alpha_cls) / attributes)] * attributes])

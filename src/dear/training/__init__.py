@@ -1,0 +1,3 @@
+"""Training: the one loop for every method, its schedule and checkpoints, and the pretraining of the tiny
+CLIP.
+"""

@@ -1,0 +1,121 @@
+"""Settings of training and pretraining. Light to import, so that commands can show them without loading
+torch.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from dear.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Settings of the loop; the defaults are the paper's, the same for all data sets.
+
+    Attributes:
+        epochs: Passes over the few-shot images, the warm-up's included.
+        batch: Images a step.
+        lr: Learning rate of AdamW after the warm-up.
+        warmup_epochs: First epochs, at the constant rate warmup_lr.
+        warmup_lr: Learning rate of the warm-up.
+        weight_decay: Not stated in the paper; the default of the CoOp lineage.
+        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
+    """
+
+    epochs: int = 10
+    batch: int = 16
+    lr: float = 1e-3
+    warmup_epochs: int = 1
+    warmup_lr: float = 1e-5
+    weight_decay: float = 5e-4
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
+
+    def __post_init__(self) -> None:
+        _at_least(
+            {"epochs": (self.epochs, 1), "batch": (self.batch, 1), "warmup_epochs": (self.warmup_epochs, 0)}
+        )
+        _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
+
+    def lr_at(self, epoch: int) -> float:
+        """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after
+        ``epochs`` more.
+
+        Source: Dassl's ConstantWarmupScheduler over CosineAnnealingLR(T_max=epochs), which the CoOp
+        lineage trains with.
+        """
+        if epoch < self.warmup_epochs:
+            return self.warmup_lr
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
+
+
+@dataclass(frozen=True)
+class PretrainSettings:
+    """Settings of a pretraining run; with the code's version they determine the weights (bit for bit on
+    one machine).
+
+    Attributes:
+        images: Images that the cosine schedule is laid out for.
+        batch: Images a step.
+        captions: Captions drawn for each image.
+        lr: Peak learning rate of AdamW.
+        weight_decay: Weight decay of matrices; vectors have none.
+        warmup: Steps of linear warm-up, before the cosine to zero.
+        bf16: Forward and backward pass in bfloat16, with float32 master weights.
+        seed: Seeds the initial weights and the images.
+        emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
+            learned last.
+        emphasis_from: Step, counted from 0, at which the emphasis begins.
+        cooldown_from: Step at which the cosine is left early: the rate then falls linearly to 0; 0 keeps
+            the cosine.
+        cooldown: Steps of that fall, after which training ends.
+    """
+
+    images: int = 700_000
+    batch: int = 128
+    captions: int = 2
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: int = 500
+    bf16: bool = True
+    seed: int = 0
+    emphasis: str = "texture"
+    emphasis_from: int = 2250
+    cooldown_from: int = 3000
+    cooldown: int = 1500
+
+    def __post_init__(self) -> None:
+        counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
+        _at_least(counts | {"warmup": (self.warmup, 0)})
+        _rates({"lr": self.lr}, self.weight_decay)
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        laid_out = math.ceil(self.images / self.batch)
+        return min(laid_out, self.cooldown_from + self.cooldown) if self.cooldown_from else laid_out
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of a step, counted from 0: linear warm-up, cosine, and the cooldown if there is
+        one.
+        """
+        if self.cooldown_from and step > self.cooldown_from:
+            return self.lr_at(self.cooldown_from) * max(0.0, 1 - (step - self.cooldown_from) / self.cooldown)
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        laid_out = math.ceil(self.images / self.batch)
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / max(1, laid_out - self.warmup)))
+
+
+def _at_least(values: dict[str, tuple[int, int]]) -> None:
+    for name, (value, least) in values.items():
+        if value < least:
+            raise SettingsError(f"{name} is {value}: it must be at least {least}.")
+
+
+def _rates(rates: dict[str, float], weight_decay: float) -> None:
+    for name, value in rates.items():
+        if not 0 < value < math.inf:
+            raise SettingsError(f"{name} is {value}: it must be above 0.")
+    if not 0 <= weight_decay < math.inf:
+        raise SettingsError(f"weight_decay is {weight_decay}: it must be at least 0.")

@@ -1,0 +1,245 @@
+"""What every method keeps to, whatever it does: parametrised over the registry."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from tests.conftest import MEAN, STD, WORDS
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.tokenizer import WordTokenizer
+from dear.errors import RoleTableError, UnknownNameError
+from dear.methods.contract import Method
+from dear.methods.registry import METHODS, build_method, known_method
+from dear.methods.settings import DearSettings
+from dear.roles.table import HeadRole, RoleTable
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
+TEMPLATE = ["a photo of a {}"]
+DECLARED = {
+    "zero-shot": set[str](),
+    "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
+}
+TRAINED = sorted(name for name, declared in DECLARED.items() if declared)
+
+MakeModel = Callable[..., CLIP]
+MakeClip = Callable[..., Clip]
+
+
+@pytest.fixture
+def clip(make_small_clip: MakeClip) -> Clip:
+    return make_small_clip()
+
+
+def table(clip: Clip) -> RoleTable:
+    kinds: list[Any] = [
+        ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"),
+        ("other-specialized", None), ("mixed", None),
+    ]  # fmt: skip
+    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(kinds))
+    return RoleTable("by hand", clip.identity, ("color", "object"), heads)
+
+
+def make(name: str, clip: Clip, seed: int = 1, classes: list[str] = CLASSES) -> Method:
+    settings = DearSettings(first=8)  # 5 of 12 layers: layers 4 and 5 of 5
+    method = build_method(
+        name, clip, torch.Generator().manual_seed(seed), roles=table(clip), settings=settings
+    )
+    method.set_classes(classes, TEMPLATE)
+    return method
+
+
+def images(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(7, 3, 20, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
+
+
+@torch.no_grad()
+def scores(method: Method, decoupled: bool = False) -> Tensor:
+    features = method.image_features(method.image_trunk(images()))
+    return method.logits(features, method.text_features(), decoupled=decoupled)
+
+
+def train(method: Method, steps: int) -> list[float]:
+    optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
+    trunk, losses = method.image_trunk(images()), []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = method.loss(trunk, LABELS)["loss"]
+        loss.backward()
+        optimizer.step()
+        method.after_step((step + 1) / steps)
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def state(clip: Clip) -> str:
+    """Hash over all parameters and buffers."""
+    return tensors_hash(dict(clip.named_parameters()) | dict(clip.named_buffers()))
+
+
+def test_every_method_is_declared_here() -> None:
+    assert set(DECLARED) == set(METHODS)
+
+
+def test_unknown_method() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown method 'deer'\. Did you mean 'dear'\?"):
+        known_method("deer")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_class_says_its_registered_name(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    assert method.name == name
+    assert method.features[0] == "cls"
+    assert 1 <= method.image_from <= clip.image.depth + 1
+    assert 1 <= method.text_from <= clip.text.depth + 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_declared_parameters(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    assert {n for n, p in method.named_parameters() if p.requires_grad} == DECLARED[name]
+    assert set(method.state_dict()) == DECLARED[name]
+    assert not any(p.requires_grad for p in clip.parameters())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_only_declared_parameters_get_gradients(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    trunk = method.image_trunk(images())
+    assert not trunk.requires_grad
+    method.loss(trunk, LABELS)["loss"].backward()
+    for parameter in method.trainable:
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0
+    assert all(p.grad is None for p in clip.parameters())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_learns_and_leaves_the_frozen_weights_bitwise_alone(name: str, clip: Clip) -> None:
+    before = state(clip)
+    method = make(name, clip)
+    start = copy.deepcopy(method.state_dict())
+    losses = train(method, 5)
+    assert state(clip) == before
+    assert losses[-1] < losses[0]
+    assert all(not torch.equal(value, start[key]) for key, value in method.state_dict().items())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_same_seed_same_parameters_and_losses(name: str, clip: Clip) -> None:
+    one, two, other = make(name, clip, 1), make(name, clip, 1), make(name, clip, 2)
+    torch.rand(5)  # the global generator plays no part
+    assert (
+        tensors_hash(one.state_dict()) == tensors_hash(two.state_dict()) != tensors_hash(other.state_dict())
+    )
+    assert train(one, 3) == train(two, 3)
+    assert tensors_hash(one.state_dict()) == tensors_hash(two.state_dict())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_dict_round_trip(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    if method.trainable:
+        train(method, 3)
+    saved = copy.deepcopy(method.state_dict())
+    fresh = make(name, clip, seed=5)
+    if method.trainable:
+        assert not torch.equal(scores(fresh), scores(method))
+    fresh.load_state_dict(saved)
+    assert torch.equal(scores(fresh), scores(method))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_classes_can_be_changed_and_changed_back(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    before = scores(method)
+    assert before.shape == (7, 3)
+    method.set_classes(OTHERS, TEMPLATE)
+    assert method.classnames == tuple(OTHERS)
+    assert scores(method).shape == (7, 5)
+    assert torch.equal(scores(method), scores(make(name, clip, classes=OTHERS)))
+    method.set_classes(CLASSES, TEMPLATE)
+    assert torch.equal(scores(method), before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.no_grad()
+def test_features_have_unit_norm_and_the_declared_shape(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    image, text = method.image_features(method.image_trunk(images())), method.text_features()
+    assert image.shape == (len(method.features), 7, 17)
+    assert text.shape == method.frozen_text.shape == (3, 17)
+    for features in (image, text, method.frozen_text):
+        torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]), atol=1e-6, rtol=0)
+    assert not torch.equal(image[0, 0], image[0, 1])
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.no_grad()
+def test_fused_scores_lie_within_the_temperature(name: str, clip: Clip) -> None:
+    """Each score is a weighted mean of cosines over tau, and the decoupled one the class feature's cosine
+    over tau.
+    """
+    method = make(name, clip)
+    assert scores(method).abs().max() <= clip.scale * (1 + 1e-6)
+    image, text = method.image_features(method.image_trunk(images())), method.text_features()
+    torch.testing.assert_close(scores(method, decoupled=True), clip.scale * image[0] @ text.T)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.no_grad()
+def test_bf16_autocast_is_finite_and_near(name: str, clip: Clip) -> None:
+    method = make(name, clip)
+    exact = scores(method)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = scores(method)
+    assert torch.isfinite(rough).all()
+    assert (rough.float() - exact).abs().max() < 0.05 * clip.scale  # bfloat16 keeps 8 bits: 0.4% a rounding
+    assert not torch.equal(rough.float(), exact)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_results_do_not_depend_on_the_rest_of_the_batch(name: str, make_small_clip: MakeClip) -> None:
+    method = make(name, make_small_clip(dtype=torch.float64))
+    with torch.no_grad():
+        trunk = method.image_trunk(images(torch.float64))
+        whole = method.image_features(trunk)
+        torch.testing.assert_close(method.image_features(trunk[3:5]), whole[:, 3:5], rtol=0, atol=1e-12)
+    assert whole.dtype == torch.float64
+
+
+@torch.no_grad()
+def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None:
+    model = make_small_model(dtype=torch.float64)
+    tokenizer = WordTokenizer(WORDS, 13)
+    clip = Clip(model, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD).to(torch.float64)
+    method = make("zero-shot", clip)
+    pixels = images(torch.float64)
+    standard = (pixels - torch.tensor(MEAN).view(3, 1, 1).double()) / torch.tensor(STD).view(3, 1, 1).double()
+    ids = tokenizer([f"a photo of a {name}" for name in CLASSES])
+    want = normalize(model.encode_image(standard), dim=-1) @ normalize(model.encode_text(ids), dim=-1).T
+    got = method.logits(method.image_features(method.image_trunk(pixels)), method.text_features())
+    torch.testing.assert_close(got, model.logit_scale.exp() * want, rtol=0, atol=1e-10)
+
+
+def test_zero_shot_is_not_trained(clip: Clip) -> None:
+    method = make("zero-shot", clip)
+    assert method.trainable == []
+    assert method.fusion_weights() is None
+    with pytest.raises(NotImplementedError):
+        method.loss(method.image_trunk(images()), LABELS)
+
+
+def test_dear_needs_roles(clip: Clip) -> None:
+    with pytest.raises(RoleTableError, match="--roles FILE"):
+        build_method("dear", clip, torch.Generator())

@@ -1,0 +1,369 @@
+"""DeAR's exact properties in float64, and its features, scores and loss by hand."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.backbone.attention import attention_weights
+from dear.backbone.block import Block
+from dear.backbone.clip import Clip, Identity
+from dear.backbone.towers import Injection
+from dear.errors import RoleTableError, SettingsError
+from dear.methods.dear import Dear
+from dear.methods.losses import cosine_distance, fusion_loss
+from dear.methods.settings import DearSettings
+from dear.roles.table import HeadRole, RoleTable
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+ORIGINAL = 26
+KINDS: list[Any] = [
+    ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"), ("other-specialized",
+    None), ("mixed", None),
+]  # fmt: skip
+MakeClip = Callable[..., Clip]
+
+
+@pytest.fixture
+def clip(make_small_clip: MakeClip) -> Clip:
+    return make_small_clip(dtype=torch.float64)
+
+
+def table(clip: Clip) -> RoleTable:
+    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(KINDS))
+    return RoleTable("by hand", clip.identity, ("color", "object"), heads)
+
+
+def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
+    settings = DearSettings(**{"first": 8, "token_std": 0.5} | options)
+    method = Dear(clip, roles or table(clip), torch.Generator().manual_seed(1), settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+def images(seed: int = 3) -> Tensor:
+    return torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@torch.no_grad()
+def f_cls(method: Dear) -> Tensor:
+    return method.image_features(method.image_trunk(images()))[0]
+
+
+@torch.no_grad()
+def frozen(clip: Clip) -> Tensor:
+    return normalize(clip.encode_image(clip.normalize_pixels(images())), dim=-1)
+
+
+def block_of(method: Dear, layer: int) -> Block:
+    block = method.clip.image.blocks[layer - 1]
+    assert isinstance(block, Block)
+    return block
+
+
+def random_layer_input(tokens: int, seed: int) -> Tensor:
+    return torch.randn(2, tokens, 21, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class TestIsolation:
+    @pytest.mark.parametrize("tokens", [1, 2])
+    def test_all_heads_isolated_keeps_the_class_feature(self, tokens: int, clip: Clip) -> None:
+        for std in (0.02, 1.0, 50.0):
+            isolated = dear(
+                clip, table(clip).uniform("generalization"), tokens=tokens, token_std=std, beta=0.3
+            )
+            torch.testing.assert_close(f_cls(isolated), frozen(clip), rtol=0, atol=1e-12)
+
+    def test_other_specialized_isolates_as_well(self, clip: Clip) -> None:
+        torch.testing.assert_close(
+            f_cls(dear(clip, table(clip).uniform("other-specialized"))), frozen(clip), rtol=0, atol=1e-12
+        )
+
+    def test_mixed_heads_and_roles_change_it(self, clip: Clip) -> None:
+        for roles in (table(clip).uniform("mixed"), table(clip)):
+            assert (f_cls(dear(clip, roles)) - frozen(clip)).abs().max() > 1e-3
+
+    def test_the_teacher_in_the_loss_is_the_frozen_clip(self, clip: Clip) -> None:
+        method = dear(clip)
+        torch.testing.assert_close(
+            method.frozen_image(method.image_trunk(images())), frozen(clip), rtol=0, atol=1e-12
+        )
+
+    @pytest.mark.parametrize("tokens", [1, 2])
+    @torch.no_grad()
+    def test_heads_at_the_original_tokens(self, tokens: int, clip: Clip) -> None:
+        """Isolated heads give the same whatever the attribute tokens, and the same as without any; mixed
+        and core heads do not.
+        """
+        method = dear(clip, tokens=tokens)
+        original = random_layer_input(ORIGINAL, 5)
+        for step, layer in enumerate((4, 5)):
+            block = block_of(method, layer)
+            one, two = (
+                torch.cat([original, random_layer_input(2 * tokens, seed)], dim=1) for seed in (7, 11)
+            )
+            a, b = (block.head_outputs(x, method.mask[step])[:, :, :ORIGINAL] for x in (one, two))  # type: ignore[index]
+            without = block.head_outputs(original)
+            for head in range(3):
+                gap = (a[:, head] - b[:, head]).abs().max()
+                if KINDS[3 * step + head][0] in ("generalization", "other-specialized"):
+                    assert gap < 1e-12
+                    assert (a[:, head] - without[:, head]).abs().max() < 1e-12
+                else:
+                    assert gap > 1e-3
+
+    @torch.no_grad()
+    def test_a_core_head_sees_its_own_attribute_only(self, clip: Clip) -> None:
+        method = dear(clip, tokens=2)
+        x = torch.cat([random_layer_input(ORIGINAL, 5), random_layer_input(4, 7)], dim=1)
+        for layer, head, own in ((4, 0, "color"), (5, 0, "object")):
+            block, mask = block_of(method, layer), method.mask[layer - 4]  # type: ignore[index]
+            before = block.head_outputs(x, mask)[:, head]
+            for attribute, start in (("color", ORIGINAL), ("object", ORIGINAL + 2)):
+                changed = x.clone()
+                changed[:, start : start + 2] += random_layer_input(2, 13)
+                rest = [
+                    t for t in range(30) if not start <= t < start + 2
+                ]  # a changed token is its own query
+                gap = (block.head_outputs(changed, mask)[:, head] - before)[:, rest].abs().max()
+                assert gap > 1e-3 if attribute == own else gap < 1e-12
+
+    @torch.no_grad()
+    def test_blocked_weights_are_exactly_zero(self, clip: Clip) -> None:
+        method = dear(clip)
+        x = random_layer_input(ORIGINAL + 2, 5)
+        for step, layer in enumerate((4, 5)):
+            query, key, _ = block_of(method, layer).query_key_value(x)
+            weights = attention_weights(query, key, method.mask[step])  # type: ignore[index]
+            for head, (role, attribute) in enumerate(KINDS[3 * step : 3 * step + 3]):
+                for q in range(ORIGINAL + 2):
+                    for k in range(ORIGINAL + 2):
+                        if role in ("generalization", "other-specialized"):
+                            blocked = (q < ORIGINAL) != (k < ORIGINAL)
+                        else:
+                            blocked = (
+                                role == "core" and k >= ORIGINAL and k != ORIGINAL + (attribute == "object")
+                            )
+                        assert bool((weights[:, head, q, k] == 0).all()) == blocked
+            torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 3, 28, dtype=torch.float64))
+
+
+class TestAnchoring:
+    """Equation 5 and 6 on two tokens of width 3 behind two others."""
+
+    raw = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    x = torch.arange(24.0).view(2, 4, 3)
+
+    def test_tokens_enter_raw(self) -> None:
+        longer = Injection(self.raw, 0.5).enter(self.x[:, :2])
+        assert longer.tolist() == [[*row, [1, 2, 3], [4, 5, 6]] for row in self.x[:, :2].tolist()]
+        between = Injection(self.raw, 0.5, at=1).enter(self.x[:, :2])
+        assert between.tolist() == [[a, [1, 2, 3], [4, 5, 6], b] for a, b in self.x[:, :2].tolist()]
+
+    def test_beta_one_puts_the_raw_tokens_back(self) -> None:
+        assert torch.equal(
+            Injection(self.raw, 1.0).anchor(self.x, 1), Injection(self.raw, 1.0).enter(self.x[:, :2])
+        )
+
+    def test_beta_zero_lets_them_evolve(self) -> None:
+        assert torch.equal(Injection(self.raw, 0.0).anchor(self.x, 1), self.x)
+
+    def test_between_by_hand(self) -> None:
+        got = Injection(self.raw, 0.75, at=1).anchor(self.x, 1)
+        assert got[0].tolist() == [[0, 1, 2], [1.5, 2.5, 3.5], [4.5, 5.5, 6.5], [9, 10, 11]]
+
+    def test_the_setting_reaches_the_model(self, clip: Clip) -> None:
+        outs = [f_cls(dear(clip, beta=beta)) for beta in (0.0, 0.9, 1.0)]
+        assert (outs[0] - outs[1]).abs().max() > 1e-4
+        assert (outs[1] - outs[2]).abs().max() > 1e-5
+
+
+class TestFusion:
+    def test_weights_start_at_alpha_cls(self, clip: Clip) -> None:
+        weights = dear(clip, alpha_cls=0.64).fusion_weights()
+        assert weights == pytest.approx({"cls": 0.64, "color": 0.18, "object": 0.18})
+
+    def test_scores_are_the_weighted_sum_of_cosines(self, clip: Clip) -> None:
+        method = dear(clip, alpha_cls=0.64)
+        with torch.no_grad():
+            image, text = method.image_features(method.image_trunk(images())), method.text_features()
+            got = method.logits(image, text)
+        for row in range(2):
+            for column in range(3):
+                s = [
+                    math.fsum(a * b for a, b in zip(image[k, row], text[column], strict=True))
+                    for k in range(3)
+                ]
+                want = float(clip.scale) * (0.64 * s[0] + 0.18 * s[1] + 0.18 * s[2])
+                assert float(got[row, column]) == pytest.approx(
+                    want, abs=1e-6
+                )  # the start is drawn in float32
+
+    @torch.no_grad()
+    def test_decoupled_scores_ignore_the_attributes(self, clip: Clip) -> None:
+        method = dear(clip)
+        image, text = method.image_features(method.image_trunk(images())), method.text_features()
+        other = image.clone()
+        other[1:] = -other[1:]
+        assert torch.equal(
+            method.logits(image, text, decoupled=True), method.logits(other, text, decoupled=True)
+        )
+        assert not torch.equal(method.logits(image, text), method.logits(other, text))
+
+    def test_fusion_can_be_kept_where_it_starts(self, clip: Clip) -> None:
+        names = {n for n, p in dear(clip, learn_fusion=False).named_parameters() if p.requires_grad}
+        assert names == {"attribute_tokens", "text_tokens", "projection"}
+
+
+class TestFeatures:
+    @torch.no_grad()
+    def test_by_hand_from_the_span(self, clip: Clip) -> None:
+        """Equation 10: CLIP's projection for the class token, the trained one for the mean of an
+        attribute's tokens.
+        """
+        method = dear(clip, tokens=2, copy_projection=False)
+        assert not torch.equal(method.projection, clip.image.projection)
+        trunk = method.image_trunk(images())
+        x = torch.cat([trunk, method.attribute_tokens.expand(2, -1, -1)], dim=1)
+        x = block_of(method, 4)(x, method.mask[0])  # type: ignore[index]
+        x = torch.cat([x[:, :26], 0.9 * method.attribute_tokens + 0.1 * x[:, 26:]], dim=1)
+        x = block_of(method, 5)(x, method.mask[1])  # type: ignore[index]
+        want = [clip.image.ln_final(x[:, 0]) @ clip.image.projection]
+        want += [clip.image.ln_final((x[:, i] + x[:, i + 1]) / 2) @ method.projection for i in (26, 28)]
+        got = method.image_features(trunk)
+        torch.testing.assert_close(got, normalize(torch.stack(want), dim=-1), rtol=0, atol=1e-12)
+
+    def test_the_projection_starts_as_a_copy(self, clip: Clip) -> None:
+        method = dear(clip)
+        assert torch.equal(method.projection, clip.image.projection)
+        assert method.projection.data_ptr() != clip.image.projection.data_ptr()
+
+    @torch.no_grad()
+    def test_several_templates_are_averaged(self, clip: Clip) -> None:
+        method = dear(clip)
+        each = []
+        for template in ("a photo of a {}", "the {}"):
+            method.set_classes(CLASSES, [template])
+            each.append((method.text_features(), method.frozen_text))
+        method.set_classes(CLASSES, ["a photo of a {}", "the {}"])
+        for got, one, two in zip((method.text_features(), method.frozen_text), *each, strict=True):
+            want = (one + two) / 2
+            torch.testing.assert_close(got, want / want.norm(dim=1, keepdim=True), rtol=0, atol=1e-12)
+            assert (got - one).abs().max() > 1e-3
+
+    @torch.no_grad()
+    def test_without_text_tokens_the_text_is_the_frozen_one(self, clip: Clip) -> None:
+        method = dear(clip, text_tokens=0)
+        torch.testing.assert_close(method.text_features(), method.frozen_text, rtol=0, atol=1e-12)
+        assert (dear(clip, text_tokens=1).text_features() - method.frozen_text).abs().max() > 1e-3
+
+    def test_without_text_tokens_it_trains(self, clip: Clip) -> None:
+        method = dear(clip, text_tokens=0)
+        optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
+        loss = method.loss(method.image_trunk(images()), torch.tensor([2, 0]))["loss"]
+        loss.backward()
+        optimizer.step()
+        assert float(
+            method.loss(method.image_trunk(images()), torch.tensor([2, 0]))["loss"].detach()
+        ) < float(loss.detach())
+
+
+class TestLoss:
+    @pytest.mark.parametrize("form", ["linear", "log"])
+    def test_parts_by_hand(self, form: Any, clip: Clip) -> None:
+        method = dear(clip, lambda_reg=3.0, lambda_fusion=0.5, fusion_loss=form, alpha_cls=0.64)
+        trunk, labels = method.image_trunk(images()), [2, 0]
+        with torch.no_grad():
+            image, text = method.image_features(trunk).tolist(), method.text_features().tolist()
+            teacher = frozen(clip).tolist()
+            frozen_text = clip.class_features(CLASSES, ["a photo of a {}"]).tolist()
+            got = {name: float(value) for name, value in method.loss(trunk, torch.tensor(labels)).items()}
+        alpha, scale = [0.64, 0.18, 0.18], float(clip.scale)
+
+        def cos(a: list[float], b: list[float]) -> float:
+            return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+        ce = 0.0
+        for row, label in enumerate(labels):
+            logits = [scale * sum(alpha[k] * cos(image[k][row], t) for k in range(3)) for t in text]
+            ce -= (logits[label] - math.log(sum(math.exp(v) for v in logits))) / 2
+        reg = sum(1 - cos(image[0][row], teacher[row]) for row in range(2)) / 2
+        reg += sum(1 - cos(text[c], frozen_text[c]) for c in range(3)) / 3
+        fusion = 0.36 if form == "linear" else -math.log(0.64)
+        want = {"ce": ce, "reg": reg, "fusion": fusion, "loss": ce + 3 * reg + 0.5 * fusion}
+        assert reg > 1e-3
+        assert got == pytest.approx(want, abs=1e-6)  # the fusion's start is drawn in float32
+
+    def test_terms(self) -> None:
+        one, other = torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0.0, 1.0], [0.8, 0.6]])
+        assert float(cosine_distance(one, other)) == pytest.approx((1 + 0.04) / 2)
+        assert float(fusion_loss(torch.tensor(0.25), "linear")) == 0.75
+        assert float(fusion_loss(torch.tensor(0.25), "log")) == pytest.approx(math.log(4))
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("tokens", "text_tokens"), [(1, 5), (3, 7)])
+    def test_number_of_parameters(self, tokens: int, text_tokens: int, clip: Clip) -> None:
+        method = dear(clip, tokens=tokens, text_tokens=text_tokens)
+        # Two attributes of width 21, text tokens of width 22, a projection 21 x 17, three scalars.
+        want = 2 * tokens * 21 + text_tokens * 22 + 21 * 17 + 3
+        assert sum(p.numel() for p in method.trainable) == want
+
+    def test_first_layers(self, clip: Clip) -> None:
+        # J = 9 leaves a third of the layers: 5 / 3 and 4 / 3, rounded; J = 1 all of them.
+        rest = tuple(HeadRole(layer, head, "mixed") for layer in (1, 2, 3) for head in range(3))
+        whole = replace(table(clip), heads=(*table(clip).heads, *rest))
+        froms = {
+            first: (m.image_from, m.text_from)
+            for first in (1, 8, 9, 12)
+            for m in [dear(clip, whole, first=first)]
+        }
+        assert froms == {1: (1, 1), 8: (4, 3), 9: (4, 4), 12: (5, 4)}
+
+    def test_roles_of_other_weights(self, clip: Clip) -> None:
+        other = replace(table(clip), weights=Identity("small", "other", "0" * 64))
+        with pytest.raises(RoleTableError, match="computed from small/other"):
+            dear(clip, other)
+        assert dear(clip, other, roles_from_other_weights=True).roles is other
+
+    def test_roles_without_attributes_or_layers(self, clip: Clip) -> None:
+        with pytest.raises(RoleTableError, match="names no core attribute"):
+            dear(clip, replace(table(clip).uniform("mixed"), attributes=()))
+        with pytest.raises(RoleTableError, match="does not fit layer 3"):
+            dear(clip, first=5)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"alpha_cls": 0.0}, "alpha_cls is 0.0: it must be between 0 and 1"),
+            ({"alpha_cls": 1.0}, "alpha_cls is 1.0"),
+            ({"alpha_cls": float("nan")}, "alpha_cls is nan"),
+            ({"beta": 1.1}, "beta is 1.1: it must be from 0 to 1"),
+            ({"beta": -0.1}, "beta is -0.1"),
+            ({"tokens": 0}, "tokens is 0: it must be at least 1"),
+            ({"text_tokens": -1}, "text_tokens is -1: it must be at least 0"),
+            ({"first": 0}, "first is 0: it must be from 1 to 12"),
+            ({"first": 13}, "first is 13"),
+            ({"token_std": -1.0}, "token_std is -1.0"),
+            ({"fusion_loss": "square"}, "fusion_loss is 'square': it must be one of linear, log"),
+        ],
+    )
+    def test_values_out_of_range(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingsError, match=message):
+            DearSettings(**options)
+
+    def test_bounds_belong_to_the_range(self) -> None:
+        for options in (
+            {"beta": 0},
+            {"beta": 1},
+            {"first": 1},
+            {"first": 12},
+            {"text_tokens": 0},
+            {"alpha_cls": 0.01},
+        ):
+            DearSettings(**options)  # type: ignore[arg-type]
