@@ -1,0 +1,39 @@
+"""Progress of many runs, on stderr: a bar on a terminal, a line a finished run elsewhere."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dear.cli.output import progress_console
+
+
+class RunProgress:
+    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses."""
+
+    def __init__(self, runs: int, epochs: int) -> None:
+        self.console = progress_console()
+        self.epochs, self.done, self.runs = epochs, 0, runs
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("starting", total=runs)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def __call__(self, run: str, epoch: int, parts: dict[str, float]) -> None:
+        if parts:
+            self.bar.update(
+                self.task, description=f"{run} epoch {epoch}/{self.epochs} loss {parts['loss']:.3f}"
+            )
+            return
+        self.done += 1
+        self.bar.update(self.task, description=run, completed=self.done)
+        if not self.console.is_terminal:
+            self.console.print(f"[{self.done}/{self.runs}] {run}")

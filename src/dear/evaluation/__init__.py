@@ -1,0 +1,1 @@
+"""Measuring: metrics, one file for each protocol, and run records."""

@@ -1,0 +1,50 @@
+"""Accuracies of a method on labelled images. Accuracies are fractions."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dear.data.dataset import Images
+from dear.data.views import eval_views
+from dear.methods.contract import Method
+from dear.training.trunks import TrunkCache
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Accuracy among the method's classes, fused and by the class feature alone, and by class."""
+
+    accuracy: float
+    decoupled: float
+    per_class: dict[str, float]
+
+
+@torch.no_grad()
+def evaluate(method: Method, images: Images, *, batch: int = 250, cache: TrunkCache | None = None) -> Scores:
+    """Score a method on all images; text features are computed once. Ties go to the first class."""
+    cache = cache or TrunkCache(0)
+    device = method.clip.image.projection.device
+    text = method.text_features()
+    right, right_decoupled = [], []
+    for start in range(0, len(images), batch):
+        chosen = torch.arange(start, min(start + batch, len(images)))
+        key = (images.identity, method.clip.identity.sha256, method.image_from, start, batch)
+        trunk = cache.get(key, partial(eval_trunk, method, images, chosen))
+        features, labels = method.image_features(trunk), images.labels[chosen].to(device)
+        right.append(method.logits(features, text).argmax(dim=1) == labels)
+        right_decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1) == labels)
+    hit = torch.cat(right).double().cpu()
+    per_class = {
+        name: float(hit[images.labels == label].mean())
+        for label, name in enumerate(method.classnames)
+        if bool((images.labels == label).any())
+    }
+    return Scores(float(hit.mean()), float(torch.cat(right_decoupled).double().mean()), per_class)
+
+
+def eval_trunk(method: Method, images: Images, chosen: Tensor) -> Tensor:
+    """Trunk outputs of images in the test view."""
+    views = eval_views(images.load(chosen), method.clip.image_size)
+    return method.image_trunk(views.to(method.clip.image.projection))

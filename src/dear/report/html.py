@@ -1,0 +1,229 @@
+"""The report: one HTML file that needs nothing but itself, written atomically."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dear.errors import OutputError
+from dear.report import plots
+from dear.report.reading import (
+    Record,
+    checked,
+    data_set,
+    data_set_title,
+    distinct,
+    field,
+    grouped,
+    mean_fusion_weights,
+    mean_losses,
+    method_label,
+)
+from dear.report.retrieval import panels, precision_table
+from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
+
+REFERENCES = ("zero-shot", "zero_shot")
+_SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    records: Iterable[Record],
+    role_table: Mapping[str, Any] | None = None,
+    retrieval: Mapping[str, Any] | None = None,
+    timings: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write the report of base-to-novel records to one self-contained HTML file; what is there is replaced.
+
+    Raises:
+        DataError: for records that may not stand in one table, or other malformed material.
+        OutputError: if the place cannot be written to; what was there before is still there then.
+    """
+    text = report_html(
+        title=title,
+        records=records,
+        role_table=role_table,
+        retrieval=retrieval,
+        timings=timings,
+        notes=notes,
+    )
+    return _write_whole(Path(path), text)
+
+
+def report_html(
+    *,
+    title: str,
+    records: Iterable[Record],
+    role_table: Mapping[str, Any] | None = None,
+    retrieval: Mapping[str, Any] | None = None,
+    timings: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """The text of the report; the same input gives the same text."""
+    found = checked(records, "base-to-novel")
+    table = base_to_novel_table(found)
+    by_method = grouped(found, method_label)
+    main, reference = _main(by_method), _reference(by_method)
+    fusion = mean_fusion_weights(by_method[main])
+    losses = mean_losses(by_method[main])
+    retrieval = retrieval or {}
+    averaged = any(table.average.entries)
+    environment = Environment(
+        loader=PackageLoader("dear.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        main=main,
+        table=table,
+        measures=[(measure, SHOWN[measure]) for measure in MEASURES],
+        missing=MISSING,
+        has_deviations=any(
+            cell and cell["base"].std is not None for row in table.with_average for cell in row.entries
+        ),
+        setting=_setting(found, table),
+        tiles=_tiles(table, main, reference),
+        reference=reference,
+        highest=_highest(table, main),
+        bars=_inline(plots.accuracy_bars(table)) if averaged else None,
+        fusion=_inline(plots.fusion_heat_map(fusion)) if fusion else None,
+        training=_inline(plots.training_curves(losses)) if losses else None,
+        roles=_inline(plots.head_role_map(role_table)) if role_table else None,
+        role_source=_role_source(found, role_table),
+        panels=panels(retrieval),
+        precision=precision_table(retrieval.get("precision")),
+        timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
+        notes=[str(note) for note in notes],
+        provenance=_provenance(found),
+        settings={method: _settings(runs) for method, runs in by_method.items()},
+        data_sets=[
+            (data_set_title(runs[0]), [str(name) for name in field(runs[0], "dataset").get("classes") or ()])
+            for runs in grouped(found, data_set).values()
+        ],
+    )
+
+
+def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
+    """The method that the report is about: the first with fusion weights that is no ablation, or the last."""
+    plain = [method for method, runs in by_method.items() if not runs[0].get("variant")]
+    fused = [method for method in plain if any(run.get("fusion_weights") for run in by_method[method])]
+    others = [method for method in plain or by_method if method not in REFERENCES]
+    return (fused or others[-1:] or list(by_method))[0]
+
+
+def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
+    return next((method for method in by_method if method in REFERENCES), None)
+
+
+def _setting(records: Sequence[Record], table: Table) -> str:
+    shots = [shots for shots in distinct(record.get("shots") for record in records) if shots]
+    seeds = distinct(record.get("seed") for record in records)
+    words = f"{_count(len(table.rows), 'data set')}"
+    if shots:
+        words += f", {' or '.join(map(str, shots))} training images a class"
+    return f"{words}, {_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _tiles(table: Table, main: str, reference: str | None) -> list[dict[str, str]]:
+    """The headline: the main method's averages, each with the reference's and the difference in points."""
+    ours = table.entry(main)
+    if ours is None:
+        return []
+    theirs = table.entry(reference) if reference and reference != main else None
+    names: Mapping[Measure, str] = {"base": "base classes", "novel": "novel classes", "hm": "harmonic mean"}
+    tiles = []
+    for measure in MEASURES:
+        tile = {"name": names[measure], "value": f"{ours[measure].mean:.1f}", "reference": "", "points": ""}
+        if theirs:
+            tile["reference"] = f"{theirs[measure].mean:.1f}"
+            tile["points"] = f"{ours[measure].mean - theirs[measure].mean:+.1f}".replace("-", "−")
+        tiles.append(tile)
+    return tiles
+
+
+def _highest(table: Table, main: str) -> str | None:
+    """What to say where another method has the higher average HM."""
+    means = {
+        m: entry["hm"].mean for m, entry in zip(table.methods, table.average.entries, strict=True) if entry
+    }
+    if main not in means or (best := max(means, key=lambda method: means[method])) == main:
+        return None
+    return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."
+
+
+def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None) -> str:
+    found = distinct((record.get("roles") or {}).get("source") for record in records)
+    sources = [(role_table or {}).get("source"), *found]
+    return str(next((source for source in sources if source), "not recorded"))
+
+
+def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
+    weights = field(records[0], "weights")
+    rows = [
+        ("Model", str(weights.get("model"))),
+        ("Weights", str(weights.get("pretrained"))),
+        ("SHA-256 of the weights", str(weights["sha256"])),
+        ("Seeds", ", ".join(str(seed) for seed in distinct(record.get("seed") for record in records))),
+    ]
+    keys = distinct(key for record in records for key in record.get("environment") or {})
+    for key in keys:
+        values = distinct((record.get("environment") or {}).get(key) for record in records)
+        rows.append((str(key).replace("_", " "), _values(values)))
+    return rows
+
+
+def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
+    """A method's settings, with what it trains and how long a run takes."""
+    rows = []
+    for key in distinct(key for run in runs for key in run.get("settings") or {}):
+        rows.append((str(key), _values(distinct((run.get("settings") or {}).get(key) for run in runs))))
+    if parameters := distinct(run.get("trainable_parameters") for run in runs):
+        rows.append(("trainable parameters", _values(parameters)))
+    for part in ("train", "test"):
+        spent = [(run.get("seconds") or {}).get(part) for run in runs]
+        if known := [float(seconds) for seconds in spent if seconds]:
+            rows.append((f"seconds a run, {part}", f"{sum(known) / len(known):.1f}"))
+    return rows
+
+
+def _values(values: Sequence[Any]) -> str:
+    return " | ".join(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for value in values
+    )
+
+
+def _inline(svg: str) -> Markup:
+    """An SVG made by `plots`, which escapes all text; inside HTML it needs no namespace."""
+    return Markup(svg.replace(_SVG_NAMESPACE, "", 1))
+
+
+def _write_whole(path: Path, text: str) -> Path:
+    """Write beside the place, then replace, so that no half file is ever seen."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the report to {path}: {error.strerror or error}; choose another place"
+        ) from error
+    return path

@@ -1,0 +1,220 @@
+"""The figures, each an SVG string: fusion weights, head roles, training curves, accuracy by method."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.ticker import MaxNLocator
+
+from dear.errors import DataError
+from dear.report.svg import INK, draw
+from dear.report.tables import MEASURES, SHOWN, Table
+
+# Okabe and Ito's palette, told apart by colour-blind people; the yellow, lost on white, comes last.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
+NEUTRAL = "#8A919C"
+DASHES = ("-", "--", ":", "-.")
+ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
+ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
+HEAT = "#2F86D1"
+
+
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
+    """Fusion weights in percent: data sets (keys) down, features across; the shade follows the root."""
+    features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
+    if not features:
+        raise DataError("there are no fusion weights to draw")
+
+    def paint(figure: Figure) -> None:
+        axes = _grid(figure, features, list(weights), "", "")
+        for y, row in enumerate(weights.values()):
+            for x, feature in enumerate(features):
+                if (value := row.get(feature)) is not None:
+                    # Opaque enough to be seen, clear enough for the page's own text colour to be read on it.
+                    _cell(axes, x, y, HEAT, alpha=0.05 + 0.65 * min(max(value, 0.0), 1.0) ** 0.5)
+                    axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center")
+
+    size = (_label_width(weights) + 0.68 * len(features), 0.6 + 0.36 * len(weights))
+    return draw("fusion", _fusion_words(weights), size, paint)
+
+
+def head_role_map(table: Mapping[str, Any]) -> str:
+    """The heads of a role table: layers down, the last at the bottom; coloured by role or attribute."""
+    heads: Sequence[Mapping[str, Any]] = table["heads"]
+    if not heads:
+        raise DataError("the role table holds no head; there is nothing to draw")
+    layers = sorted({int(head["layer"]) for head in heads})
+    columns = range(max(int(head["head"]) for head in heads) + 1)
+    core = [head.get("attribute") for head in heads if head["role"] == "core"]
+    attributes = list(
+        dict.fromkeys(str(attribute) for attribute in [*(table.get("attributes") or ()), *core])
+    )
+    colors = {attribute: PALETTE[at % len(PALETTE)] for at, attribute in enumerate(attributes)}
+    width = min(max(7.0 / len(columns), 0.66), 1.2)
+
+    def paint(figure: Figure) -> None:
+        axes = _grid(
+            figure, [str(head) for head in columns], [str(layer) for layer in layers], "head", "layer"
+        )
+        for head in heads:
+            color, word, share = _head_look(head, colors)
+            x, y = int(head["head"]), layers.index(int(head["layer"]))
+            _cell(axes, x, y, color)
+            text: dict[str, Any] = {"ha": "center", "va": "center", "color": _readable_on(color)}
+            axes.text(x, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
+            if share:
+                axes.text(x, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
+        keys = [Patch(color=color, label=attribute) for attribute, color in colors.items()]
+        keys += [Patch(color=ROLE_COLORS[role], label=role) for role in ROLE_COLORS]
+        figure.legend(handles=keys, loc="outside lower center", ncols=4, handlelength=1.1, handleheight=1.0)
+
+    rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
+    size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
+    return draw("roles", _role_words(heads), size, paint)
+
+
+def training_curves(losses: Mapping[str, Sequence[float]]) -> str:
+    """The mean loss of each epoch (counted from 1), one thin line a data set."""
+    if not any(losses.values()):
+        raise DataError("no run has a training curve to draw")
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for at, (title, curve) in enumerate(losses.items()):
+            axes.plot(
+                range(1, len(curve) + 1),
+                curve,
+                color=PALETTE[at % (len(PALETTE) - 1)],
+                linestyle=DASHES[at // (len(PALETTE) - 1) % len(DASHES)],
+                linewidth=1.3,
+                marker="o" if len(curve) == 1 else None,
+                label=title,
+            )
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("loss")
+        axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in losses.values() if curve)))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _plain(axes)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
+
+    ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
+    height = 2.8 + 0.2 * -(-len(losses) // 3)
+    return draw("training", f"Training loss from the first to the last epoch: {ends}.", (5.6, height), paint)
+
+
+def accuracy_bars(table: Table) -> str:
+    """The table's averages as bars, in percent: one bar a method, with deviations where known."""
+    shown = [(m, entry) for m, entry in zip(table.methods, table.average.entries, strict=True) if entry]
+    if not shown:
+        raise DataError("no method has every data set, so there is no average to draw")
+    colors = [NEUTRAL, *PALETTE]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        width = 0.8 / len(shown)
+        for at, (method, entry) in enumerate(shown):
+            places = [group - 0.4 + width * (at + 0.5) for group in range(len(MEASURES))]
+            means = [entry[measure].mean for measure in MEASURES]
+            spreads = [entry[measure].std or 0.0 for measure in MEASURES]
+            axes.bar(places, means, width * 0.9, color=colors[at % len(colors)], label=method)
+            if any(spreads):
+                axes.errorbar(places, means, spreads, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+            for place, mean, spread in zip(places, means, spreads, strict=True):
+                label_size = 9 if len(shown) < 5 else 7.5
+                axes.text(
+                    place, mean + spread + 1, f"{mean:.1f}", ha="center", va="bottom", fontsize=label_size
+                )
+        axes.set_xticks(range(len(MEASURES)), [SHOWN[measure] for measure in MEASURES])
+        axes.set_ylabel("average accuracy (%)")
+        top = max(
+            entry[measure].mean + (entry[measure].std or 0) for _, entry in shown for measure in MEASURES
+        )
+        axes.set_ylim(0, top * 1.12 + 1)
+        _plain(axes)
+        axes.tick_params(axis="x", length=0)
+        figure.legend(
+            loc="outside upper center", ncols=min(len(shown), 4), handlelength=1.1, handleheight=1.0
+        )
+
+    words = "; ".join(
+        f"{method}: " + ", ".join(f"{SHOWN[measure]} {entry[measure].mean:.1f}" for measure in MEASURES)
+        for method, entry in shown
+    )
+    return draw(
+        "bars", f"Average accuracy in percent. {words}.", (min(4.4 + 0.5 * len(shown), 7.2), 3.2), paint
+    )
+
+
+def _grid(figure: Figure, columns: Sequence[str], rows: Sequence[str], across: str, down: str) -> Axes:
+    """Empty axes for cells at whole numbers, the first row on top, names of columns above."""
+    axes = figure.add_subplot()
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def _cell(axes: Axes, x: float, y: float, color: str, alpha: float = 1.0) -> None:
+    shape = "round,pad=0,rounding_size=0.06"
+    box = FancyBboxPatch((x - 0.475, y - 0.46), 0.95, 0.92, shape, facecolor=color, alpha=alpha, linewidth=0)
+    axes.add_patch(box)
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color=INK, alpha=0.15, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _label_width(labels: Mapping[str, object]) -> float:
+    return 0.5 + 0.085 * max(len(label) for label in labels)
+
+
+def _head_look(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
+    """A head's colour, its word, and for a core head the attribute's share, "70%", where known."""
+    attribute, role = str(head.get("attribute")), str(head["role"])
+    if role == "core" and attribute in colors:
+        share = (head.get("share") or {}).get(attribute)
+        return colors[attribute], attribute, "" if share is None else f"{100 * share:.0f}%"
+    if role not in ROLE_COLORS:
+        raise DataError(f"layer {head['layer']}, head {head['head']} has the unknown role {role!r}")
+    concept = str(head.get("concept") or "")
+    word = concept.lower() if role == "other-specialized" and 0 < len(concept) < 10 else ROLE_WORDS[role]
+    return ROLE_COLORS[role], word, ""
+
+
+def _readable_on(color: str) -> str:
+    """Black or white, whichever contrasts more (WCAG's relative luminance)."""
+    channels = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(color)
+    ]
+    luminance = 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+    return "#111111" if (luminance + 0.05) / 0.056 > 1.05 / (luminance + 0.05) else "#FFFFFF"
+
+
+def _fusion_words(weights: Mapping[str, Mapping[str, float]]) -> str:
+    rows = "; ".join(
+        f"{title}: " + ", ".join(f"{feature} {100 * value:.1f}" for feature, value in row.items())
+        for title, row in weights.items()
+    )
+    return f"Fusion weights in percent. {rows}."
+
+
+def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
+    words = "; ".join(
+        f"layer {head['layer']} head {head['head']}: {head.get('attribute') or head['role']}"
+        for head in heads
+    )
+    return f"Role of each attention head. {words}."

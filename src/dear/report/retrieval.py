@@ -1,0 +1,109 @@
+"""What the retrieval panels show: which neighbours share which factor with the query. Pure."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dear.errors import DataError
+
+# Where a feature and the factor that it should follow have different names.
+FACTOR_OF = {"location": "place"}
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """An image with its caption; `match` is None where the feature stands for no single factor."""
+
+    image: str
+    alt: str
+    caption: str
+    match: bool | None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A query and its rows: a feature, how many neighbours match, the neighbours from the nearest on."""
+
+    title: str
+    image: str
+    factors: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str, tuple[Thumbnail, ...]], ...]
+
+
+@dataclass(frozen=True)
+class PrecisionTable:
+    """Features down, factors across: percent of the neighbours that share the factor, the best marked."""
+
+    factors: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
+
+
+def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
+    """The panels of the retrieval's queries.
+
+    Raises:
+        DataError: if an image is no base64 text.
+    """
+    found = []
+    for query in retrieval.get("queries") or ():
+        factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
+        rows = []
+        for feature, neighbours in query["neighbours"].items():
+            thumbnails = tuple(
+                _thumbnail(neighbour, str(feature), factors, rank)
+                for rank, neighbour in enumerate(neighbours, start=1)
+            )
+            rows.append((str(feature), _tally(thumbnails), thumbnails))
+        title = str(query.get("title") or ", ".join(factors.values()))
+        found.append(Panel(title, _data_uri(query["image"]), tuple(factors.items()), tuple(rows)))
+    return found
+
+
+def precision_table(precision: Mapping[str, Mapping[str, float]] | None) -> PrecisionTable | None:
+    """The precision by feature and factor, the best feature of each factor marked; None if not known."""
+    if not precision:
+        return None
+    factors = list(dict.fromkeys(factor for row in precision.values() for factor in row))
+    shown = {
+        feature: {factor: round(100 * row[factor], 1) for factor in factors if factor in row}
+        for feature, row in precision.items()
+    }
+    tops = {factor: max(row[factor] for row in shown.values() if factor in row) for factor in factors}
+    rows = tuple(
+        (
+            feature,
+            tuple(
+                (f"{row[factor]:.1f}", row[factor] == tops[factor]) if factor in row else ("–", False)
+                for factor in factors
+            ),
+        )
+        for feature, row in shown.items()
+    )
+    return PrecisionTable(tuple(factors), rows)
+
+
+def _thumbnail(neighbour: Mapping[str, Any], feature: str, wanted: Mapping[str, str], rank: int) -> Thumbnail:
+    factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
+    factor = FACTOR_OF.get(feature, feature) if feature not in wanted else feature
+    alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
+    if factor in wanted and factor in factors:
+        match = factors[factor] == wanted[factor]
+        return Thumbnail(_data_uri(neighbour["image"]), alt, factors[factor], match)
+    common = sum(factors.get(key) == value for key, value in wanted.items())
+    caption = f"{common} of {len(wanted)}" if wanted else ""
+    return Thumbnail(_data_uri(neighbour["image"]), alt, caption, None)
+
+
+def _tally(thumbnails: tuple[Thumbnail, ...]) -> str:
+    known = [thumbnail.match for thumbnail in thumbnails if thumbnail.match is not None]
+    return f"{sum(known)} of {len(known)}" if known else "factors shared"
+
+
+def _data_uri(image: str) -> str:
+    try:
+        base64.b64decode(image, validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise DataError(f"a retrieval image is no base64 text: {error}") from error
+    return f"data:image/png;base64,{image}"

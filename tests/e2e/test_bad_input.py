@@ -1,0 +1,288 @@
+"""Bad input through the command line: an exit code, one clear line on stderr, and nothing left behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tests.unit.training.world import role_table
+
+from dear.backbone import tiny
+from dear.backbone.clip import Clip, Identity
+from dear.cli.main import main
+from dear.evaluation import base_to_novel as protocol
+from dear.evaluation import records
+from dear.roles.table import RoleTable
+
+RUN = ["run", "base-to-novel"]
+SHORT = ["--shots", "2", "--train.epochs", "2", "--dear.first", "8"]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A data set in CoOp's layout: 4 classes, 2 images each to train on and 1 to test on, in one plain
+    colour each.
+    """
+    folder = tmp_path / "photos"
+    rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
+    for label, name in enumerate(("red", "green", "blue", "sea")):
+        for number in range(3):
+            path = f"{name}/{number}.png"
+            (folder / "images" / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (29, 23), (60 * label, 30 * number, 99)).save(folder / "images" / path)
+            rows["train" if number < 2 else "test"].append([path, label, name])
+    (folder / "split_zhou_Photos.json").write_text(json.dumps(rows))
+    return folder
+
+
+@pytest.fixture
+def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The small CLIP in place of whatever the command loads; returns the file of its role table."""
+    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    path = tmp_path / "roles.json"
+    role_table(small_clip).save(path)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def refused(words: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must end with code 2, one line on stderr and nothing written; return the line."""
+    assert main([*words, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("dear: error: ")
+    assert printed.err.count("\n") == 1
+    assert not out.exists() or [*out.iterdir()] == []
+    return printed.err
+
+
+def test_unknown_task(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused([*RUN, "--data", "far-stikers"], out, capsys)
+    assert (
+        "unknown data set 'far-stikers'. Did you mean 'far-stickers'? Known data sets: far-stickers, " in line
+    )
+    assert "tinted-signs" in line
+
+
+def test_unknown_task_of_the_demo(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean 'far-stickers'?" in refused(["demo", "--tasks", "far-stikers"], out, capsys)
+
+
+def test_a_folder_that_is_not_there(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "does not exist" in refused([*RUN, "--data", str(tmp_path / "nowhere")], out, capsys)
+
+
+def test_unknown_method(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused([*RUN, "--methods", "zero-shot,deer"], out, capsys)
+    assert "unknown method 'deer'. Did you mean 'dear'? Known methods: dear, zero-shot." in line
+
+
+def test_unknown_backbone(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused([*RUN, "--data", str(photos), "--model", "ViT-B-61"], out, capsys)
+    assert "unknown backbone 'ViT-B-61'. Did you mean 'ViT-B-16'? Known backbones: ViT-B-16, " in line
+    assert "more" in line
+
+
+def test_unknown_weights(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(
+        [*RUN, "--data", str(photos), "--model", "ViT-B-32", "--pretrained", "laion3b"], out, capsys
+    )
+    assert "ViT-B-32 has no weights 'laion3b'. It takes a tag (laion2b" in line
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_truncated_and_foreign_weights(
+    suffix: str, photos: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors.torch import save_file
+
+    path = tmp_path / f"weights{suffix}"
+    state = {"conv1.weight": torch.zeros(7, 11)}
+    if suffix == ".pt":
+        torch.save(state, path)
+    else:
+        save_file(state, path)
+    words = [*RUN, "--data", str(photos), "--model", "ViT-B-32", "--pretrained", str(path)]
+    assert "holds weights of another architecture" in refused(words, out, capsys)
+    path.write_bytes(path.read_bytes()[:-99])
+    assert str(path) in (line := refused(words, out, capsys))
+    assert "copy it" in line or "copy or make it again" in line
+
+
+def test_truncated_weights_of_the_tiny_clip(
+    photos: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (tiny.WEIGHTS, tiny.VOCABULARY):
+        if not (tiny.FOLDER / name).is_file():
+            pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / name}")
+        (tmp_path / name).write_bytes((tiny.FOLDER / name).read_bytes())
+    weights = tmp_path / tiny.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1009])
+    line = refused([*RUN, "--data", str(photos), "--pretrained", str(tmp_path)], out, capsys)
+    assert "is not a whole safetensors file" in line
+
+
+def test_a_role_table_of_other_weights(
+    small: Path, small_clip: Clip, photos: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = RoleTable.load(small)
+    other = Identity("tiny", "elsewhere", "0" * 64)
+    RoleTable(table.source, other, table.attributes, table.heads).save(small)
+    words = [*RUN, "--data", str(photos), "--methods", "dear", "--roles", str(small), *SHORT]
+    line = refused(words, out, capsys)
+    assert "computed from tiny/elsewhere" in line
+    assert str(small_clip.identity) in line
+    assert "--dear.roles-from-other-weights" in line
+    # ... and the way out that the message names works.
+    assert main([*words, "--out", str(out), "--dear.roles-from-other-weights", "true"]) == 0
+    assert len([*out.glob("*.json")]) == 1
+
+
+def test_a_damaged_role_table(
+    small: Path, photos: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small.write_text(small.read_text()[:99])
+    line = refused([*RUN, "--data", str(photos), "--roles", str(small), *SHORT], out, capsys)
+    assert "roles.json is not a role table" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dear.alpha-cls", "1"], "alpha_cls is 1.0: it must be between 0 and 1"),
+        (["--dear.first", "13"], "first is 13: it must be from 1 to 12"),
+        (["--train.epochs", "0"], "epochs is 0: it must be at least 1"),
+        (["--shots", "0"], "0 shots a class: at least 1 is needed"),
+        (["--shots", "5"], "has 2 images, fewer than 5 shots"),
+        (["--mask", "role"], "--mask"),
+        (["--seeds", "one"], "--seeds"),
+    ],
+)
+def test_settings_out_of_range(
+    words: list[str], message: str, small: Path, photos: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One line for people, save where the option parser tells more (its own message, tested in unit/cli).
+    code = main(
+        [
+            *RUN,
+            "--data",
+            str(photos),
+            "--methods",
+            "dear",
+            "--roles",
+            str(small),
+            *SHORT,
+            *words,
+            "--out",
+            str(out),
+        ]
+    )
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.out == ""
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+    assert not out.exists() or [*out.iterdir()] == []
+
+
+def test_the_error_as_json(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--methods", "deer", "--json", "--out", str(out)]) == 2
+    assert json.loads(capsys.readouterr().out)["kind"] == "UnknownNameError"
+
+
+def test_a_place_that_cannot_be_written(
+    small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    words = [*RUN, "--data", str(photos), "--roles", str(small), *SHORT]
+    for place in (tmp_path / "file", tmp_path / "file" / "runs"):
+        assert main([*words, "--out", str(place)]) == 2
+        printed = capsys.readouterr()
+        assert f"dear: error: cannot write to {place}: " in printed.err
+        assert printed.err.rstrip().endswith("Choose another place with --out.")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("during", ["training", "test", "the write"])
+def test_ctrl_c(
+    during: str,
+    small: Path,
+    photos: Path,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_args: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    words = [
+        *RUN,
+        "--data",
+        str(photos),
+        "--methods",
+        "dear",
+        "--roles",
+        str(small),
+        *SHORT,
+        "--out",
+        str(out),
+    ]
+    with monkeypatch.context() as patch:
+        if during == "the write":
+            patch.setattr(records.os, "fsync", stop)
+        else:
+            patch.setattr(protocol, {"training": "train", "test": "evaluate"}[during], stop)
+        assert main(words) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "dear: interrupted\n"
+    assert [*out.iterdir()] == []
+    assert main(words) == 0  # and the same command does it all
+    assert len([*out.iterdir()]) == 1
+    assert "Photos" in capsys.readouterr().out
+
+
+def test_nan_in_training(
+    small: Path, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dear.methods.dear import Dear
+
+    loss = Dear.loss
+    monkeypatch.setattr(
+        Dear, "loss", lambda self, *args: {n: v * float("nan") for n, v in loss(self, *args).items()}
+    )
+    line = refused(
+        [*RUN, "--data", str(photos), "--methods", "dear", "--roles", str(small), *SHORT], out, capsys
+    )
+    assert "training diverged at step 1" in line
+    assert "lower --train.lr" in line
+
+
+def test_pretraining_in_a_place_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert (
+        main(
+            [
+                "pretrain",
+                "--out",
+                str(tmp_path / "file" / "model"),
+                "--settings.images",
+                "8",
+                "--settings.batch",
+                "8",
+            ]
+        )
+        == 2
+    )
+    assert "cannot write to" in capsys.readouterr().err
+    assert main(["pretrain", "--out", str(tmp_path / "new"), "--settings.batch", "0"]) == 2
+    assert "batch is 0" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,68 @@
+"""Accuracies against a plain loop over the images."""
+
+import pytest
+import torch
+from tests.unit.training.world import CLASSES, Noise, small_dear
+
+from dear.backbone.clip import Clip
+from dear.data.views import eval_views
+from dear.evaluation.metrics import evaluate, harmonic_mean
+from dear.methods.dear import Dear
+from dear.training.trunks import TrunkCache
+
+
+def test_harmonic_mean() -> None:
+    assert harmonic_mean(0.8, 0.6) == pytest.approx(0.96 / 1.4)
+    assert harmonic_mean(0.37, 0.37) == pytest.approx(0.37)
+    assert harmonic_mean(0.0, 0.6) == harmonic_mean(0.6, 0.0) == harmonic_mean(0.0, 0.0) == 0.0
+
+
+@torch.no_grad()
+def test_against_a_plain_loop(small_clip: Clip) -> None:
+    method = small_dear(small_clip, alpha_cls=0.2, token_std=1.0)
+    images = Noise(torch.randint(0, 3, (31,), generator=torch.Generator().manual_seed(1)).tolist(), seed=7)
+    text = method.text_features()
+    hits: dict[str, list[float]] = {name: [] for name in CLASSES}
+    decoupled = []
+    for item in range(31):
+        view = eval_views(images.load(torch.tensor([item])), 20)
+        features = method.image_features(method.image_trunk(view))
+        label = int(images.labels[item])
+        guesses = [int(method.logits(features, text, decoupled=d)[0].argmax()) for d in (False, True)]
+        hits[CLASSES[label]].append(float(guesses[0] == label))
+        decoupled.append(float(guesses[1] == label))
+    every = [hit for of_class in hits.values() for hit in of_class]
+    for batch in (250, 11, 1):
+        scores = evaluate(method, images, batch=batch)
+        assert scores.accuracy == pytest.approx(sum(every) / 31)
+        assert scores.decoupled == pytest.approx(sum(decoupled) / 31)
+        assert scores.per_class == pytest.approx({name: sum(one) / len(one) for name, one in hits.items()})
+    assert 0 < scores.accuracy < 1
+
+
+def test_fused_and_decoupled_and_classes_without_images(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method that says class 0 when fused and class 2 when decoupled, on images of classes 0, 2, 2, 2,
+    0.
+    """
+
+    def logits(
+        _self: Dear, image: torch.Tensor, _text: torch.Tensor, *, decoupled: bool = False
+    ) -> torch.Tensor:
+        return torch.tensor([[0.0, 0.0, 1.0] if decoupled else [1.0, 1.0, 0.0]]).expand(image.shape[1], -1)
+
+    monkeypatch.setattr(Dear, "logits", logits)
+    scores = evaluate(small_dear(small_clip), Noise([0, 2, 2, 2, 0]))
+    assert (scores.accuracy, scores.decoupled) == (0.4, 0.6)
+    assert scores.per_class == {CLASSES[0]: 1.0, CLASSES[2]: 0.0}
+
+
+def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None:
+    cache, images = TrunkCache(10**7), Noise([0, 1, 2, 1, 0])
+    plain = evaluate(small_dear(small_clip), Noise([0, 1, 2, 1, 0]))
+    for _ in range(2):
+        assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
+    assert images.loads == 2
+    evaluate(small_dear(small_clip, first=10), images, batch=3, cache=cache)  # its span begins elsewhere
+    assert images.loads == 4

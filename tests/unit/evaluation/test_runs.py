@@ -1,0 +1,195 @@
+"""Many runs: each leaves one record, none is repeated, and a record says what it is of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
+
+from dear.backbone.clip import Clip
+from dear.errors import DataError, OutputError
+from dear.evaluation import base_to_novel as protocol
+from dear.evaluation.base_to_novel import base_to_novel
+from dear.evaluation.plan import Plan
+from dear.evaluation.runs import run_all
+from dear.methods.settings import DearSettings
+from dear.training.settings import TrainSettings
+
+SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
+ZERO, DEAR = Plan("zero-shot"), Plan("dear")
+
+
+def run(clip: Clip, plans: list[Plan], out: Path | None = None, **options: Any) -> list[dict[str, Any]]:
+    given: dict[str, Any] = {
+        "shots": 2,
+        "settings": SETTINGS,
+        "training": TRAINING,
+        "roles": role_table(clip),
+    } | options
+    return run_all(clip, [noise_dataset()], plans, out=out, **given)
+
+
+def numbers(record: dict[str, Any]) -> Any:
+    epochs = [{k: v for k, v in e.items() if k != "seconds"} for e in record["train"]["epochs"]]
+    return [epochs, record["results"], record["fusion_weights"], record["fewshot"]]
+
+
+def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
+    (record,) = run(small_clip, [DEAR])
+    assert json.loads(json.dumps(record)) is not None
+    assert (record["schema"], record["protocol"], record["method"], record["variant"]) == (
+        1,
+        "base-to-novel",
+        "dear",
+        None,
+    )
+    assert (record["seed"], record["shots"]) == (1, 2)
+    assert record["settings"]["method"]["first"] == 8
+    assert record["settings"]["train"]["epochs"] == 2
+    assert record["dataset"]["name"] == "noise"
+    assert record["dataset"]["classes"] == [*CLASSES, "blue square"]
+    assert record["weights"]["sha256"] == small_clip.identity.sha256
+    assert record["roles"] == {"source": "by hand"}
+    assert [epoch["epoch"] for epoch in record["train"]["epochs"]] == [1, 2]
+    assert len(record["fewshot"]["indices"]) == 4
+    assert set(record["fusion_weights"]) == {"cls", "color", "object"}
+    assert record["trainable_parameters"] == 2 * 21 + 5 * 22 + 21 * 17 + 3
+    assert set(record["seconds"]) == {"train", "test"}
+    assert record["environment"]["torch"]
+    base, novel = record["results"]["base"], record["results"]["novel"]
+    assert set(base["per_class"]) == set(CLASSES[:2])
+    assert set(novel["per_class"]) == {CLASSES[2], "blue square"}
+    # The test set has 7, 5, 5, 7 images of the classes.
+    by_class = [*base["per_class"].values(), *novel["per_class"].values()]
+    assert base["accuracy"] == pytest.approx((7 * by_class[0] + 5 * by_class[1]) / 12)
+    assert novel["accuracy"] == pytest.approx((5 * by_class[2] + 7 * by_class[3]) / 12)
+    b, n = base["accuracy"], novel["accuracy"]
+    assert record["results"]["hm"] == pytest.approx(2 * b * n / (b + n) if b * n else 0)
+
+
+def test_zero_shot_is_not_trained(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_args: Any, **_options: Any) -> None:
+        raise AssertionError("zero-shot was trained")
+
+    monkeypatch.setattr(protocol, "train", never)
+    (record,) = run(small_clip, [ZERO])
+    assert record["train"] == {"epochs": []}
+    assert record["fewshot"] is None
+    assert record["fusion_weights"] is None
+    assert record["roles"] is None
+    assert record["trainable_parameters"] == 0
+    with pytest.raises(AssertionError, match="was trained"):
+        run(small_clip, [DEAR])
+
+
+def test_training_sees_base_classes_only(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def watched(method: Any, images: Any, *_args: Any, **_options: Any) -> list[Any]:
+        seen.append((method.classnames, images.labels.tolist(), images.load(images.labels * 0).shape))
+        return []
+
+    monkeypatch.setattr(protocol, "train", watched)
+    run(small_clip, [DEAR])
+    assert seen == [(tuple(CLASSES[:2]), [0, 0, 1, 1], (4, 3, 23, 29))]
+
+
+def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
+    one, two = run(small_clip, [DEAR], seeds=[1, 2])
+    (again,) = run(small_clip, [DEAR])
+    assert numbers(one) == numbers(again) != numbers(two)
+    # Alone, without the cache that zero-shot and other runs have filled:
+    alone = base_to_novel(
+        small_clip,
+        noise_dataset(),
+        "dear",
+        seed=2,
+        shots=2,
+        roles=role_table(small_clip),
+        settings=SETTINGS,
+        training=TRAINING,
+    )
+    assert numbers(alone) == numbers(two)
+
+
+def test_the_masks_are_different_runs(small_clip: Clip, tmp_path: Path) -> None:
+    plans = [Plan("dear", mask) for mask in ("roles", "shuffled", "all-isolated", "all-mixed")]
+    records = run(small_clip, plans, tmp_path)  # type: ignore[arg-type]
+    assert [record["variant"] for record in records] == [None, "shuffled", "all-isolated", "all-mixed"]
+    losses = [record["train"]["epochs"][0]["loss"] for record in records]
+    assert len(set(losses)) == 4
+    assert len([*tmp_path.iterdir()]) == 4
+    assert [record["roles"]["source"].split(",")[0] for record in records] == [
+        "by hand", "shuffled (seed 1)", "all generalization", "all mixed",
+    ]  # fmt: skip
+
+
+def test_shuffled_roles_are_another_deal_for_each_seed(small_clip: Clip) -> None:
+    plan, table = Plan("dear", "shuffled"), role_table(small_clip)
+    deals = [plan.table(table, seed) for seed in range(1, 8)]
+    assert all(deal == plan.table(table, seed) for seed, deal in enumerate(deals, start=1))
+    assert len({deal.heads[i].role for deal in deals if deal for i in (0,)}) > 1
+    assert Plan("dear").table(table, 1) is table
+    assert Plan("dear", "all-mixed").table(None, 1) is None
+
+
+def test_a_run_whose_record_is_there_is_not_repeated(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, int, bool]] = []
+    first = run(
+        small_clip,
+        [ZERO, DEAR],
+        tmp_path,
+        progress=lambda name, epoch, parts: calls.append((name, epoch, bool(parts))),
+    )
+    assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False), (1, True), (2, True), (2, False)]
+    files = {path.stem: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert {name for name, _, _ in calls} == set(files)
+
+    def never(_self: Noise, _indices: Any) -> None:
+        raise AssertionError("run again")
+
+    monkeypatch.setattr(Noise, "load", never)
+    calls.clear()
+    again = run(
+        small_clip,
+        [ZERO, DEAR],
+        tmp_path,
+        progress=lambda name, epoch, parts: calls.append((name, epoch, bool(parts))),
+    )
+    assert again == json.loads(json.dumps(first))
+    assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False)] * 2
+    assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
+    # What the numbers depend on asks for another run; zero-shot does not depend on DeAR's settings.
+    changed: list[dict[str, Any]] = [
+        {"shots": 1}, {"seeds": [2]}, {"settings": DearSettings(first=8, beta=0.5)}, {"training":
+        TrainSettings(epochs=1)}, {"roles": role_table(small_clip).shuffled(3)},
+    ]  # fmt: skip
+    for options in changed:
+        with pytest.raises(AssertionError, match="run again"):
+            run(small_clip, [DEAR], tmp_path, **options)
+    assert run(small_clip, [ZERO], tmp_path, settings=DearSettings(first=8, beta=0.5)) == again[:1]
+
+
+def test_a_damaged_record_is_told(small_clip: Clip, tmp_path: Path) -> None:
+    run(small_clip, [ZERO], tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text()[:99])
+    with pytest.raises(DataError, match="is not a run record"):
+        run(small_clip, [ZERO], tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(Noise, "load", None)
+    with pytest.raises(OutputError, match="--out"):
+        run(small_clip, [ZERO], tmp_path / "file" / "runs")
+
+
+def test_too_few_images_for_the_shots(small_clip: Clip) -> None:
+    with pytest.raises(DataError, match="has 3 images, fewer than 5 shots"):
+        run(small_clip, [DEAR], shots=5)

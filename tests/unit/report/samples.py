@@ -1,0 +1,102 @@
+"""Run records and companions made by hand for the tests of the report."""
+
+import base64
+from typing import Any
+
+PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
+FEATURES = ("cls", "color", "shape")
+
+
+def record(
+    data: str,
+    method: str,
+    base: float,
+    novel: float,
+    *,
+    seed: int = 1,
+    variant: str | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
+    """A run record; accuracies are fractions."""
+    trained = method != "zero-shot"
+    made: dict[str, Any] = {
+        "schema": 1,
+        "protocol": "base-to-novel",
+        "method": method,
+        "variant": variant,
+        "settings": {"beta": 0.9} if trained else {},
+        "dataset": {
+            "name": data,
+            "title": data.title(),
+            "identity": f"of {data}",
+            "classes": ["red fish", "blue car"],
+        },
+        "weights": {"model": "tiny", "pretrained": "world", "sha256": "ab" * 32},
+        "roles": {"source": "ground-truth factors", "name": "tiny"} if trained else None,
+        "seed": seed,
+        "shots": 16,
+        "train": {
+            "epochs": [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.5}] if trained else [],
+            "seconds": 3.0,
+        },
+        "results": {
+            "base": {"accuracy": base, "decoupled": None, "per_class": {}},
+            "novel": {"accuracy": novel, "decoupled": None, "per_class": {}},
+            "hm": 0.5,
+        },
+        "fusion_weights": {"cls": 0.7, "color": 0.2, "shape": 0.1} if trained else None,
+        "trainable_parameters": 11 if trained else 0,
+        "seconds": {"train": 3.0, "test": 1.0},
+        "environment": {"python": "3.11", "code_version": "0123abc"},
+    }
+    return made | changes
+
+
+def records() -> list[dict[str, Any]]:
+    """Two data sets, two methods, one seed."""
+    return [
+        record("tools", "zero-shot", 0.40, 0.50),
+        record("tools", "dear", 0.80, 0.60),
+        record("toys", "zero-shot", 0.30, 0.60),
+        record("toys", "dear", 0.40, 0.90),
+    ]
+
+
+def role_table() -> dict[str, Any]:
+    """Two layers of three heads."""
+    roles = [("core", "color"), ("mixed", None), ("generalization", None)]
+    roles += [("core", "shape"), ("other-specialized", None), ("mixed", None)]
+    heads = [
+        {
+            "layer": 9 + at // 3,
+            "head": at % 3,
+            "role": role,
+            "attribute": attribute,
+            "concept": "Number" if role == "other-specialized" else None,
+            "entropy": 0.4,
+            "share": {"color": 0.7, "shape": 0.3},
+        }
+        for at, (role, attribute) in enumerate(roles)
+    ]
+    source = "ground-truth factors"
+    return {"schema": 1, "source": source, "weights": {}, "attributes": ["color", "shape"], "heads": heads}
+
+
+def retrieval() -> dict[str, Any]:
+    """One query with two neighbours by each of three features."""
+    near = [
+        {"image": PIXEL, "factors": {"color": "red", "shape": "ring"}},
+        {"image": PIXEL, "factors": {"color": "blue", "shape": "star"}},
+    ]
+    query = {
+        "image": PIXEL,
+        "title": "red star",
+        "factors": {"color": "red", "shape": "star"},
+        "neighbours": {feature: near for feature in FEATURES},
+    }
+    precision = {
+        "cls": {"color": 0.3, "shape": 0.25},
+        "color": {"color": 0.9, "shape": 0.1},
+        "shape": {"color": 0.2, "shape": 0.8},
+    }
+    return {"queries": [query], "precision": precision}

@@ -1,0 +1,168 @@
+"""The report: parses, stands alone, escapes, is the same each time, and is written whole or not at all."""
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.report.samples import record
+
+from dear.errors import DataError, OutputError
+from dear.report.html import report_html, write_report
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects tags, and complains about a tag closed out of turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def test_full_report_parses_and_is_accessible(material: dict[str, Any]) -> None:
+    page = Page(report_html(**material))
+    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 4]
+    assert all(image.get("alt") for image in page.all("img"))
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
+    assert all(header.get("scope") for header in page.all("th"))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for words in (
+        "66.7%",
+        "42.8%",
+        "+23.9 points",
+        "ground-truth factors",
+        "ab" * 32,
+        "0123abc",
+        "A small world.",
+    ):
+        assert words in page.text
+
+
+def test_only_itself_is_needed(material: dict[str, Any]) -> None:
+    text = report_html(**material)
+    page = Page(text)
+    assert not page.all("script")
+    assert not page.all("link")
+    for _, attributes in page.tags:
+        for key in ("src", "href", "xlink:href", "data", "srcset", "poster"):
+            value = attributes.get(key)
+            assert value is None or value.startswith(("data:image/png;base64,", "#"))
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_names_are_escaped(material: dict[str, Any]) -> None:
+    bad = "<script>alert('x')</script>\" onload=\"y"
+    for run in material["records"]:
+        run["dataset"] = run["dataset"] | {"classes": [bad], "title": f"{run['dataset']['name']} {bad}"}
+        run["environment"] = {bad: bad}
+    material["retrieval"]["queries"][0]["title"] = bad
+    material |= {"title": bad, "notes": [bad], "timings": [{"step": bad, "seconds": 1}]}
+    page = Page(report_html(**material))
+    assert not page.all("script")
+    assert not any("onload" in attributes for _, attributes in page.tags)
+    assert bad.split('"')[0] in page.text
+
+
+def test_same_input_same_bytes(material: dict[str, Any], tmp_path: Path) -> None:
+    first = write_report(tmp_path / "deep" / "one.html", **material)
+    second = write_report(tmp_path / "two.html", **material)
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["one.html", "two.html"]
+
+
+def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, Any]) -> None:
+    text = report_html(**material)
+    # Of two neighbours one has the query's colour and one its shape; cls stands for no attribute.
+    assert text.count('<li class="match">') == 2
+    assert text.count("✓") == text.count(" (shared)") == 2
+    assert text.count("1 of 2") == 4
+    assert "<strong>90.0</strong>" in text
+
+
+def test_location_follows_the_place() -> None:
+    place = {"image": "AAAA", "factors": {"place": "sea"}}
+    retrieval = {
+        "queries": [place | {"title": "sea", "neighbours": {"location": [place]}}],
+        "precision": None,
+    }
+    text = report_html(title="t", records=[record("tools", "dear", 0.5, 0.5)], retrieval=retrieval)
+    assert text.count('<li class="match">') == 1
+
+
+def test_the_least_that_can_be_reported() -> None:
+    page = Page(report_html(title="t", records=[record("tools", "zero-shot", 0.0, 0.5)]))
+    assert len(page.all("svg")) == 1
+    assert "Retrieval" not in page.text
+
+
+def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]) -> None:
+    assert "Some runs of dear are missing" in Page(report_html(title="t", records=records[:3])).text
+    for run in records[::2]:
+        run["results"] = {half: {"accuracy": 0.99} for half in ("base", "novel")}
+    text = Page(report_html(title="t", records=records)).text
+    assert "The highest harmonic mean here is that of zero-shot, 99.0." in text
+    assert "−39.0 points" in text
+
+
+def test_bad_material_is_refused(material: dict[str, Any]) -> None:
+    material["retrieval"]["queries"][0]["image"] = '" onerror="x'
+    with pytest.raises(DataError, match="base64"):
+        report_html(**material)
+
+
+def test_unwritable_place(material: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for place in (tmp_path / "file" / "report.html", tmp_path):
+        with pytest.raises(OutputError, match="cannot write the report"):
+            write_report(place, **material)
+    assert (tmp_path / "file").read_text() == "kept"
+    assert not list(tmp_path.parent.glob("*.part"))
+
+
+def test_a_failure_leaves_the_old_report(
+    material: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "report.html"
+    place.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        write_report(place, **material)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert place.read_text() == "old"

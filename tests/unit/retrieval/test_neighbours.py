@@ -1,0 +1,41 @@
+"""Neighbours and precision by hand."""
+
+import pytest
+import torch
+from tests.unit.training.world import Noise, small_dear
+
+from dear.backbone.clip import Clip
+from dear.data.views import eval_views
+from dear.retrieval.neighbours import all_features, nearest, precision_by_factor
+
+
+def test_nearest_by_hand() -> None:
+    angles = torch.tensor([0.0, 10.0, 25.0, 180.0, 200.0]).deg2rad()
+    features = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert nearest(features, 2).tolist() == [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
+    assert nearest(features, 1).tolist() == [[1], [0], [1], [4], [3]]
+
+
+def test_an_item_is_not_its_own_neighbour_even_among_copies() -> None:
+    found = nearest(torch.ones(3, 1), 2)
+    assert [sorted(row) for row in found.tolist()] == [[1, 2], [0, 2], [0, 1]]
+
+
+def test_precision_by_hand() -> None:
+    factors = torch.tensor([[0, 5], [0, 6], [1, 5]])
+    neighbours = torch.tensor([[1, 2], [0, 2], [0, 1]])
+    # Colour: (yes, no), (yes, no), (no, no). Object: (no, yes), (no, no), (yes, no).
+    got = precision_by_factor(neighbours, factors, ["color", "object"])
+    assert got == pytest.approx({"color": 2 / 6, "object": 2 / 6})
+    got = precision_by_factor(neighbours[:, :1], factors, ["color", "object"])
+    assert got == pytest.approx({"color": 2 / 3, "object": 1 / 3})
+
+
+@torch.no_grad()
+def test_features_of_all_images_in_any_batches(small_clip: Clip) -> None:
+    method, images = small_dear(small_clip), Noise([0, 1, 2, 1, 0])
+    got = all_features(method, images, batch=2)
+    assert got.shape == (3, 5, 17)
+    for item in range(5):
+        trunk = method.image_trunk(eval_views(images.load(torch.tensor([item])), 20))
+        torch.testing.assert_close(got[:, item], method.image_features(trunk)[:, 0], rtol=0, atol=1e-5)
