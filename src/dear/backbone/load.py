@@ -46,10 +46,14 @@ def load_clip(
     ``random:SEED``; for "tiny", a folder that ``dear pretrain`` wrote, ``random:SEED``, or None for the
     weights in the package.
 
+    ``device`` "auto" takes the GPU if there is one.
+
     No code in a file is run. A tag brings its activation: where one trained with QuickGELU meets an
     architecture without, open_clip only warns, here the tag's is taken. Raises UnknownNameError and
     WeightsError.
     """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     if model == tiny.NAME:
         return _load_tiny(pretrained).to(device)
     name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it

@@ -53,5 +53,6 @@ COMMANDS: Mapping[str, Command] = {
         "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
     ),
     "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
+    "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     "info": Command("dear.cli.info", "Show versions, devices and threads."),
 }

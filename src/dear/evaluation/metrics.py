@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from dear.data.dataset import Images
@@ -24,24 +25,31 @@ class Scores:
 @torch.no_grad()
 def evaluate(method: Method, images: Images, *, batch: int = 250, cache: TrunkCache | None = None) -> Scores:
     """Score a method on all images; text features are computed once. Ties go to the first class."""
-    cache = cache or TrunkCache(0)
-    device = method.clip.image.projection.device
-    text = method.text_features()
-    right, right_decoupled = [], []
-    for start in range(0, len(images), batch):
-        chosen = torch.arange(start, min(start + batch, len(images)))
-        key = (images.identity, method.clip.identity.sha256, method.image_from, start, batch)
-        trunk = cache.get(key, partial(eval_trunk, method, images, chosen))
-        features, labels = method.image_features(trunk), images.labels[chosen].to(device)
-        right.append(method.logits(features, text).argmax(dim=1) == labels)
-        right_decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1) == labels)
-    hit = torch.cat(right).double().cpu()
+    fused, decoupled = hits(method, images, batch=batch, cache=cache)
     per_class = {
-        name: float(hit[images.labels == label].mean())
+        name: float(fused[images.labels == label].double().mean())
         for label, name in enumerate(method.classnames)
         if bool((images.labels == label).any())
     }
-    return Scores(float(hit.mean()), float(torch.cat(right_decoupled).double().mean()), per_class)
+    return Scores(float(fused.double().mean()), float(decoupled.double().mean()), per_class)
+
+
+@torch.no_grad()
+def hits(
+    method: Method, images: Images, *, batch: int = 250, cache: TrunkCache | None = None
+) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
+    """Which images are classified rightly: fused, and by the class feature alone."""
+    cache = cache or TrunkCache(0)
+    text = method.text_features()
+    fused, decoupled = [], []
+    for start in range(0, len(images), batch):
+        chosen = torch.arange(start, min(start + batch, len(images)))
+        key = (images.identity, method.clip.identity.sha256, method.image_from, start, batch)
+        features = method.image_features(cache.get(key, partial(eval_trunk, method, images, chosen)))
+        labels = images.labels[chosen]
+        fused.append(method.logits(features, text).argmax(dim=1).cpu() == labels)
+        decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1).cpu() == labels)
+    return torch.cat(fused), torch.cat(decoupled)
 
 
 def eval_trunk(method: Method, images: Images, chosen: Tensor) -> Tensor:

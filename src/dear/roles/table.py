@@ -88,7 +88,7 @@ class RoleTable:
             raise RoleTableError(
                 f"this role table was computed from {self.weights}, not from {weights}: head numbers "
                 "mean other things in other weights. Find the roles of these weights, or say "
-                "--dear.roles-from-other-weights if you mean it."
+                "--dear.roles-from-other-weights true if you mean it."
             )
 
     def uniform(self, role: Role) -> "RoleTable":
