@@ -6,7 +6,8 @@ from tests.unit.training.world import CLASSES, Noise, small_dear
 
 from dear.backbone.clip import Clip
 from dear.data.views import eval_views
-from dear.evaluation.metrics import evaluate, harmonic_mean
+from dear.evaluation.harmonic import harmonic_mean
+from dear.evaluation.metrics import evaluate
 from dear.methods.dear import Dear
 from dear.training.trunks import TrunkCache
 

@@ -12,7 +12,7 @@ from dear.retrieval.neighbours import all_features, nearest, precision_by_factor
 def test_nearest_by_hand() -> None:
     angles = torch.tensor([0.0, 10.0, 25.0, 180.0, 200.0]).deg2rad()
     features = torch.stack([angles.cos(), angles.sin()], dim=1)
-    assert nearest(features, 2).tolist() == [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
+    assert nearest(features, 2).tolist() == [[1, 2], [0, 2], [1, 0], [4, 2], [3, 0]]
     assert nearest(features, 1).tolist() == [[1], [0], [1], [4], [3]]
 
 

@@ -111,11 +111,11 @@ def test_the_packaged_model_smoke() -> None:
     if not (tiny.FOLDER / tiny.WEIGHTS).is_file():
         pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / tiny.WEIGHTS}")
     clip = tiny.load()
-    table = roles_from_factors(clip, GroundTruthSettings(images=150), batch=50)
+    table = roles_from_factors(clip, GroundTruthSettings(images=60), batch=30)
     assert table.weights == clip.identity
     assert table.attributes == FACTOR_NAMES
     assert [(h.layer, h.head) for h in table.heads] == [
         (layer, head) for layer in range(9, clip.image.depth + 1) for head in range(clip.image.heads)
     ]
     assert all(sum(h.share.values()) == pytest.approx(1, abs=1e-3) for h in table.heads)
-    assert table == roles_from_factors(clip, GroundTruthSettings(images=150), batch=50)
+    assert table == roles_from_factors(clip, GroundTruthSettings(images=60), batch=30)
