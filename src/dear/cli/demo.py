@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dear.report.tables import Table
 
-RETRIEVAL_TASK = "fine-shades"
+RETRIEVAL_TASK = "cluttered-cards"
 NEXT = """\
 Next:
   your own images   dear run base-to-novel --data FOLDER   (layout: docs/how-to/own-data.md)

@@ -17,7 +17,7 @@ from dear.backbone.taps import head_contributions
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.table import HeadRole, Role, RoleTable
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,16 @@ class GroundTruthSettings:
     Attributes:
         images: Images drawn, of pretraining's combinations.
         first: First analysed layer in a tower of 12.
-        core: A head is core if its dominant factor has at least this share of what the factors explain of
-            its variance.
-        general: A head is general if its share entropy is in this top fraction of the heads that are not
-            core.
+        general: Heads in this top fraction by entropy are generalization heads (the paper's q).
+        core: Of the others, a head is core if its dominant factor has at least this share of what the
+            factors explain of its variance.
         seed: Seed of the images; no task uses it.
     """
 
     images: int = 6000
     first: int = 9
-    core: float = 0.5
     general: float = 0.2
+    core: float = 0.7
     seed: int = 2_000_003
 
 
@@ -106,30 +105,27 @@ def roles_from_factors(
 def assign(
     found: Sequence[tuple[int, int, Sequence[float]]], *, core: float, general: float
 ) -> list[HeadRole]:
-    """Roles from each (layer, head, explained variance by factor): core by dominance, general by entropy,
-    the rest mixed.
+    """Roles from each (layer, head, explained variance by factor).
+
+    General are the heads of the top fraction ``general`` by entropy, as in the paper; of the others those
+    are core whose dominant factor has a share of ``core`` or more; the rest are mixed.
     """
     rows = []
     for layer, head, raw in found:
         total = sum(raw)
         shares = [r / total if total > 0 else 1 / len(raw) for r in raw]
         rows.append((layer, head, shares, entropy(shares)))
-    rest = sorted((e for _, _, shares, e in rows if max(shares) < core), reverse=True)
-    cut = (
-        rest[max(0, round(general * len(rest)) - 1)]
-        if rest and round(general * len(rest)) > 0
-        else float("inf")
-    )
+    ranked = sorted(rows, key=lambda row: -row[3])
+    broad = {(layer, head) for layer, head, _, _ in ranked[: round(general * len(rows))]}
     out = []
     for layer, head, shares, e in rows:
         concept = FACTOR_NAMES[max(range(len(shares)), key=shares.__getitem__)]
+        role: Role = "mixed"
+        if (layer, head) in broad:
+            role = "generalization"
+        elif max(shares) >= core:
+            role = "core"
         share = {name: round(value, 4) for name, value in zip(FACTOR_NAMES, shares, strict=True)}
-        if max(shares) >= core:
-            out.append(HeadRole(layer, head, "core", concept, concept, round(e, 4), share))
-        else:
-            out.append(
-                HeadRole(
-                    layer, head, "generalization" if e >= cut else "mixed", None, concept, round(e, 4), share
-                )
-            )
+        attribute = concept if role == "core" else None
+        out.append(HeadRole(layer, head, role, attribute, concept, round(e, 4), share))
     return out

@@ -109,8 +109,10 @@ class RoleTable:
         return {"schema": SCHEMA, **asdict(self)}
 
     def save(self, path: Path) -> None:
+        part = path.with_name(f"{path.name}.part")
         try:
-            path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+            part.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+            part.replace(path)
         except OSError as error:
             raise OutputError(f"cannot write the role table {path}: {error}") from error
 

@@ -318,12 +318,12 @@ class TestSettings:
         # J = 9 leaves a third of the layers: 5 / 3 and 4 / 3, rounded; J = 1 all of them.
         rest = tuple(HeadRole(layer, head, "mixed") for layer in (1, 2, 3) for head in range(3))
         whole = replace(table(clip), heads=(*table(clip).heads, *rest))
-        froms = {
+        starts = {
             first: (m.image_from, m.text_from)
             for first in (1, 8, 9, 12)
             for m in [dear(clip, whole, first=first)]
         }
-        assert froms == {1: (1, 1), 8: (4, 3), 9: (4, 4), 12: (5, 4)}
+        assert starts == {1: (1, 1), 8: (4, 3), 9: (4, 4), 12: (5, 4)}
 
     def test_roles_of_other_weights(self, clip: Clip) -> None:
         other = replace(table(clip), weights=Identity("small", "other", "0" * 64))
