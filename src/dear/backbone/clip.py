@@ -24,7 +24,7 @@ class Identity:
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.model}/{self.pretrained} [{self.sha256[:12]}]"
+        return f"{self.model}/{self.pretrained} [{self.sha256[:12] or 'hash not published'}]"
 
 
 class Clip(nn.Module):

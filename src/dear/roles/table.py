@@ -82,9 +82,15 @@ class RoleTable:
             )
         return [found[head] for head in range(heads)]
 
+    def fits(self, weights: Identity) -> bool:
+        """Whether the table is of these weights: by hash, or by name where a published table has no hash."""
+        if self.weights.sha256:
+            return self.weights.sha256 == weights.sha256
+        return (self.weights.model, self.weights.pretrained) == (weights.model, weights.pretrained)
+
     def check(self, weights: Identity, *, allow_other: bool = False) -> None:
         """Raise RoleTableError if the roles are of other weights, unless that is said to be meant."""
-        if not allow_other and weights.sha256 != self.weights.sha256:
+        if not (allow_other or self.fits(weights)):
             raise RoleTableError(
                 f"this role table was computed from {self.weights}, not from {weights}: head numbers "
                 "mean other things in other weights. Find the roles of these weights, or say "
