@@ -3,7 +3,7 @@
 import json
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -30,19 +30,24 @@ class WordTokenizer:
         self._id = {token: i for i, token in enumerate(tokens)}
         self.vocab_size = len(tokens)
 
-    def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
+    def __call__(
+        self, texts: str | Sequence[str], *, spell: Callable[[str], bool] = lambda _: False
+    ) -> Int[Tensor, "text token"]:
+        """Ids of texts. ``spell`` says which known words to spell out all the same, so that letters can be
+        learned from words whose meaning is known.
+        """
         texts = [texts] if isinstance(texts, str) else texts
         ids = torch.zeros(len(texts), self.context_length, dtype=torch.long)
         for row, text in enumerate(texts):
-            pieces = self._pieces(text)[: self.context_length - 2]
+            pieces = self._pieces(text, spell)[: self.context_length - 2]
             tokens = [self._id["<start>"], *pieces, self._id["<end>"]]
             ids[row, : len(tokens)] = torch.tensor(tokens)
         return ids
 
-    def _pieces(self, text: str) -> list[int]:
+    def _pieces(self, text: str, spell: Callable[[str], bool]) -> list[int]:
         ids = []
         for piece in _PIECE.findall(text.lower()):
-            if piece in self._id:
+            if piece in self._id and not spell(piece):
                 ids.append(self._id[piece])
             else:
                 ids += [self._id.get(f"##{c}", self._id["##?"]) for c in piece]

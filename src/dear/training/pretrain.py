@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes
 from dear.errors import OutputError, TrainingDiverged
 from dear.training.checkpoint import read_state, write_state
+from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings
 
 SKETCH = STYLES.values.index("sketch")
@@ -107,11 +109,20 @@ class Pretraining:
         dtype = torch.bfloat16 if s.bf16 else torch.float32
         pixels = (render(scene, tiny.config()["vision_cfg"]["image_size"]).to(dtype) / 255 - 0.5) / 0.5
         images = normalize(self.image(pixels).float(), dim=-1)
-        captions = normalize(self.text(self.tokenizer(texts).to(self.device)).float(), dim=-1)[place]
+        ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
+        captions = normalize(self.text(ids).float(), dim=-1)[place]
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
         return multi_positive_loss(scale * images @ captions.T, positive)
+
+    def _spelling(self, step: int) -> Callable[[str], bool]:
+        """Which words of a step's captions are spelled out: each with the same chance, in the order asked."""
+        if self.settings.spelled == 0:
+            return lambda _: False
+        numbers = torch.rand(1 << 14, generator=generator(self.settings.seed, "spelling", step)).tolist()
+        drawn = cycle(numbers)
+        return lambda _: next(drawn) < self.settings.spelled
 
     def advance(self) -> None:
         """One optimisation step."""

@@ -66,6 +66,8 @@ class PretrainSettings:
         emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
             learned last.
         emphasis_from: Step, counted from 0, at which the emphasis begins.
+        spelled: Chance of each word of a caption to be spelled out, so that the letters of words that are not
+            in the vocabulary mean something.
         cooldown_from: Step at which the cosine is left early: the rate then falls linearly to 0; 0 keeps
             the cosine.
         cooldown: Steps of that fall, after which training ends.
@@ -81,6 +83,7 @@ class PretrainSettings:
     seed: int = 0
     emphasis: str = "texture"
     emphasis_from: int = 2250
+    spelled: float = 0.0
     cooldown_from: int = 3000
     cooldown: int = 1500
 
@@ -88,6 +91,8 @@ class PretrainSettings:
         counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
         _at_least(counts | {"warmup": (self.warmup, 0)})
         _rates({"lr": self.lr}, self.weight_decay)
+        if not 0 <= self.spelled <= 1:
+            raise SettingsError(f"spelled is {self.spelled}: it is a chance, from 0 to 1.")
 
     @property
     def steps(self) -> int:

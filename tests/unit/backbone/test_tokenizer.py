@@ -24,6 +24,18 @@ def test_other_words_are_spelled() -> None:
     assert TOKENIZER("red car 7").tolist() == [[71, 2, 5, 3, 20, 36, 72]]
 
 
+def test_known_words_can_be_spelled_too() -> None:
+    # r e d = 20 7 6; asked word by word, and only for words that are known
+    asked: list[str] = []
+
+    def spell(word: str) -> bool:
+        asked.append(word)
+        return word == "red"
+
+    assert TOKENIZER("red on cat", spell=spell).tolist() == [[71, 20, 7, 6, 17, 16, 72]]
+    assert asked == ["red", "cat"]
+
+
 def test_marks_are_tokens_and_foreign_characters_a_question_mark() -> None:
     bang, question = 39, 39 + "!\"#$%&'()*+,-./:;<=>?".index("?")
     assert TOKENIZER("cat!é").tolist() == [[71, 1, bang, question, 72, 0, 0]]

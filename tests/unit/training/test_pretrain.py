@@ -5,6 +5,7 @@ bit.
 import copy
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ SMALL = {
         "mlp_ratio": 2.0,
     },
 }
-SETTINGS = PretrainSettings(images=44, batch=8, warmup=2, seed=3)  # 6 steps
+SETTINGS = PretrainSettings(images=44, batch=8, warmup=2, seed=3, spelled=0.3)  # 6 steps
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +174,18 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=r"checkpoint\.pt is of other settings"):
         Pretraining(PretrainSettings(images=44, batch=8, warmup=2, seed=4), tmp_path / "whole").run()
+
+
+@pytest.mark.parametrize(("spelled", "words", "letters"), [(0.0, True, False), (1.0, False, True)])
+def test_spelling_trains_the_letters(spelled: float, words: bool, letters: bool, tmp_path: Path) -> None:
+    run = Pretraining(replace(SETTINGS, spelled=spelled, bf16=False), tmp_path)
+    run.batch_loss(0).backward()
+    gradient = run.worker.token_embedding.weight.grad  # type: ignore[union-attr]
+    assert isinstance(gradient, torch.Tensor)
+    known = len(run.tokenizer.words)
+    a_to_z = slice(1 + known, 1 + known + 26)
+    assert bool(gradient[1 : 1 + known].any()) is words
+    assert bool(gradient[a_to_z].any()) is letters
 
 
 def test_the_seed_decides(tmp_path: Path) -> None:
