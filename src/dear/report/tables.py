@@ -167,8 +167,8 @@ class Table:
 def base_to_novel_table(records: Iterable[Record]) -> Table:
     """The base-to-novel table of some run records, data sets and methods in the order met.
 
-    A method has an average where it has every data set of the table; its HM is the HM of the averages (SPEC
-    section 3), and it has a deviation where every data set has the same seeds.
+    A method has an average where it has every data set of the table; its HM is the HM of the averages (the
+    paper's rule), and it has a deviation where every data set has the same seeds.
 
     Raises:
         DataError: for records that may not stand in one table (see `checked`) or lack a number.

@@ -2,7 +2,7 @@
 settings.
 
 Every caption names some of an image's factors, so it also describes other images of the batch. All of them
-are its positives (UniCL, Yang et al., CVPR 2022, eq. 2 to 4): the target of each row and column of the
+are its positives (UniCL, Yang et al., CVPR 2022): the target of each row and column of the
 similarity matrix is uniform over them.
 """
 
