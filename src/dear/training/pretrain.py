@@ -25,6 +25,7 @@ from dear.backbone import tiny
 from dear.backbone.attention import attend_einsum
 from dear.backbone.convert import to_towers
 from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.towers import TextTower
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
@@ -72,6 +73,17 @@ def visible_factors(scene: Scene) -> Bool[Tensor, "image factor"]:
     return visible
 
 
+def text_features(
+    tower: TextTower, ids: Int[Tensor, "caption token"], parts: int = 4
+) -> Float[Tensor, "caption embed"]:
+    """The tower's features, computed in ``parts`` from short to long captions: each part is cut at its own
+    longest caption, so that a few long ones do not pad the rest (exact, as attention is causal).
+    """
+    order = ids.argmax(dim=-1).argsort(stable=True)
+    features = torch.cat([tower(ids[rows]) for rows in order.chunk(parts)])
+    return features[order.argsort()]
+
+
 class Pretraining:
     """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if there is one."""
 
@@ -101,8 +113,7 @@ class Pretraining:
         index = torch.arange(step * s.batch, (step + 1) * s.batch, device=self.device)
         scene = draw_scenes(s.seed, index, combinations="pretraining")
         drawn = [describe(scene, s.seed, index, draw=draw) for draw in range(s.captions)]
-        if step >= s.emphasis_from:
-            drawn.append(describe(scene, s.seed, index, draw=s.captions, only=s.emphasis))
+        drawn.append(describe(scene, s.seed, index, draw=s.captions, only=s.emphasis))
         texts = list(dict.fromkeys(text for captions in drawn for text in captions.texts))
         row = {text: i for i, text in enumerate(texts)}
         place = torch.tensor([row[text] for captions in drawn for text in captions.texts], device=self.device)
@@ -110,7 +121,7 @@ class Pretraining:
         pixels = (render(scene, tiny.config()["vision_cfg"]["image_size"]).to(dtype) / 255 - 0.5) / 0.5
         images = normalize(self.image(pixels).float(), dim=-1)
         ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
-        captions = normalize(self.text(ids).float(), dim=-1)[place]
+        captions = normalize(text_features(self.text, ids).float(), dim=-1)[place]
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)

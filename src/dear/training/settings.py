@@ -55,7 +55,7 @@ class PretrainSettings:
     one machine).
 
     Attributes:
-        images: Images that the cosine schedule is laid out for.
+        images: Images to see, each a new one.
         batch: Images a step.
         captions: Captions drawn for each image.
         lr: Peak learning rate of AdamW.
@@ -65,15 +65,11 @@ class PretrainSettings:
         seed: Seeds the initial weights and the images.
         emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
             learned last.
-        emphasis_from: Step, counted from 0, at which the emphasis begins.
         spelled: Chance of each word of a caption to be spelled out, so that the letters of words that are not
             in the vocabulary mean something.
-        cooldown_from: Step at which the cosine is left early: the rate then falls linearly to 0; 0 keeps
-            the cosine.
-        cooldown: Steps of that fall, after which training ends.
     """
 
-    images: int = 700_000
+    images: int = 1_000_000
     batch: int = 128
     captions: int = 2
     lr: float = 1e-3
@@ -82,10 +78,7 @@ class PretrainSettings:
     bf16: bool = True
     seed: int = 0
     emphasis: str = "texture"
-    emphasis_from: int = 2250
-    spelled: float = 0.0
-    cooldown_from: int = 3000
-    cooldown: int = 1500
+    spelled: float = 0.1
 
     def __post_init__(self) -> None:
         counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
@@ -96,20 +89,15 @@ class PretrainSettings:
 
     @property
     def steps(self) -> int:
-        """Steps in all."""
-        laid_out = math.ceil(self.images / self.batch)
-        return min(laid_out, self.cooldown_from + self.cooldown) if self.cooldown_from else laid_out
+        """Steps in all; the last batch is a full one."""
+        return math.ceil(self.images / self.batch)
 
     def lr_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: linear warm-up, cosine, and the cooldown if there is
-        one.
-        """
-        if self.cooldown_from and step > self.cooldown_from:
-            return self.lr_at(self.cooldown_from) * max(0.0, 1 - (step - self.cooldown_from) / self.cooldown)
+        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero."""
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
-        laid_out = math.ceil(self.images / self.batch)
-        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / max(1, laid_out - self.warmup)))
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def _at_least(values: dict[str, tuple[int, int]]) -> None:

@@ -18,7 +18,13 @@ from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.scene import draw_scenes
 from dear.errors import OutputError, TrainingDiverged
 from dear.training import pretrain
-from dear.training.pretrain import Pretraining, matches, multi_positive_loss, visible_factors
+from dear.training.pretrain import (
+    Pretraining,
+    matches,
+    multi_positive_loss,
+    text_features,
+    visible_factors,
+)
 from dear.training.settings import PretrainSettings
 
 SMALL = {
@@ -127,8 +133,22 @@ def test_every_image_matches_its_own_captions(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(pretrain, "multi_positive_loss", watched)
     Pretraining(SETTINGS, tmp_path).batch_loss(0)
     (positive,) = seen
-    assert positive.shape == (8, 16)
-    assert all(positive[c % 8, c] for c in range(16))
+    assert positive.shape == (8, 24)  # two captions an image, and one of its texture alone
+    assert all(positive[c % 8, c] for c in range(24))
+
+
+def test_text_in_parts_by_length_equals_the_tower_at_once(tmp_path: Path) -> None:
+    run = Pretraining(SETTINGS, tmp_path)
+    captions = [
+        "a fish",
+        "a photo of a red thing.",
+        "a striped circle on the beach with a letter q",
+        "red",
+        "a",
+    ]
+    tower = run.text.float()
+    ids = run.tokenizer(captions)
+    torch.testing.assert_close(text_features(tower, ids, parts=3), tower(ids))
 
 
 def facts(run: dict[str, Any]) -> dict[str, Any]:
