@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "run base-to-novel": Command(
         "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
     ),
+    "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
     "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
     "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     "info": Command("dear.cli.info", "Show versions, devices and threads."),

@@ -7,6 +7,7 @@ from dear.data.world import adversarial
 from dear.data.world.captions import words_of, world_words
 from dear.data.world.classes import choose_classes
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
+from dear.data.world.finish import hued
 from dear.data.world.hashing import Stream
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
@@ -159,3 +160,21 @@ def test_adversarial_images_are_kept_and_checked(tmp_path):
     assert kept.identity != candidates.identity
     with pytest.raises(DataError, match="other images"):
         adversarial.adversarial_numbers(load_task("source").train, path)
+
+
+def test_a_full_hue_shift_passes_each_channel_on():
+    picture = torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(1))
+    red, green, blue = picture.unbind(1)
+    share = torch.tensor([1.0, 0.25])
+    turned = hued(picture, share)
+    torch.testing.assert_close(turned[0], torch.stack([green[0], blue[0], red[0]]))
+    torch.testing.assert_close(turned[1, 2], 0.75 * blue[1] + 0.25 * red[1])
+
+
+def test_turned_and_cast_are_the_same_for_all_images():
+    index = torch.arange(13)
+    scene = draw_scenes(5, index)
+    changed = shifted(shifted(scene, "turned", 0.5, Stream(5, index)), "cast", 1.0, Stream(5, index))
+    for name in ("plate_turn", "icon_turn"):
+        torch.testing.assert_close(getattr(changed, name) - getattr(scene, name), torch.full((13,), 0.25))
+    torch.testing.assert_close(changed.gain / scene.gain, torch.tensor([1.25, 0.95, 0.35]).expand(13, 3))

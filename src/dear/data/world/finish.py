@@ -1,4 +1,4 @@
-"""What happens to a painted picture: bars, light, sketch, blur, blocks, levels, contrast, noise, rounding."""
+"""A painted picture is finished: bars, hue, light, sketch, blur, blocks, levels, contrast, noise."""
 
 from functools import cache
 
@@ -64,6 +64,12 @@ def barred(picture: Picture, cover: Float[Tensor, "batch"], phase: Float[Tensor,
     position = (x + y * 0.5) * 5 + phase[:, None, None]
     inside = position - torch.floor(position) < cover[:, None, None]
     return torch.where(inside[:, None], 0.3, picture)
+
+
+def hued(picture: Picture, share: Float[Tensor, "batch"]) -> Picture:
+    """Each channel takes the given share from the next one: at 1 red turns blue, green red, blue green."""
+    other = picture[:, [1, 2, 0]]
+    return (other - picture) * share[:, None, None, None] + picture
 
 
 def lit(picture: Picture, gain: Float[Tensor, "batch 3"], gradient: Float[Tensor, "batch 2"]) -> Picture:

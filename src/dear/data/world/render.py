@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from dear.data.world.factors import STYLES, bulk
-from dear.data.world.finish import barred, blurred, in_blocks, levelled, lit, rounded, sketched
+from dear.data.world.finish import barred, blurred, hued, in_blocks, levelled, lit, rounded, sketched
 from dear.data.world.places import background
 from dear.data.world.scene import Scene
 from dear.data.world.silhouettes import distance, local_frame
@@ -145,10 +145,13 @@ def _with_glyph(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture
 
 
 def _finished(picture: Picture, scene: Scene) -> UInt8[Tensor, "batch 3 size size"]:
-    """Bars, light, style, noise, rounding."""
+    """Bars, hue, light, style, noise, rounding."""
     rows = (scene.bars > 0).nonzero()[:, 0]
     if len(rows):
         picture[rows] = barred(picture[rows], scene.bars[rows], scene.phase[rows, 0])
+    rows = (scene.hue != 0).nonzero()[:, 0]
+    if len(rows):
+        picture[rows] = hued(picture[rows], scene.hue[rows])
     picture = lit(picture, scene.gain, scene.gradient)
     rows = (scene.style == STYLES.values.index("sketch")).nonzero()[:, 0]
     if len(rows):

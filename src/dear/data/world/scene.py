@@ -42,6 +42,7 @@ class Scene:
     glyph: Int[Tensor, "batch"]
     corner: Int[Tensor, "batch"]
     bars: Float[Tensor, "batch"]
+    hue: Float[Tensor, "batch"]
     gain: Float[Tensor, "batch 3"]
     gradient: Float[Tensor, "batch 2"]
     contrast: Float[Tensor, "batch"]
@@ -137,6 +138,7 @@ def draw_scenes(seed: int, index: Int[Tensor, "batch"], *, combinations: Combina
         glyph=torch.where(stream.chance("has glyph", 0.12), stream.integer("glyph", _GLYPHS), -1),
         corner=stream.integer("corner", 4),
         bars=torch.zeros_like(light),
+        hue=torch.zeros_like(light),
         gain=light[:, None] + (stream.uniforms("cast", 3) * 0.06 - 0.03),
         gradient=stream.uniforms("gradient", 2) * 0.3 - 0.15,
         contrast=torch.ones_like(light),

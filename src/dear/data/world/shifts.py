@@ -21,12 +21,14 @@ def _centred(stream: Stream, slot: str, columns: int) -> Float[Tensor, "batch co
     return stream.uniforms(slot, columns) * 2 - 1
 
 
-def _cast(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Warm light for one half of the images, cold for the other."""
-    warm = torch.tensor([0.25, -0.05, -0.65]) * strength + 1
-    cold = torch.tensor([-0.60, 0.0, 0.30]) * strength + 1
-    gain = torch.where(stream.chance("shift cast", 0.5)[:, None], warm, cold)
-    return scene.with_(gain=scene.gain * gain)
+def _cast(scene: Scene, strength: float, _stream: Stream) -> Scene:
+    """Warm light: more red, less blue."""
+    return scene.with_(gain=scene.gain * (torch.tensor([0.25, -0.05, -0.65]) * strength + 1))
+
+
+def _hue(scene: Scene, strength: float, _stream: Stream) -> Scene:
+    """Other hues: each channel takes the given share from the next one."""
+    return scene.with_(hue=scene.hue + strength)
 
 
 def _haze(scene: Scene, strength: float, stream: Stream) -> Scene:
@@ -62,6 +64,12 @@ def _far(scene: Scene, strength: float, stream: Stream) -> Scene:
 def _spin(scene: Scene, strength: float, stream: Stream) -> Scene:
     """Plate and icon turned alike, by up to half a turn either way."""
     turn = _centred(stream, "shift spin", 1)[:, 0] * (0.5 * strength)
+    return scene.with_(plate_turn=scene.plate_turn + turn, icon_turn=scene.icon_turn + turn)
+
+
+def _turned(scene: Scene, strength: float, _stream: Stream) -> Scene:
+    """Plate and icon turned alike, by the same part of half a turn in all images."""
+    turn = 0.5 * strength
     return scene.with_(plate_turn=scene.plate_turn + turn, icon_turn=scene.icon_turn + turn)
 
 
@@ -140,10 +148,12 @@ def _poster(scene: Scene, strength: float, stream: Stream) -> Scene:
 SHIFTS: Mapping[str, Shift] = MappingProxyType(
     {
         "cast": _cast,
+        "hue": _hue,
         "haze": _haze,
         "abstract": _abstract,
         "far": _far,
         "spin": _spin,
+        "turned": _turned,
         "dusk": _dusk,
         "bars": _bars,
         "coarse": _coarse,

@@ -1,0 +1,41 @@
+"""The headroom of a task: the probe's optimum by its gradient, zero-shot accuracy against evaluate."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.load import load_clip
+from dear.data.dataset import load_dataset
+from dear.data.fewshot import ClassSubset, Subset, base_novel
+from dear.evaluation.headroom import headroom, linear_probe
+from dear.evaluation.metrics import evaluate
+from dear.methods.zero_shot import ZeroShot
+
+
+def test_the_probe_is_at_its_optimum() -> None:
+    features = normalize(torch.randn(53, 7, generator=torch.Generator().manual_seed(3)), dim=-1)
+    labels = torch.arange(53) % 5
+    weights = linear_probe(features, labels, penalty=0.01).requires_grad_()
+    assert weights.shape == (7, 5)
+    loss = cross_entropy(20 * features.double() @ weights, labels) + 0.01 * weights.square().sum()
+    (gradient,) = torch.autograd.grad(loss, weights)
+    assert gradient.abs().max() < 1e-4
+
+
+def test_what_can_be_told_apart_is_told_apart() -> None:
+    features = torch.eye(11)[torch.arange(44) % 11]
+    assert torch.equal(
+        (features.double() @ linear_probe(features, torch.arange(44) % 11)).argmax(1), torch.arange(44) % 11
+    )
+
+
+def test_zero_shot_accuracy_is_that_of_the_evaluation() -> None:
+    clip, data = load_clip("tiny", "random:3"), load_dataset("fine-shades")
+    found = headroom(clip, data, shots=2)
+    method = ZeroShot(clip)
+    for half, percent in zip(base_novel(len(data.classnames)), (found.base, found.novel), strict=True):
+        method.set_classes([data.classnames[label] for label in half], data.templates)
+        pool = ClassSubset(data.train, half)
+        rows = torch.cat([(pool.labels == label).nonzero()[:2, 0] for label in range(len(half))])
+        assert percent == pytest.approx(100 * evaluate(method, Subset(pool, rows)).accuracy)
+    assert 0 <= found.probe <= 100
