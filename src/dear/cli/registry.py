@@ -53,6 +53,12 @@ COMMANDS: Mapping[str, Command] = {
         "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
     ),
     "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
+    "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
+    "data check": Command("dear.cli.data_check", "Report what is there of a data set and what is wrong."),
+    "data get": Command("dear.cli.data_get", "Fetch a benchmark, or say what to do by hand."),
+    "data pick": Command("dear.cli.data_pick", "Show which images a few-shot run trains on."),
+    "data cache": Command("dear.cli.data_cache", "Decode the images of a data set once, ahead of runs."),
+    "models": Command("dear.cli.models", "Try every open_clip architecture: works, or refused and why."),
     "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
     "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     "info": Command("dear.cli.info", "Show versions, devices and threads."),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
+from dear.data.settings import DataSettings
 from dear.evaluation.plan import Mask, Plan
 from dear.methods.settings import DearSettings
 from dear.report.tables import Table
@@ -34,6 +35,7 @@ def command(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dear: DearSettings = DearSettings(),  # noqa: B008 (frozen, and its fields become options)
     train: TrainSettings = TrainSettings(),  # noqa: B008
+    dataset: DataSettings = DataSettings(),  # noqa: B008
     out: Path = Path("runs/base-to-novel"),
 ) -> Summary:
     """Train on the first half of the classes, test on both halves.
@@ -41,7 +43,8 @@ def command(
     Each run leaves one record in the output folder; a run whose record is there already is not repeated.
 
     Args:
-        data: Tasks of the Attribute World by name, or folders in CoOp's layout. All tasks if not given.
+        data: Tasks of the Attribute World or benchmarks by name, folders of images, CSV or JSONL files, zips.
+            All tasks if not given.
         methods: Methods to compare: zero-shot, dear. Both if not given.
         mask: Role masks to run DeAR with; the last three are the paper's ablations of it. "roles" if not
             given.
@@ -53,6 +56,7 @@ def command(
         device: Where to compute; auto takes the GPU if there is one.
         dear: Settings of DeAR.
         train: Settings of training.
+        dataset: How data sets are read.
         out: Folder of the run records.
     """
     from dear.backbone.load import load_clip
@@ -71,7 +75,7 @@ def command(
         for name in names
         for plan in ([Plan(name, m) for m in masks] if name == "dear" else [Plan(name)])
     ]
-    datasets = [load_dataset(name) for name in data or downstream_names()]
+    datasets = [load_dataset(name, dataset) for name in data or downstream_names()]
     clip = load_clip(model, pretrained, device=device)
     table = role_table(clip, roles) if "dear" in names else None
     chosen = seeds or [1]

@@ -3,13 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.errors import DataError, UnknownNameError
+from dear.data.settings import DataSettings, Sampling
 
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
 """A batch of 8-bit RGB pictures: one tensor where all have one size, else a sequence of any sizes.
@@ -45,8 +44,12 @@ class Dataset:
         title: for people: tables and plots.
         classnames: in label order, as they stand in a sentence.
         templates: prompts with one {} for the class name.
+        train: empty for a data set that is only tested on.
         val: None where the data set has no validation images.
-        identity: changes when the images, the class names or the templates do.
+        identity: changes when the images, the class names, the templates or the rule of few-shot picks do.
+        sampling: how few-shot images are drawn from it (`dear.data.fewshot`).
+        allow_fewer: whether a class with fewer images than shots gives all it has.
+        notes: what people should know: a split that is ours, images left out.
     """
 
     name: str
@@ -57,6 +60,9 @@ class Dataset:
     val: Images | None
     test: Images
     identity: str
+    sampling: Sampling = "dear"
+    allow_fewer: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def fingerprint(*parts: str) -> str:
@@ -76,34 +82,40 @@ def assemble(
     train: Images,
     val: Images | None,
     test: Images,
+    *,
+    sampling: Sampling = "dear",
+    allow_fewer: bool = False,
 ) -> Dataset:
     """A data set with its identity made from that of its parts."""
     splits = [split.identity if split is not None else "" for split in (train, val, test)]
-    identity = fingerprint(*splits, *classnames, "templates", *templates)
-    return Dataset(name, title, tuple(classnames), tuple(templates), train, val, test, identity)
+    picks = [sampling, str(allow_fewer)] if (sampling, allow_fewer) != ("dear", False) else []
+    identity = fingerprint(*splits, *classnames, "templates", *templates, *picks)
+    names, prompts = tuple(classnames), tuple(templates)
+    return Dataset(name, title, names, prompts, train, val, test, identity, sampling, allow_fewer)
 
 
-def load_dataset(name_or_path: str) -> Dataset:
-    """A task of the Attribute World by its name, or a folder in CoOp's layout.
+def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
+    """A task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
 
-    Errors: UnknownNameError for a name that is neither; DataError for a path that is no folder or whose
-    content is not as it should be.
+    Errors: UnknownNameError for a name that is none; DataError for a path that is not there or whose content
+    is not as it should be. What people should know is in the data set's notes, and warned of.
     """
-    # Here and not above: both modules use the classes of this one.
-    from dear.data.coop import load_coop
+    # Here and not above: these modules use the classes of this one.
+    from dear.data.loading import photographs, read_listing
     from dear.data.world.tasks import load_task, task_names
 
-    known = tuple(task_names())
+    settings, known = settings or DataSettings(), tuple(task_names())
     if name_or_path in known:
         task = load_task(name_or_path)
         return assemble(
-            task.name, task.title, task.classnames, (task.template,), task.train, task.val, task.test
+            task.name,
+            task.title,
+            task.classnames,
+            settings.templates() or (task.template,),
+            task.train,
+            task.val,
+            task.test,
+            sampling=settings.sampling,
+            allow_fewer=settings.allow_fewer,
         )
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return load_coop(folder)
-    if folder.exists():
-        raise DataError(f"{name_or_path} is a file. Give the folder of the data set.")
-    if any(sign in name_or_path for sign in "/\\."):
-        raise DataError(f"the folder {name_or_path} does not exist. Check the path of the data set.")
-    raise UnknownNameError("data set", name_or_path, known)
+    return photographs(read_listing(name_or_path, settings, known=known), settings)

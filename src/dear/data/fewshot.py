@@ -1,14 +1,25 @@
-"""Parts of a data set: a few images a class, some classes, some items."""
+"""Parts of a data set: a few images a class, some classes, some items.
 
+Few-shot images are drawn by one of two rules, by name:
+
+- "coop" is the rule of the CoOp code base, draw for draw, so that results compare with published ones.
+- "dear", the default, mends what is awkward in it: fewer shots are part of more (in CoOp they are other
+  images), and the draw does not depend on which class the list begins with.
+
+By either rule a class with too few images is an error unless that is allowed; CoOp takes what there is.
+"""
+
+import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Images, Pictures, fingerprint
+from dear.data.dataset import Dataset, Images, Pictures, fingerprint
+from dear.data.settings import Sampling
 from dear.errors import DataError
 
 
@@ -26,29 +37,78 @@ def pick_shots(
     The classes are those of `classnames`, or else 0 to the highest label.
     Errors: DataError that names the first class with fewer items than `shots` (unless `allow_fewer`).
     """
-    if shots < 1:
-        raise DataError(f"{shots} shots a class: at least 1 is needed.")
+    _check(labels, shots, allow_fewer, classnames)
     generator = torch.Generator().manual_seed(seed)
     picked = [torch.empty(0, dtype=torch.int64)]
     for label in range(len(classnames) if classnames else int(labels.max()) + 1):
         items = (labels == label).nonzero().flatten().cpu()
-        if len(items) < shots and not allow_fewer:
-            named = f" ({classnames[label]})" if classnames else ""
-            raise DataError(
-                f"class {label}{named} has {len(items)} images, fewer than {shots} shots. "
-                "Ask for fewer shots, or allow classes with fewer."
-            )
         picked.append(items[torch.randperm(len(items), generator=generator)[:shots]])
     return torch.cat(picked)
 
 
+def _check(
+    labels: Int[Tensor, "item"],
+    shots: int,
+    allow_fewer: bool,
+    classnames: Sequence[str] | None,
+    classes: Sequence[int] | None = None,
+) -> None:
+    if shots < 1:
+        raise DataError(f"{shots} shots a class: at least 1 is needed.")
+    if allow_fewer:
+        return
+    count = len(classnames) if classnames else int(labels.max()) + 1
+    held = torch.bincount(labels.cpu(), minlength=count).tolist()
+    for label in range(count) if classes is None else classes:
+        if held[label] < shots:
+            named = f" ({classnames[label]})" if classnames else ""
+            raise DataError(
+                f"class {label}{named} has {held[label]} images, fewer than {shots} shots. "
+                "Ask for fewer shots, or allow classes with fewer."
+            )
+
+
+def coop_shots(
+    labels: Int[Tensor, "item"],
+    shots: int,
+    seed: int,
+    *,
+    allow_fewer: bool = False,
+    classnames: Sequence[str] | None = None,
+) -> Int[Tensor, "pick"]:
+    """The items that the CoOp code base trains on, for the same list of images and seed.
+
+    Source: Dassl's `DatasetBase.generate_fewshot_dataset` after `random.seed(seed)`: one stream of
+    `random.sample`, class after class as they first appear in the list, before classes are split into base
+    and novel ones. (It then draws validation images from the same stream, which changes nothing here.)
+    A class with fewer images gives all of them, without a draw, if `allow_fewer`; CoOp always does that.
+    For ImageNet, CoOp's lists follow the file system's order, so its picks cannot be made again elsewhere;
+    here they follow the names of the files. Errors: as in `pick_shots`.
+    """
+    _check(labels, shots, allow_fewer, classnames)
+    stream = random.Random(seed)  # its own, where CoOp uses the global one
+    picked: list[int] = []
+    for label in dict.fromkeys(labels.tolist()):
+        items = (labels == label).nonzero().flatten().tolist()
+        picked += stream.sample(items, shots) if len(items) >= shots else items
+    return torch.tensor(picked, dtype=torch.int64)
+
+
 @dataclass(frozen=True)
 class Pick:
-    """A drawn few-shot set, as it stands in a run's record."""
+    """A drawn few-shot set, as it stands in a run's record.
+
+    Attributes:
+        indices: places in the data set's training images.
+        sampling: the rule it was drawn by.
+        files: the image files, where there are any.
+    """
 
     seed: int
     shots: int
     indices: tuple[int, ...]
+    sampling: Sampling = "dear"
+    files: tuple[str, ...] = ()
 
     @classmethod
     def draw(
@@ -57,21 +117,50 @@ class Pick:
         shots: int,
         seed: int,
         *,
+        sampling: Sampling = "dear",
         allow_fewer: bool = False,
         classnames: Sequence[str] | None = None,
     ) -> "Pick":
-        """What `pick_shots` draws, with what it was drawn from."""
-        indices = pick_shots(labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames)
-        return cls(seed, shots, tuple(indices.tolist()))
+        """What `pick_shots` or `coop_shots` draws, with what it was drawn from."""
+        drawn = (coop_shots if sampling == "coop" else pick_shots)(
+            labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames
+        )
+        return cls(seed, shots, tuple(drawn.tolist()), sampling)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`."""
-        return {**asdict(self), "indices": [*self.indices]}
+        return {**asdict(self), "indices": [*self.indices], "files": [*self.files]}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Pick":
         """The inverse of `to_json`."""
-        return cls(record["seed"], record["shots"], tuple(record["indices"]))
+        rule, files = record.get("sampling", "dear"), tuple(record.get("files", ()))
+        return cls(record["seed"], record["shots"], tuple(record["indices"]), rule, files)
+
+
+def draw_few(
+    dataset: Dataset, shots: int, seed: int, classes: Sequence[int] | None = None
+) -> tuple[Pick, "Subset"]:
+    """A few training images of each class, of some classes only if they are given, by the data set's rule.
+
+    The pick is drawn over all classes first, as CoOp does, so that base, novel and all classes share it. In
+    the images, classes count anew from 0 in the given order. Errors: DataError as in `pick_shots`, for the
+    given classes; and for a data set that is only tested on.
+    """
+    if not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images: it is only tested on.")
+    chosen = [*(range(len(dataset.classnames)) if classes is None else classes)]
+    labels, names = dataset.train.labels, dataset.classnames
+    _check(labels, shots, dataset.allow_fewer, names, chosen)
+    pick = Pick.draw(labels, shots, seed, sampling=dataset.sampling, allow_fewer=True)
+    wanted = {*chosen}
+    indices = tuple(
+        i for i, label in zip(pick.indices, labels[[*pick.indices]].tolist(), strict=True) if label in wanted
+    )
+    paths = getattr(dataset.train, "paths", None)
+    pick = replace(pick, indices=indices, files=tuple(paths[i] for i in indices) if paths else ())
+    few = Subset(dataset.train, torch.tensor(indices))
+    return pick, few if classes is None else ClassSubset(few, chosen)
 
 
 def base_novel(n_classes: int) -> tuple[range, range]:

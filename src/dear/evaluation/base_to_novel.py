@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.data.fewshot import ClassSubset, Pick, Subset, base_novel
+from dear.data.fewshot import ClassSubset, base_novel, draw_few
 from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.records import SCHEMA, environment
@@ -50,9 +48,7 @@ def base_to_novel(
     epochs: list[dict[str, Any]] = []
     pick = None
     if method.trainable:
-        pool = ClassSubset(dataset.train, halves[0])
-        pick = Pick.draw(pool.labels, shots, seed, classnames=base)
-        few = Subset(pool, torch.tensor(pick.indices))
+        pick, few = draw_few(dataset, shots, seed, halves[0])
         epochs = train(method, few, training, seed=seed, cache=cache, progress=progress)
     trained = time.perf_counter()
     on_base = evaluate(method, ClassSubset(dataset.test, halves[0]), cache=cache)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.data.coop import PhotoImages, decode, known_templates, load_coop
+from dear.data.decode import decode
+from dear.data.photos import PhotoImages
 from dear.data.dataset import Images
 from dear.errors import DataError
 

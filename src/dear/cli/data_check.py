@@ -1,0 +1,76 @@
+"""`dear data check`: what is there of a data set, and what is wrong with it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from dear.cli.output import progress_console, table
+from dear.data.findings import Check
+from dear.data.settings import DataSettings
+
+SHOWN = 10
+
+
+def command(
+    name: str,
+    *,
+    root: Path | None = None,
+    decode: bool = True,
+    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+) -> Check:
+    """Report counts, missing and broken files, class names, and whether the split is the standard one.
+
+    Args:
+        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        decode: Read every image; without it files are only looked for.
+        dataset: How the data set is read.
+    """
+    from rich.progress import Progress
+
+    from dear.data.check import check_dataset
+
+    console = progress_console()
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("reading images", total=None)
+        return check_dataset(
+            name,
+            replace(dataset, root=root or dataset.root),
+            decode=decode,
+            progress=lambda done, images: bar.update(task, completed=done, total=images),
+        )
+
+
+def render(result: Check, console: Console) -> None:
+    """Show the findings, the bad ones last."""
+    published = result.published or {}
+    rows = [
+        (part, count, published.get(part), *result.per_class.get(part, (None, None)))
+        for part, count in result.counts.items()
+    ]
+    console.print(f"{result.name} in {result.folder}: {result.classes} classes", markup=False)
+    console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
+    lines = [f"split: {result.split}{_standard(result.standard)}"]
+    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {', '.join(result.classnames)}"]
+    lines += [f"note: {note}" for note in result.notes]
+    lines += _some("class names that differ from the published ones", result.other_names)
+    lines += _some("missing files", result.missing)
+    lines += _some("broken files", [*(result.broken or {}).values()])
+    looked = (
+        "every image was read" if result.broken is not None else "images were not read (--decode reads them)"
+    )
+    lines.append(f"{'ok' if result.ok else 'NOT OK'}: {looked}")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _standard(standard: bool | None) -> str:
+    words = {True: ", the standard one", False: ", NOT the standard one: results do not compare", None: ""}
+    return words[standard]
+
+
+def _some(what: str, found: list[str]) -> list[str]:
+    if not found:
+        return []
+    rest = [f"  ... and {len(found) - SHOWN} more (--json has all)"] if len(found) > SHOWN else []
+    return [f"{what}: {len(found)}", *(f"  {one}" for one in found[:SHOWN]), *rest]

@@ -1,0 +1,164 @@
+"""The published benchmarks in CoOp's folder layout: rows of data (benchmarks.json) and class-name files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dear.data.coop import PREFIX, read_coop, split_file
+from dear.data.listing import Listing
+from dear.data.readers import READERS, Source
+from dear.data.settings import DataSettings
+from dear.data.splits import record_split, seeded_split, spoken_split
+from dear.errors import DataError
+
+SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
+"""Of each class, where nothing is fixed: the shares that CoOp's own lists were made with."""
+VAL_SHARE = 0.2
+"""Of the training images, where only training and test images are told apart; CoOp's share too."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of benchmarks.json.
+
+    Attributes:
+        name: as in the name of its split list, and in records.
+        title: as in the paper's tables.
+        folder: its folder under the root, and `images` the folder of images in it.
+        reader: what reads it where there is no split list: a key of `dear.data.readers.READERS`.
+        template: its prompt (Table 4 of the supplement).
+        classes: their number.
+        published: images of each split, as the CoOp paper counts them; units: images.
+        by_hand: what to fetch, and from where.
+        download: how torchvision fetches it, or None: its class, the options of each call, and which of the
+            fetched files go where in the folder.
+        ignored: folders that are no classes.
+        names: the class-name file, if not its own; `wnids` the file of folder names.
+    """
+
+    name: str
+    title: str
+    folder: str
+    images: str
+    reader: str
+    template: str
+    classes: int
+    published: Mapping[str, int]
+    by_hand: tuple[str, ...]
+    download: Mapping[str, Any] | None
+    ignored: tuple[str, ...] = ()
+    names: str | None = None
+    wnids: str | None = None
+
+
+@cache
+def benchmarks() -> Mapping[str, Benchmark]:
+    """The rows by name, in the order of the file."""
+    rows: dict[str, dict[str, Any]] = json.loads(files(__package__).joinpath("benchmarks.json").read_bytes())
+    for row in rows.values():
+        row |= {field: tuple(value) for field, value in row.items() if isinstance(value, list)}
+    return {name: Benchmark(name=name, **row) for name, row in rows.items()}
+
+
+def find_benchmark(name: str) -> Benchmark | None:
+    """The benchmark of a name, title or folder, whatever its case, dashes and underscores."""
+    wanted = _plain(name)
+    return next(
+        (b for b in benchmarks().values() if wanted in map(_plain, (b.name, b.title, b.folder))), None
+    )
+
+
+def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
+    """The folder of a benchmark under the root. Errors: DataError if there is no root, or nothing there."""
+    root = settings.data_root()
+    if root is None:
+        raise DataError(
+            f"{benchmark.name} needs the folder of the benchmarks: set the environment variable DEAR_DATA, or "
+            "the option root."
+        )
+    home = root / benchmark.folder
+    if not home.is_dir():
+        raise DataError(
+            f"{benchmark.name} is not in {home}. Fetch it with `dear data get {benchmark.name} --root {root}`."
+        )
+    return home
+
+
+def published_names(benchmark: Benchmark) -> tuple[str, ...]:
+    """Its class names in label order, as CoOp's lists have them."""
+    names, wnids = _lines(f"{benchmark.names or benchmark.name}.txt"), folder_names(benchmark)
+    if wnids is None:
+        return names
+    by_wnid = dict(zip(_lines(f"{benchmark.names or benchmark.name}.wnids.txt"), names, strict=True))
+    return tuple(by_wnid[wnid] for wnid in wnids)
+
+
+def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
+    """The WordNet ids of its classes in label order, for ImageNet and its variants with such folders."""
+    if not benchmark.reader.startswith("wnid"):
+        return None
+    return _lines(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
+
+
+def read_benchmark(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
+    """Read a benchmark from its folder: by CoOp's split list if it is there, else by the data set's own files.
+
+    Errors: DataError that names what is missing.
+    """
+    if split_file(home) is not None:
+        listing = read_coop(home)
+        if listing.name != benchmark.name:
+            raise DataError(
+                f"{home} is {benchmark.name}'s folder, and its list is {PREFIX}{listing.name}.json."
+            )
+    else:
+        listing = _read_own(benchmark, home, settings)
+    counts = {part: len(rows) for part, rows in listing.splits.items() if rows}
+    standard = not listing.notes and counts == dict(benchmark.published)
+    return replace(listing, templates=(benchmark.template,), standard=standard)
+
+
+def _read_own(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
+    names, wnids = published_names(benchmark), folder_names(benchmark)
+    source = Source(benchmark.name, home, home / benchmark.images, names, wnids, benchmark.ignored)
+    found = READERS[benchmark.reader](source)
+    notes = found.notes
+    splits, names, origin = found.splits, found.names, found.origin
+    shares: dict[str, float] = {}
+    if "all" in splits:
+        shares = SHARES
+        splits = seeded_split(splits["all"], shares, settings.split_seed, names)
+    elif "trainval" in splits:
+        shares = {"train": 1 - VAL_SHARE, "val": VAL_SHARE}
+        splits = {
+            **seeded_split(splits["trainval"], shares, settings.split_seed, names),
+            "test": splits["test"],
+        }
+    if shares:
+        recorded = record_split(splits, names, settings.cache_folder() / "splits", benchmark.name)
+        said = spoken_split(shares, settings.split_seed, recorded)
+        notes = (*notes, f"{said}; published results use {PREFIX}{benchmark.name}.json")
+        origin = f"dear, seed {settings.split_seed}" + (f", {origin}" if origin else "")
+    return Listing(
+        name=benchmark.name,
+        folder=source.images,
+        keys=found.keys,
+        classnames=names,
+        splits=splits,
+        origin=origin,
+        notes=notes,
+    )
+
+
+@cache
+def _lines(file: str) -> tuple[str, ...]:
+    text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())

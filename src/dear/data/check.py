@@ -1,0 +1,63 @@
+"""What is there of a data set: counts, missing and broken files, class names, and whose split it is."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from dear.data.benchmarks import benchmarks, published_names
+from dear.data.findings import Check
+from dear.data.listing import Listing, spoken
+from dear.data.loading import read_listing
+from dear.data.settings import DataSettings
+from dear.data.soundness import broken_images, missing_images
+
+
+def check_dataset(
+    name_or_path: str,
+    settings: DataSettings,
+    *,
+    decode: bool = True,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Check:
+    """Read a data set's lists, look for its files and, with `decode`, read every image.
+
+    Errors: as in `read_listing`, for lists that cannot be used at all.
+    """
+    listing = read_listing(name_or_path, replace(settings, broken="stop"))
+    missing = missing_images(listing)
+    broken = broken_images(listing, settings, progress) if decode else None
+    benchmark = benchmarks().get(listing.name)
+    others = _other_names(listing)
+    return Check(
+        name=listing.name,
+        folder=str(listing.folder),
+        split=listing.origin,
+        standard=(listing.standard and not others) if benchmark else None,
+        classes=len(listing.classnames),
+        classnames=[spoken(name) for name in listing.classnames],
+        counts={part: len(rows) for part, rows in listing.splits.items()},
+        published=dict(benchmark.published) if benchmark else None,
+        per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},
+        missing=missing,
+        broken=broken,
+        other_names=others,
+        templates=[*listing.templates],
+        notes=[*listing.notes],
+        ok=not missing and not broken,
+    )
+
+
+def _range(listing: Listing, part: str) -> tuple[int, int]:
+    held = Counter(row.label for row in listing.splits[part])
+    counts = [held[label] for label in range(len(listing.classnames))]
+    return min(counts), max(counts)
+
+
+def _other_names(listing: Listing) -> list[str]:
+    if listing.name not in benchmarks():
+        return []
+    published = published_names(benchmarks()[listing.name])
+    if len(published) != len(listing.classnames):
+        return [f"{len(listing.classnames)} classes, published {len(published)}"]
+    pairs = enumerate(zip(listing.classnames, published, strict=True))
+    return [f"{label}: {ours!r}, published {theirs!r}" for label, (ours, theirs) in pairs if ours != theirs]

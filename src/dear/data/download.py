@@ -1,0 +1,83 @@
+"""Fetching benchmarks into CoOp's layout: by torchvision where it can, else words on what to do by hand."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dear.data.benchmarks import Benchmark
+from dear.data.coop import split_file
+from dear.data.findings import Fetched
+from dear.errors import DataError, OutputError
+
+
+def fetch(benchmark: Benchmark, root: Path) -> Fetched:
+    """Download a benchmark into its folder under the root, whole or not at all; what is there stays.
+
+    A host that does not answer is no error: the result says what to do by hand. Errors: OutputError for a
+    root that cannot be written to.
+    """
+    home = root / benchmark.folder
+    fetched, why = [], None
+    if (home / benchmark.images).is_dir() and benchmark.images != ".":
+        why = f"{home / benchmark.images} is there already"
+    elif benchmark.download is None:
+        why = "torchvision does not fetch it"
+    else:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            fetched = _download(benchmark.download, home)
+        except OSError as error:
+            if not _is_network(error):
+                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
+            why = _said(error)
+        except Exception as error:  # the hosts' own errors have no common class
+            why = _said(error)
+        if not fetched and home.is_dir() and not any(home.iterdir()):
+            home.rmdir()
+    listed = home.is_dir() and split_file(home) is not None
+    left = [
+        line
+        for line in benchmark.by_hand
+        if not (listed and "split_zhou" in line) and not (fetched and "split_zhou" not in line)
+    ]
+    if why is not None and "already" in why:
+        left = [line for line in left if "split_zhou" in line]
+    return Fetched(benchmark.name, str(home), fetched, left, why)
+
+
+def _download(how: Mapping[str, Any], home: Path) -> list[str]:
+    """Let torchvision download into a folder beside, then move what belongs to the layout."""
+    import torchvision.datasets
+
+    part = Path(tempfile.mkdtemp(dir=home, prefix=".download-"))
+    try:
+        for options in how["options"]:
+            getattr(torchvision.datasets, how["dataset"])(str(part), download=True, **options)
+        return _move(part, home, how["moves"])
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
+    new = []
+    for source, target in moves:
+        found = sorted(part.glob(source))
+        if not found:
+            raise DataError(f"what torchvision fetched has no {source}")
+        for path in found:
+            place = home / (path.name if target == "." else target)
+            if not place.exists():
+                path.rename(place)
+                new.append(place.name)
+    return new
+
+
+def _is_network(error: OSError) -> bool:
+    """URLError, timeouts and refused connections are OSErrors too; the disk's have a file name."""
+    return error.filename is None
+
+
+def _said(error: Exception) -> str:
+    return f"the download failed ({(str(error).strip() or type(error).__name__).splitlines()[0][:200]})"

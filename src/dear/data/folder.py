@@ -1,0 +1,123 @@
+"""An image folder: a folder a class, within train/ and test/ or without a split."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dear.data.decode import SUFFIXES
+from dear.data.listing import Listing, Row, require_distinct, some
+from dear.data.settings import DataSettings
+from dear.data.splits import record_split, seeded_split, spoken_split
+from dear.errors import DataError
+
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+}
+"""Folder names that are splits."""
+
+
+def read_folder(folder: Path, settings: DataSettings) -> Listing:
+    """Read a folder of images. Errors: DataError if there is no class, or a class without images."""
+    parts = {SPLITS[name.lower()]: folder / name for name in subfolders(folder) if name.lower() in SPLITS}
+    if "train" in parts and len(parts) > 1:
+        return _with_splits(folder, parts)
+    keys = subfolders(folder)
+    if not keys:
+        raise DataError(
+            f"{folder} has no folders of classes. Give a folder with one folder of images a class, "
+            "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
+        )
+    require_distinct(str(folder), keys, keys)
+    rows, other = class_rows(folder, "", keys)
+    share = settings.test_share
+    shares = {"train": 1 - share, "test": share}
+    splits = seeded_split(rows, shares, settings.split_seed, keys)
+    recorded = record_split(splits, keys, settings.cache_folder() / "splits", folder.resolve().name)
+    return Listing(
+        name=folder.resolve().name,
+        folder=folder,
+        keys=tuple(keys),
+        classnames=tuple(keys),
+        splits=splits,
+        origin=f"dear, seed {settings.split_seed}",
+        notes=(spoken_split(shares, settings.split_seed, recorded), *left_out(other)),
+    )
+
+
+def _with_splits(folder: Path, parts: dict[str, Path]) -> Listing:
+    notes: tuple[str, ...] = ()
+    if "test" not in parts:  # as ImageNet is handed out
+        parts = {"train": parts["train"], "test": parts["val"]}
+        notes = (f"{folder} has no test folder: {parts['test'].name} is tested on",)
+    keys = subfolders(parts["train"])
+    if not keys:
+        raise DataError(f"{parts['train']} has no folders of classes.")
+    require_distinct(str(parts["train"]), keys, keys)
+    splits: dict[str, tuple[Row, ...]] = {}
+    other: list[str] = []
+    for part, place in parts.items():
+        if foreign := sorted({*subfolders(place)} - {*keys}):
+            raise DataError(f"{place / foreign[0]} is a class that {parts['train']} does not have.")
+        rows, found = class_rows(folder, place.name, keys)
+        splits[part], other = tuple(rows), [*other, *found]
+    return Listing(
+        name=folder.resolve().name,
+        folder=folder,
+        keys=tuple(keys),
+        classnames=tuple(keys),
+        splits=splits,
+        origin=", ".join(f"{place.name}/" for place in parts.values()),
+        notes=(*notes, *left_out(other)),
+    )
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, hidden ones left out. Errors: DataError."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
+    except OSError as error:
+        raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
+
+
+def class_rows(folder: Path, within: str, keys: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """Images of `folder/within/key/...` in the order of classes and paths, and the other files found there.
+
+    Errors: DataError for a class without images.
+    """
+    rows: list[Row] = []
+    other: list[str] = []
+    for label, key in enumerate(keys):
+        place = folder / within / key
+        found = [path.relative_to(folder).as_posix() for path in _files(place)] if place.is_dir() else []
+        images = [path for path in found if Path(path).suffix.lower() in SUFFIXES]
+        if not images:
+            raise DataError(f"the class {key!r} has no images in {place}.")
+        rows += [Row(path, label) for path in images]
+        other += [path for path in found if Path(path).suffix.lower() not in SUFFIXES]
+    return rows, other
+
+
+def left_out(other: Sequence[str]) -> tuple[str, ...]:
+    """A note on files that are no images by their names, if there are any."""
+    return (
+        (f"{len(other)} files are no images by their names and are left out: {some(other)}",) if other else ()
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files below a folder in the order of their paths, hidden ones left out; links are followed."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
+
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=refuse, followlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in files if not name.startswith(".")]
+    return sorted(found)

@@ -1,0 +1,83 @@
+"""What a reader of a data set finds: image files by split, their labels, and the names of the classes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
+
+from dear.errors import DataError
+
+PARTS = ("train", "val", "test")
+SHOWN = 3  # files that a note names
+
+
+class Row(NamedTuple):
+    """One image: its path in the folder of the images and its class, counted from 0."""
+
+    path: str
+    label: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A data set before its images are looked at.
+
+    Attributes:
+        name: short, for commands and records.
+        folder: what the paths are relative to.
+        keys: what the classes are called in the data set (folders, labels), in label order.
+        classnames: what they are called in prompts, with underscores as they were found.
+        splits: rows of train, test and, where there are any, val; train is empty for sets to test on only.
+        origin: where the split comes from, for people.
+        standard: whether the split is the one that published results use.
+        notes: what people should know: files left out, a split that is ours.
+        templates: the data set's own prompts.
+    """
+
+    name: str
+    folder: Path
+    keys: tuple[str, ...]
+    classnames: tuple[str, ...]
+    splits: Mapping[str, tuple[Row, ...]]
+    origin: str
+    standard: bool = False
+    notes: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ("a photo of a {}.",)
+
+    @property
+    def files(self) -> int:
+        return sum(map(len, self.splits.values()))
+
+
+def spoken(name: str) -> str:
+    """A class name as it stands in a sentence; underscores become spaces, as in CoOp."""
+    return name.replace("_", " ")
+
+
+def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    """Raise DataError if two classes have the same name, by case and underscores alone told apart or not."""
+    seen: dict[str, str] = {}
+    for key, name in zip(keys, names, strict=True):
+        plain = spoken(name).strip().casefold()
+        if not plain:
+            raise DataError(f"{source}: the class {key!r} has an empty name.")
+        if plain in seen:
+            raise DataError(
+                f"{source}: the classes {seen[plain]!r} and {key!r} have the same name, {spoken(name)!r}. "
+                "Give each class a name of its own."
+            )
+        seen[plain] = key
+
+
+def require_inside(where: str, path: str) -> None:
+    """Raise DataError for a path that leads out of the folder that it is relative to."""
+    forms = PurePosixPath(path), PureWindowsPath(path)
+    if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
+        raise DataError(f"{where}: the path {path!r} leads out of the image folder.")
+
+
+def some(names: Iterable[str]) -> str:
+    """A few names for a note: "a, b, c ... and 4 more"."""
+    listed = [*names]
+    rest = f" ... and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + rest

@@ -1,0 +1,140 @@
+"""From a name or a path to a data set: find what it is, read it, look at its files."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from dear.data import archive, table
+from dear.data.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
+from dear.data.coop import read_coop, split_file
+from dear.data.dataset import Dataset, assemble
+from dear.data.folder import read_folder
+from dear.data.listing import Listing, Row, some, spoken
+from dear.data.naming import rename
+from dear.data.photos import PhotoImages
+from dear.data.settings import DataSettings
+from dear.data.soundness import broken_images
+from dear.data.store import PictureStore
+from dear.errors import DataError, UnknownNameError
+
+
+def read_listing(name_or_path: str, settings: DataSettings, *, known: Iterable[str] = ()) -> Listing:
+    """What a benchmark's name, a folder, a CSV or JSONL file, or a zip holds; no image is opened.
+
+    Errors: UnknownNameError for what is none of them (`known` are more names); DataError.
+    """
+    listing = _read(name_or_path, settings, known)
+    if settings.classnames is not None and Path(name_or_path).suffix.lower() not in table.SUFFIXES:
+        listing = rename(listing, settings.classnames.expanduser())
+    templates = settings.templates()
+    return listing if templates is None else replace(listing, templates=templates)
+
+
+def photographs(listing: Listing, settings: DataSettings) -> Dataset:
+    """The data set of a listing; every file is looked at. What people should know is a warning too.
+
+    Errors: DataError for missing or, with broken "stop", empty files; with "skip", for a class that has no
+    image left to train or test on.
+    """
+    if settings.broken == "skip":
+        listing = _without_broken(listing, settings)
+    for note in listing.notes:
+        warnings.warn(f"{listing.name}: {note}", stacklevel=3)
+    store = PictureStore(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
+    photos = {part: _images(listing, rows, store, settings) for part, rows in listing.splits.items()}
+    benchmark = find_benchmark(listing.name)
+    data = assemble(
+        listing.name,
+        benchmark.title if benchmark else listing.name,
+        [spoken(name) for name in listing.classnames],
+        listing.templates,
+        photos["train"],
+        photos.get("val"),
+        photos["test"],
+        sampling=settings.sampling,
+        allow_fewer=settings.allow_fewer,
+    )
+    return replace(data, notes=listing.notes)
+
+
+def _read(name_or_path: str, settings: DataSettings, known: Iterable[str]) -> Listing:
+    path = Path(name_or_path).expanduser()
+    benchmark = find_benchmark(name_or_path)
+    if benchmark is not None and not path.exists():
+        return read_benchmark(benchmark, home_of(benchmark, settings), settings)
+    if path.is_dir():
+        return _read_folder(path, settings)
+    suffix = path.suffix.lower()
+    if path.exists():
+        if suffix in table.SUFFIXES:
+            return table.read_table(path, settings)
+        if suffix == ".zip":
+            return _read_zip(path, settings)
+        raise DataError(
+            f"{name_or_path} is a file of another kind. Give a folder, a .csv or .jsonl file, or a .zip."
+        )
+    if any(sign in name_or_path for sign in "/\\."):
+        what = "file" if suffix in (*table.SUFFIXES, ".zip") else "folder"
+        raise DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
+    raise UnknownNameError("data set", name_or_path, [*known, *benchmarks()])
+
+
+def _read_folder(folder: Path, settings: DataSettings) -> Listing:
+    benchmark = find_benchmark(folder.resolve().name)
+    split = split_file(folder)
+    if split is not None:
+        listed = find_benchmark(read_coop(folder).name)
+        return read_benchmark(listed, folder, settings) if listed else read_coop(folder)
+    if benchmark is not None and (folder / benchmark.images).is_dir():
+        return read_benchmark(benchmark, folder, settings)
+    return read_folder(folder, settings)
+
+
+def _read_zip(path: Path, settings: DataSettings) -> Listing:
+    folder = archive.unpack(path, settings.cache_folder())
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
+    if len(tables) > 1:
+        raise DataError(f"{path} has {len(tables)} tables: {some(file.name for file in tables)}. Leave one.")
+    listing = (
+        table.read_table(tables[0], settings, confined=True) if tables else _read_folder(folder, settings)
+    )
+    return replace(listing, name=listing.name if find_benchmark(listing.name) else path.stem)
+
+
+def _images(
+    listing: Listing, rows: tuple[Row, ...], store: PictureStore | None, settings: DataSettings
+) -> PhotoImages:
+    return PhotoImages(
+        listing.folder,
+        [row.path for row in rows],
+        torch.tensor([row.label for row in rows], dtype=torch.int64),
+        settings.short_side,
+        store=store,
+        threads=settings.threads,
+    )
+
+
+def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
+    broken = broken_images(listing, settings)
+    if not broken:
+        return listing
+    splits = {p: tuple(r for r in rows if r.path not in broken) for p, rows in listing.splits.items()}
+    for part, label in _emptied(listing.splits, splits):
+        raise DataError(
+            f"{listing.name}: class {label} ({listing.classnames[label]}) has no image in {part} that can be "
+            f"read: {next(iter(broken.values()))}"
+        )
+    note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {some(broken.values())}"
+    return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)
+
+
+def _emptied(
+    before: Mapping[str, tuple[Row, ...]], after: Mapping[str, tuple[Row, ...]]
+) -> Iterator[tuple[str, int]]:
+    """Classes that lost all images of a split: the split and the label."""
+    for part in before:
+        gone = {row.label for row in before[part]} - {row.label for row in after[part]}
+        yield from ((part, label) for label in sorted(gone) if part != "val")

@@ -1,0 +1,68 @@
+"""Class names from a file: a JSON list or mapping, a CSV of folder and name, or CoOp's classnames.txt."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dear.data.listing import Listing, require_distinct
+from dear.errors import DataError
+
+
+def read_names(path: Path) -> dict[str, str] | list[str]:
+    """A mapping of folders or labels to names, or names in label order. Errors: DataError.
+
+    JSON is told by its suffix, .csv too; any other file has lines of a folder, a space and the name.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the class names {path}: {error}.") from error
+    if path.suffix.lower() == ".json":
+        return _from_json(path, text)
+    if path.suffix.lower() == ".csv":
+        rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+        pairs = [tuple(cell.strip() for cell in row) for row in rows]
+    else:
+        pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+    if wrong := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
+        raise DataError(f"{path}: {' '.join(wrong)!r} is not a folder and its class name.")
+    names = {folder: name for folder, name in pairs}
+    if len(names) < len(pairs):
+        raise DataError(f"{path} names a folder twice: {_twice([pair[0] for pair in pairs])!r}.")
+    return names
+
+
+def rename(listing: Listing, path: Path) -> Listing:
+    """The listing with class names from a file. Errors: DataError for a class without one, or two alike."""
+    names = in_order(listing.keys, read_names(path), str(path))
+    require_distinct(str(path), listing.keys, names)
+    return replace(listing, classnames=tuple(names))
+
+
+def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], source: str) -> list[str]:
+    """The names of some classes in the order of their keys. Errors: DataError."""
+    if isinstance(names, Mapping):
+        if missing := [key for key in keys if key not in names]:
+            raise DataError(f"{source} has no name for {len(missing)} of the classes: {missing[0]!r} first.")
+        return [names[key] for key in keys]
+    if len(names) != len(keys):
+        raise DataError(f"{source} has {len(names)} names for {len(keys)} classes.")
+    return [*names]
+
+
+def _from_json(path: Path, text: str) -> dict[str, str] | list[str]:
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path} is not readable JSON: {error}") from error
+    values = content.values() if isinstance(content, dict) else content
+    if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
+        raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
+    return content
+
+
+def _twice(items: Sequence[str]) -> str:
+    return next(item for item in items if items.count(item) > 1)

@@ -1,0 +1,108 @@
+"""Image files as a set of images: looked at when it is made, decoded when pictures are asked for."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from dear.data.dataset import fingerprint
+from dear.data.decode import decode
+from dear.data.store import PictureStore
+from dear.errors import DataError
+
+SHORT_SIDE = 256
+CACHE_BYTES = 512 * 2**20
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class PhotoImages:
+    """Image files of a folder, decoded by some threads when they are asked for.
+
+    With a store, each file is decoded once, ever. Without, pictures are kept in memory while there is room:
+    the first ones to come stay, because with passes over all of them, throwing out the oldest would never
+    hit. The identity is made from relative paths, labels, file sizes and the short side, not from contents.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        paths: Sequence[str],
+        labels: Int[Tensor, "item"],
+        short_side: int = SHORT_SIDE,
+        cache_bytes: int = CACHE_BYTES,
+        *,
+        store: PictureStore | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Look at every file, open none. Errors: DataError with the first missing or empty file and their
+        number.
+        """
+        sizes = file_sizes(folder, paths)
+        for what, wrong in (("are not in", None), ("are empty (0 bytes) in", 0)):
+            found = [path for path, size in zip(paths, sizes, strict=True) if size == wrong]
+            if found:
+                raise DataError(
+                    f"{len(found)} of {len(paths)} images {what} {folder}; the first is {found[0]}. "
+                    "Is the data set unpacked completely?"
+                )
+        self.folder, self.paths, self.labels = folder, tuple(paths), labels
+        self.short_side, self.room = short_side, cache_bytes
+        self.store, self.threads = store, threads
+        items = zip(paths, labels.tolist(), sizes, strict=True)
+        self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
+        self._kept: dict[int, UInt8[Tensor, "3 height width"]] = {}
+        self._keys: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
+        """The pictures at the given indices. Errors: DataError that names a file that cannot be decoded."""
+        wanted: list[int] = indices.tolist()
+        pictures = in_parallel(self._picture, wanted, self.threads)
+        if self.store is None:
+            for index, picture in zip(wanted, pictures, strict=True):
+                if index not in self._kept and picture.nbytes <= self.room:
+                    self._kept[index] = picture
+                    self.room -= picture.nbytes
+        return pictures
+
+    def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
+        if index in self._kept:
+            return self._kept[index]
+        path = self.folder / self.paths[index]
+        if self.store is None:
+            return decode(path, self.short_side)
+        if index in self._keys and (known := self.store.get(self._keys[index])) is not None:
+            return known
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read the image {path}: {error.strerror}.") from error
+        key = self._keys[index] = self.store.key(content)
+        picture = self.store.get(key)
+        if picture is None:
+            picture = decode(path, self.short_side, content)
+            self.store.put(key, picture)
+        return picture
+
+
+def file_sizes(folder: Path, paths: Iterable[str]) -> list[int | None]:
+    """Bytes of each file, None where there is none. Errors: DataError for a folder that may not be read."""
+    try:
+        return [place.stat().st_size if place.is_file() else None for place in (folder / p for p in paths)]
+    except PermissionError as error:
+        raise DataError(f"no permission to look into {error.filename}.") from error
+
+
+def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
+    """What `work` gives for each item, in their order, by threads: decoding and file access leave the GIL."""
+    if threads < 2 or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        return list(pool.map(work, items))

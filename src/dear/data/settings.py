@@ -1,0 +1,101 @@
+"""Settings of data sets. Light to import, so that commands can show them without loading torch."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+from typing import Literal
+
+from dear.errors import DataError, SettingsError
+
+Sampling = Literal["dear", "coop"]
+"""How few-shot images are drawn: see `dear.data.fewshot`."""
+
+MOST_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """How data sets are read; the defaults are those of the benchmarks.
+
+    Attributes:
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        template: Prompt with one {} for the class name, in place of the data set's own; several, which are
+            averaged, are parted by | or stand in a text file, one a line.
+        classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
+        split_seed: Seed of our own split, where a data set brings none.
+        test_share: Share of each class that our own split tests on, for images without any split.
+        sampling: Few-shot pick: dear (fewer shots are part of more) or coop (as the CoOp code base draws).
+        allow_fewer: Take all images of a class that has fewer than the shots asked for.
+        broken: What to do about an image that cannot be read: stop, or skip (all images are looked at first).
+        short_side: Pixels of the short side that larger pictures are brought down to.
+        decode_cache: Keep decoded pictures on disk, so that they are decoded once.
+        cache: Folder of caches and recorded splits; the environment variable DEAR_CACHE, or the user's
+            cache folder, if not given.
+        workers: Threads that decode; 0 is one a processor, at most 8.
+    """
+
+    root: Path | None = None
+    template: str | None = None
+    classnames: Path | None = None
+    split_seed: int = 1
+    test_share: float = 0.3
+    sampling: Sampling = "dear"
+    allow_fewer: bool = False
+    broken: Literal["stop", "skip"] = "stop"
+    short_side: int = 256
+    decode_cache: bool = False
+    cache: Path | None = None
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_share < 1:
+            raise SettingsError(f"test_share is {self.test_share}: it must be between 0 and 1.")
+        for name, value, least in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
+            if value < least:
+                raise SettingsError(f"{name} is {value}: it must be at least {least}.")
+
+    @property
+    def threads(self) -> int:
+        return self.workers or min(MOST_WORKERS, os.cpu_count() or 1)
+
+    def data_root(self) -> Path | None:
+        """The folder of the benchmarks, if one was named."""
+        named = self.root or os.environ.get("DEAR_DATA")
+        return Path(named).expanduser() if named else None
+
+    def cache_folder(self) -> Path:
+        """The folder of caches; it need not exist."""
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dear"
+        return Path(self.cache or os.environ.get("DEAR_CACHE") or usual).expanduser()
+
+    def templates(self) -> tuple[str, ...] | None:
+        """The prompts asked for, or None for the data set's own. Raises DataError for one that is none."""
+        if self.template is None:
+            return None
+        file = Path(self.template).expanduser()
+        if "{" not in self.template:
+            try:
+                texts = file.read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(
+                    f"the template {self.template!r} has no {{}} for the class name and is no text file "
+                    f"({error})."
+                ) from error
+        else:
+            texts = self.template.split("|")
+        return checked_templates([text.strip() for text in texts if text.strip()], self.template)
+
+
+def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
+    """The texts if each has one place, {}, for the class name. Raises DataError."""
+    if not texts:
+        raise DataError(f"{source!r} holds no template: write one like 'a photo of a {{}}.'.")
+    for text in texts:
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(text) if field is not None]
+        except ValueError:
+            fields = []
+        if fields != [""]:
+            raise DataError(f"the template {text!r} needs exactly one {{}}, for the class name.")
+    return tuple(texts)

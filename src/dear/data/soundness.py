@@ -1,0 +1,89 @@
+"""Which images of a data set cannot be read: each is decoded once, and the finding is kept."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dear.data.dataset import fingerprint
+from dear.data.decode import decode
+from dear.data.listing import Listing
+from dear.data.photos import file_sizes, in_parallel
+from dear.data.settings import DataSettings
+from dear.data.store import PictureStore
+from dear.errors import DataError
+
+CHUNK = 256  # images between two calls of `progress`
+
+
+def broken_images(
+    listing: Listing, settings: DataSettings, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> dict[str, str]:
+    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order.
+
+    The finding is kept in the cache folder under the sizes and times of the files, so that it is made once.
+    """
+    paths = [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
+    stamps = [_stamp(listing.folder / path) for path in paths]
+    key = fingerprint(
+        str(listing.folder.resolve()), *(part for pair in zip(paths, stamps, strict=True) for part in pair)
+    )
+    record = settings.cache_folder() / "checked" / f"{key}.json"
+    if (known := _read(record)) is not None:
+        return known
+    store = PictureStore(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
+    broken: dict[str, str] = {}
+    for start in range(0, len(paths), CHUNK):
+        chunk = paths[start : start + CHUNK]
+        reasons = in_parallel(
+            lambda path: _reason(listing.folder / path, settings, store), chunk, settings.threads
+        )
+        broken |= {path: reason for path, reason in zip(chunk, reasons, strict=True) if reason is not None}
+        progress(min(start + CHUNK, len(paths)), len(paths))
+    _write(record, broken)
+    return broken
+
+
+def missing_images(listing: Listing) -> list[str]:
+    """Paths of the listing that are no files."""
+    paths = [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
+    sizes = file_sizes(listing.folder, paths)
+    return [path for path, size in zip(paths, sizes, strict=True) if size is None]
+
+
+def _reason(path: Path, settings: DataSettings, store: PictureStore | None) -> str | None:
+    if not path.is_file():
+        return f"there is no image {path}"
+    try:
+        content = path.read_bytes()
+        if store is not None and store.get(store.key(content)) is not None:
+            return None
+        picture = decode(path, settings.short_side, content)
+    except OSError as error:
+        return f"cannot read the image {path}: {error.strerror}."
+    except DataError as error:
+        return str(error)
+    if store is not None:
+        store.put(store.key(content), picture)
+    return None
+
+
+def _stamp(path: Path) -> str:
+    with suppress(OSError):
+        facts = path.stat()
+        return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode}"
+    return "missing"
+
+
+def _read(record: Path) -> dict[str, str] | None:
+    with suppress(OSError, ValueError):
+        return dict(json.loads(record.read_text(encoding="utf-8")))
+    return None
+
+
+def _write(record: Path, broken: dict[str, str]) -> None:
+    part = record.with_suffix(".part")
+    with suppress(OSError):  # it is only quicker the next time
+        record.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(broken), encoding="utf-8")
+        part.replace(record)
