@@ -38,7 +38,7 @@ def why_not(model: nn.Module) -> str | None:
     if visual.proj is None or not isinstance(model.text_projection, nn.Parameter):
         return "it has no plain projection matrix into the joint space"
     if model.text_pool_type != "argmax":
-        return f"its text embedding is pooled by {model.text_pool_type!r}, not at the end-of-text token"
+        return f"its text embedding is pooled by {model.text_pool_type!r}, not at its highest token id"
     if model.attn_mask is None:
         return "its text tower is not causal"
     if model.logit_bias is not None:

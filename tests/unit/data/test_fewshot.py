@@ -1,12 +1,15 @@
 """Few-shot picks, base and novel classes, subsets."""
 
 import json
+import random
+from collections import defaultdict
 
 import pytest
 import torch
 from torch import Tensor
 
-from dear.data.fewshot import ClassSubset, Pick, Subset, base_novel, pick_shots
+from dear.data.dataset import Dataset, assemble
+from dear.data.fewshot import ClassSubset, Pick, Subset, base_novel, coop_shots, draw_few, pick_shots
 from dear.errors import DataError
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
@@ -92,7 +95,7 @@ def test_a_pick_survives_json() -> None:
     pick = Pick.draw(LABELS, 2, 3)
     assert pick.indices == tuple(pick_shots(LABELS, 2, 3).tolist())
     record = json.loads(json.dumps(pick.to_json()))
-    assert record == {"seed": 3, "shots": 2, "indices": list(pick.indices)}
+    assert record == {"seed": 3, "shots": 2, "indices": list(pick.indices), "sampling": "dear", "files": []}
     assert Pick.from_json(record) == pick
 
 
@@ -145,3 +148,68 @@ def test_identities_differ() -> None:
         ClassSubset(images, [2, 1]),
     ]
     assert len({part.identity for part in parts}) == len(parts)
+
+
+def dassl_pick(labels: list[int], shots: int, seed: int) -> list[int]:
+    """`generate_fewshot_dataset` of Dassl as it stands there, on places in place of items, after
+    `set_random_seed`.
+    """
+    random.seed(seed)
+    tracker: dict[int, list[int]] = defaultdict(list)
+    for item, label in enumerate(labels):
+        tracker[label].append(item)
+    dataset: list[int] = []
+    for items in tracker.values():
+        dataset.extend(random.sample(items, shots) if len(items) >= shots else items)
+    return dataset
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("shots", [1, 2, 3, 7])
+def test_coops_picks_are_those_of_its_code(shots: int, seed: int) -> None:
+    labels = [*LABELS.tolist(), *[4] * 29, *[3] * 5, *[4] * 31]
+    state = random.getstate()
+    expected = dassl_pick(labels, shots, seed)
+    random.setstate(state)
+    assert coop_shots(torch.tensor(labels), shots, seed, allow_fewer=True).tolist() == expected
+    assert random.getstate() == state
+
+
+def test_a_class_with_too_few_items_is_an_error_by_either_rule() -> None:
+    with pytest.raises(DataError, match="class 1 has 3 images, fewer than 4 shots"):
+        coop_shots(LABELS, 4, 1)
+
+
+def numbered(sampling: str = "dear", *, allow_fewer: bool = False) -> Dataset:
+    images = Numbered()
+    return assemble(
+        "n", "N", ["ant", "bee", "emu"], ["{}"], images, None, images,
+        sampling=sampling, allow_fewer=allow_fewer,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("sampling", "draw"), [("dear", pick_shots), ("coop", coop_shots)])
+def test_base_and_novel_classes_share_one_pick(sampling: str, draw: object) -> None:
+    """Classes are chosen after the draw, as in CoOp, and count anew from 0."""
+    whole = draw(LABELS, 2, 5).tolist()  # type: ignore[operator]
+    pick, few = draw_few(numbered(sampling), 2, 5)
+    assert pick.indices == tuple(whole)
+    assert shown(few, *range(6)) == whole
+    novel, images = draw_few(numbered(sampling), 2, 5, [2])
+    assert list(novel.indices) == [item for item in whole if LABELS[item] == 2]
+    assert shown(images, 0, 1) == list(novel.indices)
+    assert images.labels.tolist() == [0, 0]
+    assert novel.sampling == sampling
+
+
+def test_only_the_chosen_classes_need_enough_images() -> None:
+    pick, _ = draw_few(numbered(), 4, 1, [0, 2])
+    assert len(pick.indices) == 8
+    with pytest.raises(DataError, match=r"class 1 \(bee\) has 3 images"):
+        draw_few(numbered(), 4, 1, [1])
+    assert len(draw_few(numbered(allow_fewer=True), 4, 1)[0].indices) == 11
+
+
+def test_the_rule_is_part_of_the_identity() -> None:
+    made = [numbered(), numbered("coop"), numbered(allow_fewer=True)]
+    assert len({data.identity for data in made}) == 3

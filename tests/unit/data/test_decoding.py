@@ -1,0 +1,255 @@
+"""The decode store, broken images skipped or fatal, loading ahead; views against Pillow's path."""
+
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.unit.data.photos import class_folders, picture
+from torch import Tensor
+from torchvision import transforms
+
+from dear.data import photos as photos_module
+from dear.data.ahead import load_ahead
+from dear.data.dataset import Dataset, load_dataset
+from dear.data.decode import decode
+from dear.data.photos import PhotoImages, in_parallel
+from dear.data.settings import DataSettings
+from dear.data.store import PictureStore
+from dear.data.views import train_views
+from dear.errors import DataError, OutputError
+
+
+def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)).save(
+        path
+    )
+    return path
+
+
+class TestStore:
+    def images(self, folder: Path, store: PictureStore | None, count: int = 3) -> PhotoImages:
+        names = [f"{k}.png" for k in range(count)]
+        for seed, name in enumerate(names):
+            if not (folder / name).exists():
+                noise(folder / name, seed)
+        return PhotoImages(folder, names, torch.arange(count), 11, store=store, threads=2)
+
+    def test_pictures_are_the_same_and_decoded_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, every = PictureStore(tmp_path / "cache", 11), torch.tensor([2, 0, 1])
+        plain = self.images(tmp_path / "d", None).load(every)
+        cached = self.images(tmp_path / "d", store)
+        first = cached.load(every)
+        assert len([*store.folder.rglob("*.npy")]) == 3
+        monkeypatch.setattr(photos_module, "decode", lambda *_: pytest.fail("decoded again"))
+        for pictures in (first, cached.load(every), self.images(tmp_path / "d", store).load(every)):
+            assert all(torch.equal(a, b) for a, b in zip(pictures, plain, strict=True))
+        # Nor for the same content elsewhere.
+        (tmp_path / "d/0.png").rename(tmp_path / "moved.png")
+        moved = PhotoImages(tmp_path, ["moved.png"], torch.tensor([0]), 11, store=store)
+        assert torch.equal(moved.load(torch.tensor([0]))[0], plain[1])
+
+    def test_other_content_and_another_size_are_other_pictures(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        before = self.images(tmp_path / "d", store).load(torch.tensor([0]))[0]
+        noise(tmp_path / "d/0.png", 99)
+        assert not torch.equal(self.images(tmp_path / "d", store).load(torch.tensor([0]))[0], before)
+        assert PictureStore(tmp_path / "cache", 13).folder != store.folder
+
+    def test_a_damaged_picture_is_made_again(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
+        (file,) = store.folder.rglob("*.npy")
+        file.write_bytes(file.read_bytes()[:-7])
+        assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
+        assert store.get(store.key((tmp_path / "d/0.png").read_bytes())) is not None
+
+    def test_what_is_loaded_may_be_written_into_without_harm(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        images = self.images(tmp_path / "d", store, 1)
+        images.load(torch.tensor([0]))
+        images.load(torch.tensor([0]))[0].zero_()
+        assert images.load(torch.tensor([0]))[0].any()
+
+    def test_a_stop_in_the_write_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(*_args: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(np, "save", stop)
+        store = PictureStore(tmp_path, 11)
+        with pytest.raises(KeyboardInterrupt):
+            store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
+        assert not [path for path in store.folder.rglob("*") if path.is_file()]
+
+    def test_a_place_that_cannot_be_written(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("mine")
+        store = PictureStore(tmp_path / "file", 11)
+        with pytest.raises(OutputError, match="cannot write the decode cache"):
+            store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
+
+    def test_a_broken_file_leaves_nothing(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        (tmp_path / "x.png").write_text("words")
+        images = PhotoImages(tmp_path, ["x.png"], torch.tensor([0]), 11, store=store)
+        with pytest.raises(DataError, match=r"x\.png"):
+            images.load(torch.tensor([0]))
+        assert not (tmp_path / "cache").exists()
+
+
+class TestBroken:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """9 images of two classes; one is cut, one empty, one is a bomb, one no image."""
+        folder = class_folders(tmp_path / "d/train", {"ant": 4, "bee": 2})
+        class_folders(tmp_path / "d/test", {"ant": 3, "bee": 2})
+        whole = noise(folder / "ant/0.png", 1, 97, 89).read_bytes()
+        (folder / "ant/0.png").write_bytes(whole[: len(whole) // 2])
+        (folder / "ant/1.png").write_bytes(b"")
+        (folder / "ant/2.png").write_text("words")
+        header = bytearray(noise(tmp_path / "d/test/ant/0.png", 2).read_bytes())
+        header[16:24] = (40_000).to_bytes(4, "big") * 2  # the PNG's width and height
+        header[29:33] = zlib.crc32(header[12:29]).to_bytes(4, "big")
+        (tmp_path / "d/test/ant/0.png").write_bytes(header)
+        return tmp_path / "d"
+
+    def load(self, folder: Path, **options: Any) -> Dataset:
+        return load_dataset(str(folder), DataSettings(cache=folder.parent / "cache", workers=2, **options))
+
+    def test_skipped_and_counted(self, folder: Path) -> None:
+        with pytest.warns(UserWarning, match="4 of 11 images cannot be read and are skipped") as caught:
+            data = self.load(folder, broken="skip", decode_cache=True)
+        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1, 1], [0, 0, 1, 1])
+        assert len(caught) == 1
+        assert "ant/0.png" in data.notes[0]
+        data.train.load(torch.arange(3))
+        data.test.load(torch.arange(4))
+
+    def test_fatal_by_default_and_named(self, folder: Path) -> None:
+        with pytest.raises(DataError, match=r"1 of 6 images are empty .*train/ant/1\.png"):
+            self.load(folder)
+        picture(folder / "train/ant/1.png")
+        data = self.load(folder)
+        for split, index, reason in (
+            (data.train, 0, r"train/ant/0\.png: .*truncated"),
+            (data.train, 2, r"train/ant/2\.png: it is no image"),
+            (data.test, 0, r"test/ant/0\.png: .*(40000 x 40000|decompression bomb)"),
+        ):
+            with pytest.raises(DataError, match=reason) as caught:
+                split.load(torch.tensor([index]))
+            assert "\n" not in str(caught.value)
+
+    def test_the_finding_is_kept_until_a_file_changes(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.warns(UserWarning, match="4 of 11"):
+            self.load(folder, broken="skip")
+        with monkeypatch.context() as patch:
+            patch.setattr("dear.data.soundness.decode", lambda *_: pytest.fail("looked again"))
+            with pytest.warns(UserWarning, match="4 of 11"):
+                self.load(folder, broken="skip")
+        picture(folder / "train/ant/2.png")
+        with pytest.warns(UserWarning, match="3 of 11"):
+            self.load(folder, broken="skip")
+
+    def test_a_class_with_nothing_left(self, folder: Path) -> None:
+        (folder / "test/bee/0.png").write_bytes(b"")
+        (folder / "test/bee/1.png").write_bytes(b"")
+        with pytest.raises(DataError, match=r"class 1 \(bee\) has no image in test that can be read"):
+            self.load(folder, broken="skip")
+
+    def test_a_picture_above_the_limit_but_below_pillows(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        noise(tmp_path / "x.png", 1)
+        monkeypatch.setattr("dear.data.decode.MOST_PIXELS", 23 * 17 - 1)
+        with pytest.raises(DataError, match=r"x\.png: 23 x 17 pixels are above the limit of 390"):
+            decode(tmp_path / "x.png", 11)
+
+
+class Counted:
+    """Pictures that carry their index, and a record of what was asked for and by whom."""
+
+    identity = "counted"
+    labels = torch.arange(13)
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.threads: set[int] = set()
+
+    def __len__(self) -> int:
+        return 13
+
+    def load(self, indices: Tensor) -> Tensor:
+        if 11 in indices:
+            raise DataError("number 11 is broken")
+        self.asked += indices.tolist()
+        self.threads.add(threading.get_ident())
+        return indices.to(torch.uint8)[:, None, None, None].expand(-1, 3, 5, 7)
+
+
+def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
+    images = Counted()
+    batches = [torch.tensor([2, 3]), torch.tensor([5]), torch.tensor([7, 1, 0]), torch.tensor([4])]
+    loaded = [p[:, 0, 0, 0].tolist() for p in load_ahead(images, batches, depth=2)]
+    assert loaded == [batch.tolist() for batch in batches]
+    assert threading.get_ident() not in images.threads
+
+
+def test_no_more_is_loaded_than_asked_for_and_depth() -> None:
+    images = Counted()
+    ahead = load_ahead(images, iter(torch.arange(11).split(1)), depth=3)
+    next(ahead)
+    ahead.close()  # waits for what is under way
+    assert len(images.asked) <= 4
+
+
+def test_an_error_comes_with_its_batch() -> None:
+    ahead = load_ahead(Counted(), torch.tensor([[1], [11], [3]]), depth=2)
+    assert next(ahead)[0, 0, 0, 0] == 1
+    with pytest.raises(DataError, match="number 11"):
+        next(ahead)
+
+
+def test_threads_keep_the_order() -> None:
+    assert in_parallel(lambda number: number * 3, [*range(29)], 5) == [*range(0, 87, 3)]
+
+
+def test_views_are_pillows_in_distribution() -> None:
+    """800 views of a photograph-like gradient by ours and by torchvision's PIL path, with other random
+    numbers: mean and spread of every pixel agree within their errors, and so do quantiles of the view's mean.
+    """
+    rows, columns = torch.meshgrid(torch.linspace(0, 1, 43), torch.linspace(0, 1, 61), indexing="ij")
+    waves = torch.stack([rows, columns, 0.5 + 0.5 * torch.sin(9 * rows * columns)])
+    image = (waves * 200 + 20).to(torch.uint8)
+    count, size = 800, 13
+    ours = train_views(image.expand(count, -1, -1, -1), size, torch.Generator().manual_seed(1))
+    pil = Image.fromarray(image.permute(1, 2, 0).numpy())
+    chain = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(
+                size, (0.5, 1.0), interpolation=transforms.InterpolationMode.BICUBIC
+            ),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+        ]
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(2)
+        theirs = torch.stack([chain(pil) for _ in range(count)])
+    error = (ours.var(0) / count + theirs.var(0) / count).sqrt() + 1e-4
+    assert ((ours.mean(0) - theirs.mean(0)).abs() / error).max() < 4.5  # 507 pixels
+    torch.testing.assert_close(ours.std(0), theirs.std(0), atol=0.02, rtol=0.1)
+    quantiles = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
+    spread = theirs.mean((2, 3)).std(0).max()
+    for channel in range(3):
+        one, other = (v[:, channel].mean((1, 2)).quantile(quantiles) for v in (ours, theirs))
+        assert (one - other).abs().max() < 0.25 * spread

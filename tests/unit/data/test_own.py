@@ -1,0 +1,403 @@
+"""Own data: image folders, tables, zips, class names from files, our own split."""
+
+import json
+import os
+import warnings
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.data.photos import class_folders, picture
+
+from dear.data import archive
+from dear.data.dataset import Dataset, load_dataset
+from dear.data.listing import Row
+from dear.data.settings import DataSettings
+from dear.data.splits import seeded_split
+from dear.errors import DataError, OutputError, SettingsError
+
+COUNTS = {"ant": 7, "sea_horse": 11}
+SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DataSettings:
+    return DataSettings(cache=tmp_path / "cache", workers=1)
+
+
+def load(path: Path, settings: DataSettings) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_dataset(str(path), settings)
+
+
+def refused(path: Path, settings: DataSettings, message: str) -> None:
+    """One line, and nothing left in the caches."""
+    with pytest.raises(DataError, match=message) as caught:
+        load(path, settings)
+    assert "\n" not in str(caught.value)
+    left = [path.relative_to(settings.cache_folder()) for path in settings.cache_folder().rglob("*")]
+    assert not [
+        path for path in left if path.suffix == ".part" or (path.parts[1:] and path.parts[0] == "archives")
+    ]
+
+
+def paths(data: Dataset) -> dict[str, set[str]]:
+    return {part: {*getattr(data, part).paths} for part in ("train", "test")}
+
+
+class TestSplit:
+    ROWS = tuple(
+        Row(f"{label}/{number}.png", label) for label, count in ((0, 10), (1, 23)) for number in range(count)
+    )
+
+    def test_shares_are_of_each_class_and_nothing_is_lost(self) -> None:
+        """10: 5, 2, 3. 23: 11.5 and 4.6 are rounded (half to even) to 12 and 5, 6 are left."""
+        parts = seeded_split(self.ROWS, SHARES, 1, ["a", "b"])
+        held = {part: Counter(row.label for row in rows) for part, rows in parts.items()}
+        assert held == {"train": {0: 5, 1: 12}, "val": {0: 2, 1: 5}, "test": {0: 3, 1: 6}}
+        assert Counter(row for rows in parts.values() for row in rows) == Counter(self.ROWS)
+
+    def test_a_class_is_split_alike_whatever_else_there_is_and_in_any_order(self) -> None:
+        one = seeded_split(self.ROWS, SHARES, 1, ["a", "b"])
+        other = seeded_split([*reversed(self.ROWS[:10])], SHARES, 1, ["a"])
+        for part, rows in other.items():
+            assert rows == tuple(row for row in one[part] if row.label == 0)
+
+    def test_seeds_differ(self) -> None:
+        made = {seeded_split(self.ROWS, SHARES, seed, ["a", "b"])["test"] for seed in range(7)}
+        assert len(made) == 7
+
+    def test_every_part_gets_an_image(self) -> None:
+        rows = [Row(str(number), 0) for number in range(3)]
+        parts = seeded_split(rows, {"train": 0.98, "val": 0.01, "test": 0.01}, 1, ["a"])
+        assert [len(listed) for listed in parts.values()] == [1, 1, 1]
+        with pytest.raises(DataError, match=r"class 0 \(a\) has 2 images: .* needs at least 3"):
+            seeded_split(rows[:2], SHARES, 1, ["a"])
+
+
+class TestFolder:
+    def test_without_a_split_one_is_made_recorded_and_said_aloud(
+        self, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        folder = class_folders(tmp_path / "mine", COUNTS)
+        with pytest.warns(UserWarning, match=r"mine: no split came with the data: .* seed 1, recorded in"):
+            data = load_dataset(str(folder), settings)
+        assert (data.name, data.classnames) == ("mine", ("ant", "sea horse"))
+        assert data.templates == ("a photo of a {}.",)
+        assert Counter(data.train.labels.tolist()) == {0: 5, 1: 8}  # 7 x 0.7 = 4.9, 11 x 0.7 = 7.7
+        assert Counter(data.test.labels.tolist()) == {0: 2, 1: 3}
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        listed = json.loads(record.read_text())
+        assert {path for path, _, _ in listed["test"]} == paths(data)["test"]
+        assert {name for _, _, name in listed["train"]} == {"ant", "sea_horse"}
+        assert load(folder, settings).identity == data.identity
+        other = load(folder, DataSettings(cache=settings.cache, split_seed=2))
+        assert paths(other)["test"] != paths(data)["test"]
+
+    def test_the_recorded_list_can_be_used_as_coops(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = class_folders(tmp_path / "mine", COUNTS)
+        data = load(folder, settings)
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        record.rename(folder / "split_zhou_Mine.json")
+        assert paths(load(folder, settings)) == paths(data)
+
+    def test_train_and_test_folders(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d" / "train", COUNTS)
+        class_folders(tmp_path / "d" / "test", {"ant": 2, "sea_horse": 3})
+        data = load(tmp_path / "d", settings)
+        assert (len(data.train), len(data.test), data.val, data.notes) == (18, 5, None, ())
+        assert data.test.labels.tolist() == [0, 0, 1, 1, 1]
+        assert [int(p[0, 0, 0]) for p in data.test.load(torch.tensor([1, 4]))] == [1, 2]
+
+    def test_val_stands_for_a_missing_test_folder(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d" / "train", COUNTS)
+        class_folders(tmp_path / "d" / "val", COUNTS)
+        data = load(tmp_path / "d", settings)
+        assert "val is tested on" in data.notes[0]
+        assert data.val is None
+
+    def test_other_files_are_left_out_and_counted(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/ant/readme.txt").write_text("x")
+        (tmp_path / "d/ant/.hidden.png").write_text("x")
+        picture(tmp_path / "d/ant/deeper/9.PNG")
+        data = load(tmp_path / "d", settings)
+        assert len(data.train) + len(data.test) == 19
+        assert data.notes[-1] == "1 files are no images by their names and are left out: ant/readme.txt"
+
+    def test_refusals(self, tmp_path: Path, settings: DataSettings) -> None:
+        refused(tmp_path / "nowhere", settings, r"the folder .*nowhere does not exist")
+        (tmp_path / "empty").mkdir()
+        refused(tmp_path / "empty", settings, "has no folders of classes")
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/bee").mkdir()
+        refused(tmp_path / "d", settings, "the class 'bee' has no images in ")
+        picture(tmp_path / "d/bee/1.png")
+        refused(tmp_path / "d", settings, r"class 1 \(bee\) has 1 images: a split into train, test needs")
+        class_folders(tmp_path / "d", {"bee": 2, "Sea horse": 2})
+        refused(tmp_path / "d", settings, "the classes 'Sea horse' and 'sea_horse' have the same name")
+        class_folders(tmp_path / "e" / "train", COUNTS)
+        class_folders(tmp_path / "e" / "test", {"ant": 1, "sea_horse": 1, "owl": 1})
+        refused(tmp_path / "e", settings, "owl is a class that .*train does not have")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_no_permission(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/ant").chmod(0)
+        refused(tmp_path / "d", settings, "cannot read the folder .*ant: Permission denied")
+        (tmp_path / "d/ant").chmod(0o700)
+
+    def test_an_empty_file(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/ant/0.png").write_bytes(b"")
+        refused(tmp_path / "d", settings, r"1 of \d+ images are empty \(0 bytes\) in .*ant/0.png")
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("file", "text"),
+        [
+            ("names.json", '{"ant": "red ant", "sea_horse": "a fish"}'),
+            ("names.json", '["red ant", "a fish"]'),
+            ("names.csv", "ant,red ant\nsea_horse,a fish\n"),
+            ("classnames.txt", "ant red ant\nsea_horse a fish\n"),
+        ],
+    )
+    def test_forms(self, tmp_path: Path, settings: DataSettings, file: str, text: str) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / file).write_text(text)
+        named = DataSettings(cache=settings.cache, classnames=tmp_path / file)
+        assert load(tmp_path / "d", named).classnames == ("red ant", "a fish")
+
+    @pytest.mark.parametrize(
+        ("file", "text", "message"),
+        [
+            ("n.json", "{", "is not readable JSON"),
+            ("n.json", '{"ant": 3}', "needs a list of class names"),
+            ("n.json", '{"ant": "x"}', "has no name for 1 of the classes: 'sea_horse' first"),
+            ("n.json", '["x"]', "has 1 names for 2 classes"),
+            ("n.json", '["x", "X"]', "the classes 'ant' and 'sea_horse' have the same name"),
+            ("n.csv", "ant,x\nant,y\n", "names a folder twice: 'ant'"),
+            ("n.txt", "ant\n", "'ant' is not a folder and its class name"),
+        ],
+    )
+    def test_refusals(
+        self, tmp_path: Path, settings: DataSettings, file: str, text: str, message: str
+    ) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / file).write_text(text)
+        refused(tmp_path / "d", DataSettings(cache=settings.cache, classnames=tmp_path / file), message)
+        refused(
+            tmp_path / "d",
+            DataSettings(cache=settings.cache, classnames=tmp_path / "gone.txt"),
+            "cannot read the class names",
+        )
+
+
+class TestTemplates:
+    def test_several(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "t.txt").write_text("a {}, alive.\n\nno {}.\n")
+        for text in ("a {}, alive. | no {}.", str(tmp_path / "t.txt")):
+            data = load(tmp_path / "d", DataSettings(cache=settings.cache, template=text))
+            assert data.templates == ("a {}, alive.", "no {}.")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("a photo", "has no {} for the class name and is no text file"),
+            ("a {} and a {}", "needs exactly one {}"),
+            ("a {name}", "needs exactly one {}"),
+            ("a {", "needs exactly one {}"),
+        ],
+    )
+    def test_refusals(self, tmp_path: Path, settings: DataSettings, text: str, message: str) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        refused(tmp_path / "d", DataSettings(cache=settings.cache, template=text), message)
+
+    def test_settings_out_of_range(self) -> None:
+        for wrong in ({"test_share": 1.0}, {"short_side": 0}, {"workers": -1}):
+            with pytest.raises(SettingsError, match=next(iter(wrong))):
+                DataSettings(**wrong)  # type: ignore[arg-type]
+
+
+class TestTable:
+    ROWS = (
+        ("a/0.png", "ant", "train"),
+        ("a/1.png", "ant", "test"),
+        ("b/0.png", "bee", "train"),
+        ("b/1.png", "bee", "test"),
+    )
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return class_folders(tmp_path / "t", {"a": 2, "b": 2})
+
+    def write(self, folder: Path, text: str, name: str = "list.csv") -> Path:
+        (folder / name).write_text(text)
+        return folder / name
+
+    @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+    def test_forms(self, folder: Path, settings: DataSettings, form: str) -> None:
+        sign = "\t" if form == "tsv" else ","
+        text = "\n".join(sign.join(row) for row in (("path", "label", "split"), *self.ROWS))
+        if form == "jsonl":
+            text = "\n".join(
+                json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in self.ROWS
+            )
+        data = load(self.write(folder, text, f"list.{form}"), settings)
+        assert (data.name, data.classnames) == ("list", ("ant", "bee"))
+        assert paths(data) == {"train": {"a/0.png", "b/0.png"}, "test": {"a/1.png", "b/1.png"}}
+        assert data.test.labels.tolist() == [0, 1]
+
+    def test_without_splits(self, folder: Path, settings: DataSettings) -> None:
+        text = "path,label\n" + "".join(f"{path},{label}\n" for path, label, _ in self.ROWS)
+        data = load(self.write(folder, text), settings)
+        assert (len(data.train), len(data.test)) == (2, 2)
+        assert "no split came with the data" in data.notes[0]
+
+    def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
+        names = folder / "names.json"
+        names.write_text('["bee", "ant"]')
+        text = '{"path": "a/0.png", "label": 1, "split": "train"}\n{"path": "b/0.png", "label": 0, "split": "test"}'
+        data = load(self.write(folder, text, "l.jsonl"), DataSettings(cache=settings.cache, classnames=names))
+        assert data.classnames == ("bee", "ant")
+        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([1], [0])
+
+    def test_absolute_paths(self, folder: Path, settings: DataSettings, tmp_path: Path) -> None:
+        text = "path,label,split\n" + "".join(
+            f"{folder / p},{label},{split}\n" for p, label, split in self.ROWS
+        )
+        (tmp_path / "elsewhere").mkdir()
+        assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "no column 'path'"),
+            ("path,class\na/0.png,ant\n", "no column 'label'"),
+            ("path,label\n", "names no image"),
+            ("path,label\na/0.png,\n", "line 2 needs path, label"),
+            ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),
+            ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count from 0"),
+            ("path,label\na/0.png,0\na/1.png,2\n", "from 0 to 2, but no image has label 1"),
+            ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png stands in .*line 2 already"),
+            ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is none of train, val, test"),
+            ("path,label,split\na/0.png,ant,train\n", "has no image with split test"),
+            ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images are not in .*b/7.png"),
+            ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
+        ],
+    )  # fmt: skip
+    def test_refusals(self, folder: Path, settings: DataSettings, text: str, message: str) -> None:
+        refused(self.write(folder, text), settings, message)
+
+    def test_a_label_above_the_names(self, folder: Path, settings: DataSettings) -> None:
+        (folder / "names.json").write_text('["ant", "bee"]')
+        named = DataSettings(cache=settings.cache, classnames=folder / "names.json")
+        refused(
+            self.write(folder, "path,label\na/0.png,2\n"),
+            named,
+            "label 2 is out of range: .* 2 names",
+        )
+
+    def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
+        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1 is not readable JSON")
+        refused(self.write(folder, "[3]\n", "l.jsonl"), settings, "line 1 needs path, label")
+
+    def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:
+        (folder / "a/0.txt").write_text("words")
+        text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
+        data = load(self.write(folder, text), settings)
+        with pytest.raises(DataError, match=r"cannot read the image .*a/0\.txt: it is no image in a format"):
+            data.train.load(torch.tensor([0]))
+
+
+class TestZip:
+    def pack(self, path: Path, folder: Path, within: str = "") -> Path:
+        with zipfile.ZipFile(path, "w") as file:
+            for place in sorted(folder.rglob("*")):
+                if place.is_file():
+                    file.write(place, within + place.relative_to(folder).as_posix())
+        return path
+
+    def test_a_folder_in_a_zip_is_unpacked_once(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = class_folders(tmp_path / "d", COUNTS)
+        (folder / "run.py").write_text("no image, no list")
+        plain = load(folder, settings)
+        packed = self.pack(tmp_path / "d.zip", folder, "within/")
+        data = load(packed, settings)
+        assert (data.name, paths(data), data.classnames) == ("d", paths(plain), plain.classnames)
+        assert data.train.identity == plain.train.identity
+        (unpacked,) = (tmp_path / "cache/archives").iterdir()
+        assert not [*unpacked.rglob("run.py")]
+        before = next(unpacked.rglob("*.png")).stat().st_mtime_ns
+        load(packed, settings)
+        assert next(unpacked.rglob("*.png")).stat().st_mtime_ns == before
+
+    def test_a_table_and_coops_layout_in_a_zip(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = class_folders(tmp_path / "d", COUNTS)
+        (folder / "list.csv").write_text("path,label,split\nant/0.png,x,train\nant/1.png,x,test\n")
+        data = load(self.pack(tmp_path / "t.zip", folder), settings)
+        assert (data.name, data.classnames, len(data.train)) == ("t", ("x",), 1)
+        (folder / "list.csv").write_text("path,label,split\n/etc/passwd,x,train\nant/1.png,x,test\n")
+        with pytest.raises(DataError, match="leads out of the image folder"):
+            load(self.pack(tmp_path / "u.zip", folder), settings)
+
+    @pytest.mark.parametrize(
+        "name", ["../out.png", "/out.png", "a/../../out.png", "..\\out.png", "C:\\out.png"]
+    )
+    def test_paths_that_climb_out(self, tmp_path: Path, settings: DataSettings, name: str) -> None:
+        with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+            file.writestr("a/1.png", b"x")
+            file.writestr(zipfile.ZipInfo(name), b"x")
+        refused(tmp_path / "bad.zip", settings, "leads out of the image folder")
+        assert not [*tmp_path.rglob("out.png")]
+
+    def test_links_are_refused(self, tmp_path: Path, settings: DataSettings) -> None:
+        link = zipfile.ZipInfo("a/1.png")
+        link.external_attr = 0o120777 << 16
+        with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+            file.writestr(link, "/etc/passwd")
+        refused(tmp_path / "bad.zip", settings, "is a link")
+
+    def test_damage_leaves_nothing(self, tmp_path: Path, settings: DataSettings) -> None:
+        whole = self.pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+        data = bytearray(whole.read_bytes())
+        place = data.index(b"IDAT")  # in the first image: its checksum does not fit any more
+        data[place + 5] ^= 255
+        whole.write_bytes(data)
+        with pytest.raises(DataError, match=r"d\.zip is damaged or no zip"):
+            load(whole, settings)
+        assert [*(tmp_path / "cache/archives").iterdir()] == []
+        whole.write_bytes(data[:99])
+        refused(whole, settings, "is damaged or no zip")
+        (tmp_path / "words.zip").write_text("words")
+        refused(tmp_path / "words.zip", settings, "is damaged or no zip")
+
+    def test_without_images(self, tmp_path: Path, settings: DataSettings) -> None:
+        (tmp_path / "e").mkdir()
+        (tmp_path / "e/run.py").write_text("x")
+        refused(self.pack(tmp_path / "e.zip", tmp_path / "e"), settings, "has no images in it")
+
+    def test_a_bomb_is_refused_before_it_is_unpacked(
+        self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        packed = self.pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+        monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 7}))
+        with pytest.raises(DataError, match=r"unpacks to [\d,]+ bytes, and .* has 7 left"):
+            load(packed, settings)
+
+    def test_a_cache_that_cannot_be_written(self, tmp_path: Path) -> None:
+        packed = self.pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(OutputError, match=r"cannot unpack into .*file"):
+            load(packed, DataSettings(cache=tmp_path / "file"))
+
+
+def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
+    (tmp_path / "x.tar").write_text("x")
+    refused(tmp_path / "x.tar", settings, "is a file of another kind")
+    refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")
