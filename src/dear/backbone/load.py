@@ -1,7 +1,6 @@
 """Load a frozen CLIP: the embedded one, an open_clip tag, a local file, or random weights."""
 
-import urllib.error
-import urllib.request
+import copy
 import warnings
 import zipfile
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import open_clip
 import torch
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import constants
 from open_clip.coca_model import CoCa
 from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from open_clip.model import CLIP, CustomTextCLIP
@@ -17,15 +16,15 @@ from open_clip.pretrained import download_pretrained
 from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
 
-from dear.backbone import tiny
+from dear.backbone import hub, tiny
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
+from dear.backbone.hub import first_line as _first_line
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import UnknownNameError, WeightsError, listing, nearest_first
 
 MOST = 12  # names that a message lists
 RANDOM = "random:"
-HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 FILES = (".pt", ".pth", ".bin", ".safetensors")
 OPENAI_NOTES = (
     "input_resolution",
@@ -41,7 +40,9 @@ def load_clip(
 ) -> Clip:
     """A frozen CLIP in float32 by architecture and weights.
 
-    ``model`` is "tiny", the CLIP in the package, or an open_clip architecture name. ``pretrained`` is an
+    ``model`` is "tiny", the CLIP in the package, an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
+    repository in open_clip's form, which brings its weights (``pretrained`` may name a file in their place
+    or ``random:SEED``). Else ``pretrained`` is an
     open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin, .safetensors) or
     ``random:SEED``; for "tiny", a folder that ``dear pretrain`` wrote, ``random:SEED``, or None for the
     weights in the package.
@@ -56,6 +57,8 @@ def load_clip(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if model == tiny.NAME:
         return _load_tiny(pretrained).to(device)
+    if model.startswith(hub.PREFIX):
+        return _load_hub(model, pretrained).to(device)
     name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it
     if name not in open_clip.list_models():
         raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
@@ -83,6 +86,13 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     another library (timm, transformers).
     """
     config = open_clip.get_model_config(name)
+    if tag:
+        config["quick_gelu"] = tag.get("quick_gelu", False)
+    return build_from(name, config)
+
+
+def build_from(name: str, config: dict[str, Any]) -> nn.Module:
+    """The same from open_clip's configuration of a model, which is used up."""
     if "hf_model_name" in config["text_cfg"]:
         raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
     if "timm_model_name" in config["vision_cfg"]:
@@ -90,8 +100,6 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     kind: Any = CLIP
     if config.pop("custom_text", False):
         kind = CoCa if "multimodal_cfg" in config else CustomTextCLIP
-    if tag:
-        config["quick_gelu"] = tag.get("quick_gelu", False)
     network: nn.Module = kind(**config)
     return network
 
@@ -147,6 +155,30 @@ def _fill(network: Any, path: Path) -> None:
         )
 
 
+def _load_hub(model: str, pretrained: str | None) -> Clip:
+    """A repository of the hub in open_clip's form, or its architecture with weights from elsewhere."""
+    repository = model.removeprefix(hub.PREFIX)
+    config = hub.architecture(repository)
+    with torch.device("meta"):
+        network = build_from(model, copy.deepcopy(config["model_cfg"]))
+    require_fit(network, model)
+    if pretrained is not None and pretrained.startswith(RANDOM):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(_seed(pretrained))
+            network, label = build_from(model, copy.deepcopy(config["model_cfg"])), pretrained
+    else:
+        path = hub.fetch(repository, hub.FILES) if pretrained is None else _local(model, pretrained)
+        _fill(network, path)
+        label = "hub" if pretrained is None else path.name
+    pixels = config.get("preprocess_cfg", {})
+    mean, std = (
+        tuple(pixels.get(key, usual))
+        for key, usual in (("mean", OPENAI_DATASET_MEAN), ("std", OPENAI_DATASET_STD))
+    )
+    tokenizer = _tokenizer(model, config["model_cfg"]["text_cfg"])
+    return Clip(network, tokenizer, name=model, pretrained=label, mean=mean, std=std)
+
+
 def _load_tiny(pretrained: str | None) -> Clip:
     if pretrained is None:
         return tiny.load()
@@ -183,30 +215,21 @@ def _local(name: str, pretrained: str) -> Path:
 
 def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     wanted = tag.get("url")
-    if hub := tag.get("hf_hub"):  # "owner/repository/file", a usual file left out
-        repository, _, file = hub.rpartition("/")
-        files = [file] if file else list(HUB_FILES)
-        for cached in (try_to_load_from_cache(repository, one) for one in files):
-            if isinstance(cached, str):  # use it without asking the hub, so that it works offline
-                return Path(cached)
+    if place := tag.get("hf_hub"):  # "owner/repository/file", a usual file left out
+        repository, _, file = place.rpartition("/")
+        files = [file] if file else list(hub.FILES)
+        if (found := hub.cached(repository, files)) is not None:
+            return found
         wanted = f"{files[0]} of https://huggingface.co/{repository}"
     try:
-        if hub and not constants.HF_HUB_OFFLINE:
-            _reach(constants.ENDPOINT)
+        if place and not constants.HF_HUB_OFFLINE:
+            hub.reach()
         return Path(download_pretrained(tag))
     except Exception as error:  # the network, the hub, the disk: they share no class of error
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({_first_line(error)}). The file wanted is {wanted}: "
             "fetch it elsewhere and give its local path instead of the tag."
         ) from error
-
-
-def _reach(url: str) -> None:
-    """Raise URLError at once if the host does not answer: the hub's client would retry for a minute."""
-    try:
-        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10).close()
-    except urllib.error.HTTPError:
-        return  # it answers, and the client may know how to ask
 
 
 def _choices(name: str, near: str = "") -> str:
@@ -227,20 +250,16 @@ def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
     return mean, std
 
 
-def _tokenizer(name: str) -> Tokenizer:
+def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
+    text = open_clip.get_model_config(name)["text_cfg"] if text is None else text
     try:
         tokenizer: Tokenizer = open_clip.get_tokenizer(name)
     except Exception as error:  # one from the hub: offline, or transformers is not installed
-        wanted = open_clip.get_model_config(name)["text_cfg"].get("hf_tokenizer_name")
         raise WeightsError(
-            f"the tokenizer of {name} ({wanted}) cannot be loaded: {_first_line(error)}. "
+            f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: {_first_line(error)}. "
             "It needs `pip install transformers` and a download from huggingface.co."
         ) from error
     return tokenizer
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _is_torchscript(path: Path) -> bool:

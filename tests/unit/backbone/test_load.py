@@ -1,5 +1,6 @@
 """Loading by name: one model from three forms of file, tags without a network, and every bad input."""
 
+import json
 import pickle
 import warnings
 import zipfile
@@ -15,7 +16,7 @@ from open_clip.transformer import QuickGELU
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dear.backbone import load, tiny
+from dear.backbone import hub, load, tiny
 from dear.backbone.clip import Clip
 from dear.backbone.load import build, load_clip, random_network
 from dear.backbone.tokenizer import WordTokenizer
@@ -199,7 +200,7 @@ def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: py
         assert repository == "someone/prime-clip"
         return str(weights) if file == "open_clip_pytorch_model.bin" else None
 
-    monkeypatch.setattr(load, "try_to_load_from_cache", cached)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", cached)
     monkeypatch.setattr(load, "download_pretrained", lambda _: pytest.fail("asked the hub"))
     assert load_clip(NAME, "plain").identity.sha256 == load_clip(NAME, str(weights)).identity.sha256
 
@@ -377,3 +378,58 @@ def test_the_tiny_clip_with_random_weights(tiny_folder: Path, monkeypatch: pytes
     clip = load_clip("tiny", "random:5")
     assert (clip.identity.model, clip.identity.pretrained) == ("tiny", "random:5")
     assert clip.identity.sha256 == load_clip("tiny", "random:5").identity.sha256
+
+
+class TestHub:
+    """A repository in open_clip's form, as the hub's cache holds it."""
+
+    @pytest.fixture
+    def repository(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "snapshot"
+        folder.mkdir()
+        pixels = {"mean": list(MEAN), "std": list(STD)}
+        (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}))
+
+        def cached(repository: str, file: str) -> str | None:
+            assert repository == "someone/prime"
+            return str(folder / file) if (folder / file).is_file() else None
+
+        monkeypatch.setattr(hub, "try_to_load_from_cache", cached)
+        monkeypatch.setattr(
+            open_clip, "get_tokenizer", lambda _: open_clip.SimpleTokenizer(context_length=13)
+        )
+        return folder
+
+    def test_it_brings_weights_and_pixels(self, repository: Path, state: dict[str, Tensor]) -> None:
+        save_file(state, repository / "open_clip_model.safetensors")
+        clip = load_clip("hf-hub:someone/prime")
+        source = load_clip(NAME, "random:3")
+        assert (clip.identity.model, clip.identity.pretrained) == ("hf-hub:someone/prime", "hub")
+        assert clip.identity.sha256 == source.identity.sha256
+        torch.testing.assert_close(clip.mean.flatten(), torch.tensor(MEAN))
+        assert torch.equal(features(clip)[1], features(source)[1])
+
+    def test_other_weights(self, repository: Path, weights: Path) -> None:
+        assert repository.is_dir()
+        clip = load_clip("hf-hub:someone/prime", str(weights))
+        assert clip.identity.sha256 == load_clip("hf-hub:someone/prime", "random:3").identity.sha256
+
+    def test_offline_without_the_weights_or_the_configuration(self, repository: Path) -> None:
+        with pytest.raises(
+            WeightsError,
+            match=r"open_clip_model\.safetensors of https://huggingface\.co/someone/prime .*hf download",
+        ) as caught:
+            load_clip("hf-hub:someone/prime")
+        assert "\n" not in str(caught.value)
+        (repository / hub.CONFIG).write_text("{}")
+        with pytest.raises(WeightsError, match="its open_clip_config.json is not open_clip's"):
+            load_clip("hf-hub:someone/prime")
+        (repository / hub.CONFIG).unlink()
+        with pytest.raises(WeightsError, match=r"cannot download open_clip_config\.json"):
+            load_clip("hf-hub:someone/prime")
+
+    def test_what_does_not_fit(self, repository: Path) -> None:
+        towers = {"vision_cfg": {"timm_model_name": "vit_base"}, "text_cfg": {}, "embed_dim": 17}
+        (repository / hub.CONFIG).write_text(json.dumps({"model_cfg": towers}))
+        with pytest.raises(WeightsError, match="someone/prime does not fit: its image tower is a timm model"):
+            load_clip("hf-hub:someone/prime")

@@ -1,0 +1,72 @@
+"""Files of the Hugging Face hub: from its cache if they are there, so that it works offline, else downloaded."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+
+from dear.errors import WeightsError
+
+PREFIX = "hf-hub:"
+CONFIG = "open_clip_config.json"
+FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+"""What open_clip calls the weights, the first that a repository has."""
+
+
+def cached(repository: str, files: Sequence[str]) -> Path | None:
+    """The first of some files that the hub's cache holds."""
+    for file in files:
+        found = try_to_load_from_cache(repository, file)
+        if isinstance(found, str):
+            return Path(found)
+    return None
+
+
+def fetch(repository: str, files: Sequence[str]) -> Path:
+    """The first of some files that a repository has. Raises WeightsError that says which file is wanted."""
+    if (found := cached(repository, files)) is not None:
+        return found
+    problem: Exception = FileNotFoundError("no such file")
+    for file in files:
+        try:
+            reach()
+            return Path(hf_hub_download(repository, file))
+        except Exception as error:  # the network, the hub, the disk: they share no class of error
+            problem = error
+    raise WeightsError(
+        f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(problem)}). Fetch it where "
+        f"there is a network with `hf download {repository}`, which puts it into the hub's cache "
+        f"({constants.HF_HUB_CACHE}); copy that folder here."
+    ) from problem
+
+
+def architecture(repository: str) -> dict[str, Any]:
+    """open_clip's configuration of a repository: model_cfg and preprocess_cfg. Raises WeightsError."""
+    path = fetch(repository, [CONFIG])
+    try:
+        config = dict(json.loads(path.read_text(encoding="utf-8")))
+        if not {"embed_dim", "vision_cfg", "text_cfg"} <= {*config["model_cfg"]}:
+            raise KeyError("model_cfg without embed_dim, vision_cfg or text_cfg")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(
+            f"{PREFIX}{repository} does not fit: its {CONFIG} is not open_clip's ({error!r})."
+        ) from error
+    return config
+
+
+def reach() -> None:
+    """Raise URLError at once if the hub does not answer: its client would retry for a minute."""
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError("HF_HUB_OFFLINE is set")
+    try:
+        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10).close()
+    except urllib.error.HTTPError:
+        return  # it answers, and the client may know how to ask
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
