@@ -19,9 +19,9 @@ PAGE = """\
 
 Written by `dear models{options} --write docs/reference/models.md`; do not edit.
 
-Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for weights)
-and checked part by part against what the towers of `dear.backbone` reproduce: **{works} of {count} work,
-{refused} are refused**, each with the reason that `load_clip` gives.{compared}
+Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
+weights) and checked part by part against what the towers of `dear.backbone` reproduce:
+**{works} of {count} work, {refused} are refused**, each with the reason that `load_clip` gives.{compared}
 
 | architecture | image tower: layers x heads, pixels | M parameters |{head}
 | --- | --- | ---: |{rule}
@@ -35,9 +35,9 @@ and checked part by part against what the towers of `dear.backbone` reproduce: *
 """
 COMPARED = """
 
-*Difference* is the largest difference of image and text features from open_clip's own, under random weights, on
-{images} random images and texts, in float32, relative to the largest feature; – where it was not compared (from
-{below:g} million parameters on)."""
+*Difference* is the largest difference of image and text features from open_clip's own, under random weights,
+on {images} random images and texts, in float32, relative to the largest feature; – where it was not compared
+(from {below:g} million parameters on)."""
 
 
 def names_of_open_clip() -> list[str]:

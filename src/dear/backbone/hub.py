@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub: from its cache if they are there, so that it works offline, else downloaded."""
+"""Files of the Hugging Face hub: from its cache if they are there, so that it works offline, else fetched."""
 
 import json
 import urllib.error
@@ -38,9 +38,9 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
         except Exception as error:  # the network, the hub, the disk: they share no class of error
             problem = error
     raise WeightsError(
-        f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(problem)}). Fetch it where "
-        f"there is a network with `hf download {repository}`, which puts it into the hub's cache "
-        f"({constants.HF_HUB_CACHE}); copy that folder here."
+        f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(problem)}). "
+        f"Fetch it where there is a network with `hf download {repository}`, which puts it into the hub's "
+        f"cache ({constants.HF_HUB_CACHE}); copy that folder here."
     ) from problem
 
 

@@ -256,8 +256,8 @@ def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
         tokenizer: Tokenizer = open_clip.get_tokenizer(name)
     except Exception as error:  # one from the hub: offline, or transformers is not installed
         raise WeightsError(
-            f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: {_first_line(error)}. "
-            "It needs `pip install transformers` and a download from huggingface.co."
+            f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: "
+            f"{_first_line(error)}. It needs `pip install transformers` and a download from huggingface.co."
         ) from error
     return tokenizer
 

@@ -57,8 +57,8 @@ def command(
 def render(result: Tried, console: Console) -> None:
     """Show the table and the counts."""
     rows = [
-        (m.name, "works" if m.works else "refused", m.parameters and round(m.parameters, 1), m.layers, m.heads,
-         m.image_size, m.difference and f"{m.difference:.1e}", m.reason)
+        (m.name, "works" if m.works else "refused", m.parameters and round(m.parameters, 1), m.layers,
+         m.heads, m.image_size, m.difference and f"{m.difference:.1e}", m.reason)
         for m in result.models
     ]  # fmt: skip
     columns = ("architecture", "", "M parameters", "layers", "heads", "pixels", "difference", "reason")

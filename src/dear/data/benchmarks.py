@@ -77,13 +77,14 @@ def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     root = settings.data_root()
     if root is None:
         raise DataError(
-            f"{benchmark.name} needs the folder of the benchmarks: set the environment variable DEAR_DATA, or "
-            "the option root."
+            f"{benchmark.name} needs the folder of the benchmarks: set the environment variable DEAR_DATA, "
+            "or the option root."
         )
     home = root / benchmark.folder
     if not home.is_dir():
         raise DataError(
-            f"{benchmark.name} is not in {home}. Fetch it with `dear data get {benchmark.name} --root {root}`."
+            f"{benchmark.name} is not in {home}. "
+            f"Fetch it with `dear data get {benchmark.name} --root {root}`."
         )
     return home
 
@@ -112,9 +113,7 @@ def read_benchmark(benchmark: Benchmark, home: Path, settings: DataSettings) -> 
     if split_file(home) is not None:
         listing = read_coop(home)
         if listing.name != benchmark.name:
-            raise DataError(
-                f"{home} is {benchmark.name}'s folder, and its list is {PREFIX}{listing.name}.json."
-            )
+            raise DataError(f"{home} is for {benchmark.name}, and its list is {PREFIX}{listing.name}.json.")
     else:
         listing = _read_own(benchmark, home, settings)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}

@@ -41,7 +41,7 @@ def test_all_names() -> None:
 
 def test_the_page() -> None:
     page = markdown([Verdict("a", True, None, 7.0, 3, 5, 11, 1e-7), Verdict("b", False, "why")], "9", 60)
-    assert "**1 of 2 work,\n1 are refused**" in page
+    assert "**1 of 2 work, 1 are refused**" in page
     assert "| a | 3 x 5, 11 | 7.0 | 1.0e-07 |" in page
     assert "| b | why |" in page
     assert "--compare-below 60 --write" in page

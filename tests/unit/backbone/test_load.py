@@ -422,7 +422,7 @@ class TestHub:
             load_clip("hf-hub:someone/prime")
         assert "\n" not in str(caught.value)
         (repository / hub.CONFIG).write_text("{}")
-        with pytest.raises(WeightsError, match="its open_clip_config.json is not open_clip's"):
+        with pytest.raises(WeightsError, match=r"its open_clip_config\.json is not open_clip's"):
             load_clip("hf-hub:someone/prime")
         (repository / hub.CONFIG).unlink()
         with pytest.raises(WeightsError, match=r"cannot download open_clip_config\.json"):

@@ -1,0 +1,215 @@
+"""Data sets through the command line: the same images as a folder, a table and a zip; bad input."""
+
+import json
+import shutil
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tests.unit.training.world import role_table
+
+from dear.backbone.clip import Clip
+from dear.cli.main import main
+
+CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
+RUN = [
+    "run",
+    "base-to-novel",
+    "--methods",
+    "dear",
+    "--shots",
+    "2",
+    "--train.epochs",
+    "2",
+    "--dear.first",
+    "8",
+]
+CLASSES = ("red", "green", "blue", "sea")
+
+
+@pytest.fixture(autouse=True)
+def _caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DEAR_DATA", raising=False)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> dict[str, Path]:
+    """12 images in four forms with one split: CoOp's layout, train/ and test/, a CSV, a zip."""
+    rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
+    lines = ["path,label,split"]
+    for label, name in enumerate(sorted(CLASSES)):
+        for number in range(3):
+            part = "train" if number < 2 else "test"
+            path = f"{part}/{name}/{number}.png"
+            (tmp_path / "folder" / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (29, 23), (60 * label, 30 * number, 99)).save(tmp_path / "folder" / path)
+            rows[part].append([path, label, name])
+            lines.append(f"{path},{name},{part}")
+    shutil.copytree(tmp_path / "folder", tmp_path / "coop/images")
+    (tmp_path / "coop/split_zhou_Photos.json").write_text(json.dumps(rows))
+    shutil.copytree(tmp_path / "folder", tmp_path / "table")
+    (tmp_path / "table/list.csv").write_text("\n".join(lines))
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+        for path in sorted((tmp_path / "folder").rglob("*.png")):
+            file.write(path, path.relative_to(tmp_path / "folder").as_posix())
+    return {
+        "coop": tmp_path / "coop",
+        "folder": tmp_path / "folder",
+        "table": tmp_path / "table/list.csv",
+        "zip": tmp_path / "packed.zip",
+    }
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    """What a command prints with --json."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = main([*words, "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return json.loads(printed.out)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that must end with code 2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_the_same_images_in_four_forms_give_the_same_run(
+    photos: dict[str, Path],
+    small_clip: Clip,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    roles = tmp_path / "roles.json"
+    role_table(small_clip).save(roles)
+    results = []
+    for form, path in photos.items():
+        out = tmp_path / "out" / form
+        words = [*RUN, "--data", str(path), "--roles", str(roles), "--out", str(out)]
+        run([*words, "--dataset.decode-cache", "true", "--dataset.sampling", "coop"], capsys)
+        (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
+        assert record["fewshot"]["sampling"] == "coop"
+        assert len(record["fewshot"]["files"]) == 4
+        results.append((record["results"], record["train"]["epochs"][-1]["loss"]))
+    assert results[1:] == results[:1] * 3
+    assert (
+        len([*(tmp_path / "cache/decoded").rglob("*.npy")]) == 8
+    )  # 2 base classes trained on, 4 test images
+
+
+def test_check_pick_and_cache(
+    photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(["data", "check", str(photos["zip"])], capsys)
+    assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
+    assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
+    pick = run(
+        ["data", "pick", str(photos["table"]), "--shots", "1", "--out", str(tmp_path / "p.json")], capsys
+    )
+    assert json.loads((tmp_path / "p.json").read_text())["files"] == pick["pick"]["files"]
+    assert len(pick["pick"]["files"]) == 4
+    assert run(["data", "cache", str(photos["folder"])], capsys)["images"] == 12
+    assert len([*(tmp_path / "cache/decoded").rglob("*.npy")]) == 12
+    (photos["folder"] / "train/red/0.png").write_text("words")
+    found = run(["data", "check", str(photos["folder"])], capsys)
+    assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
+    (photos["coop"] / "images/train/red/0.png").unlink()
+    assert run(["data", "check", str(photos["coop"]), "--no-decode"], capsys)["missing"] == [
+        "train/red/0.png"
+    ]
+
+
+def test_list_and_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = run(["data", "list", "--root", str(tmp_path)], capsys)
+    assert len(listed["benchmarks"]) == 15
+    assert {row["there"] for row in listed["benchmarks"]} == {False}
+    got = run(["data", "get", "imagenet-r", "--root", str(tmp_path)], capsys)
+    assert (got["name"], got["why"]) == ("ImageNetR", "torchvision does not fetch it")
+    assert "unknown benchmark 'foods'" in refused(["data", "get", "foods", "--root", str(tmp_path)], capsys)
+    assert "give --root or set" in refused(["data", "get", "dtd"], capsys)
+
+
+def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pick = ["data", "pick"]
+    folder, table = photos["folder"], photos["table"]
+    assert "does not exist" in refused([*pick, str(tmp_path / "nowhere")], capsys)
+    line = refused([*pick, str(folder), "--shots", "3"], capsys)
+    assert "class 0 (blue) has 2 images, fewer than 3 shots" in line
+    few = run([*pick, str(folder), "--shots", "3", "--dataset.allow-fewer", "true"], capsys)
+    assert len(few["pick"]["indices"]) == 8
+    (tmp_path / "names.json").write_text('["a", "b", "c", "A"]')
+    line = refused([*pick, str(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
+    assert "the classes 'blue' and 'sea' have the same name" in line
+    line = refused([*pick, str(folder), "--dataset.template", "a photo"], capsys)
+    assert "has no {} for the class name" in line
+    table.write_text(table.read_text().replace("red", "-1"))
+    assert "label -1 is out of range" in refused([*pick, str(table)], capsys)
+    (photos["coop"] / "images/train/red/0.png").unlink()
+    assert "1 of 8 images are not in" in refused([*pick, str(photos["coop"])], capsys)
+    (folder / "train/red/1.png").write_bytes(b"")
+    assert "1 of 8 images are empty" in refused([*pick, str(folder)], capsys)
+    (folder / "train/red/1.png").write_text("words")
+    line = refused(["data", "cache", str(folder)], capsys)
+    assert "train/red/1.png: it is no image in a format that Pillow knows" in line
+    skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
+    assert len(skipped["pick"]["files"]) == 4
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        file.writestr("../out.png", b"x")
+    assert "leads out of the image folder" in refused([*pick, str(tmp_path / "bad.zip")], capsys)
+    assert not [*tmp_path.rglob("*.part")]
+    assert not (tmp_path / "cache/archives").exists()
+
+
+@pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
+def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(["data", "check", str(CALTECH), "--no-decode"], capsys)
+    assert found["counts"] == {"train": 1600, "val": 200, "test": 600}
+    assert (found["standard"], found["ok"], found["other_names"], found["missing"]) == (False, True, [], [])
+    coop = run(
+        ["data", "pick", "caltech-101", "--root", str(CALTECH.parent), "--dataset.sampling", "coop"], capsys
+    )
+    assert len(coop["pick"]["files"]) == 1600
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from dear.backbone.load import load_clip, random_network
+
+    state = random_network("ViT-B-16", 0).state_dict()
+    notes = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
+    torch.save(
+        {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "open_clip.pt"
+    )
+    torch.save(state | notes, tmp_path / "openai.pt")
+    save_file(state, tmp_path / "model.safetensors")
+    pixels = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    found = []
+    for file in ("open_clip.pt", "openai.pt", "model.safetensors"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clip = load_clip("ViT-B-16", str(tmp_path / file))
+        found.append(
+            (clip.identity.sha256, clip.encode_image(pixels), clip.encode_text(["a photo of a cat."]))
+        )
+        (tmp_path / file).unlink()
+    for sha256, image, text in found[1:]:
+        assert sha256 == found[0][0]
+        assert torch.equal(image, found[0][1])
+        assert torch.equal(text, found[0][2])
