@@ -26,7 +26,13 @@ class Demo:
     records: Path
 
 
-def command(*, out: Path = Path("demo-out"), tasks: list[str] | None = None, seed: int = 1) -> Demo:
+def command(
+    *,
+    out: Path = Path("demo-out"),
+    tasks: list[str] | None = None,
+    seed: int = 1,
+    roles: Path | None = None,
+) -> Demo:
     """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare with zero-shot, write a report.
 
     Offline, on a CPU, in a few minutes. The same seed gives the same table.
@@ -35,6 +41,7 @@ def command(*, out: Path = Path("demo-out"), tasks: list[str] | None = None, see
         out: Folder of the report and the run records.
         tasks: Tasks of the Attribute World; all of them if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
+        roles: Role table: a file, or discovered, ground-truth; discovered if not given.
     """
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
@@ -45,23 +52,29 @@ def command(*, out: Path = Path("demo-out"), tasks: list[str] | None = None, see
     from dear.report.html import write_report
     from dear.report.tables import base_to_novel_table
     from dear.retrieval.world import world_retrieval
-    from dear.roles.packaged import packaged_table
+    from dear.roles.packaged import role_table
     from dear.training.settings import TrainSettings
 
     watch = _Watch()
     datasets = [load_dataset(name) for name in tasks or downstream_names()]
     clip = load_clip("tiny")
-    roles = packaged_table(clip.identity)
+    table_of_roles = role_table(clip, roles)
     watch.lap("load the tiny CLIP, its roles and the tasks")
     plans = [Plan("zero-shot"), Plan("dear")]
     records = []
     with RunProgress(len(datasets) * len(plans), TrainSettings().epochs) as progress:
         for plan in plans:
             records += run_all(
-                clip, datasets, [plan], seeds=[seed], roles=roles, out=out / "records", progress=progress
+                clip,
+                datasets,
+                [plan],
+                seeds=[seed],
+                roles=table_of_roles,
+                out=out / "records",
+                progress=progress,
             )
             watch.lap(f"base-to-novel, {plan.method}")
-    retrieval = world_retrieval(clip, roles, task=RETRIEVAL_TASK, seed=seed)
+    retrieval = world_retrieval(clip, table_of_roles, task=RETRIEVAL_TASK, seed=seed)
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)
     report = out / "report.html"
@@ -69,10 +82,10 @@ def command(*, out: Path = Path("demo-out"), tasks: list[str] | None = None, see
         report,
         title="DeAR on the Attribute World",
         records=records,
-        role_table=roles.to_json(),
+        role_table=table_of_roles.to_json(),
         retrieval=retrieval,
         timings=[{"step": step, "seconds": seconds} for step, seconds in watch.laps.items()],
-        notes=NOTES,
+        notes=(*NOTES, f"Head roles: {table_of_roles.source}."),
     )
     return Demo(table, watch.laps, report, out / "records")
 
@@ -80,7 +93,6 @@ def command(*, out: Path = Path("demo-out"), tasks: list[str] | None = None, see
 NOTES = (
     "The backbone is the embedded tiny CLIP, pretrained on the procedural Attribute World; "
     "nothing here is measured on photographs.",
-    "Head roles come from the world's known factors, not from TEXTSPAN.",
     "The last epoch is tested; no setting, epoch or checkpoint is chosen on test images.",
 )
 

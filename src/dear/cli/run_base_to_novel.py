@@ -50,7 +50,8 @@ def command(
             given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table (JSON) of these weights; the package's own table if not given.
+        roles: Role table of these weights: a file, or discovered, ground-truth or published for the package's
+            own; the first of these that there is if not given.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.

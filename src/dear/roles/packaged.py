@@ -8,20 +8,65 @@ from dear.errors import RoleTableError
 from dear.roles.table import RoleTable
 
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))
+KINDS = ("discovered", "ground-truth", "published")
+"""Kinds of packaged tables, the first words of their sources; where none is named the first there is."""
 
 
-def packaged_table(weights: Identity) -> RoleTable:
-    """The package's table for these weights. Raises RoleTableError naming the weights that have one."""
-    tables = [RoleTable.load(path) for path in sorted(FOLDER.glob("*.json"))]
-    for table in tables:
-        if table.fits(weights):
-            return table
+def packaged_tables() -> list[RoleTable]:
+    """All tables in the package."""
+    return [RoleTable.load(path) for path in sorted(FOLDER.glob("*.json"))]
+
+
+def kind_of(table: RoleTable) -> str:
+    """The kind that a table's source begins with, "" if none."""
+    return next((kind for kind in KINDS if table.source.startswith(kind)), "")
+
+
+def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
+    """The package's table for these weights: of one kind, or else the first kind there is.
+
+    Raises RoleTableError naming the weights that have one.
+    """
+    tables = [one for one in packaged_tables() if kind is None or kind_of(one) == kind]
+    for wanted in KINDS:
+        for table in tables:
+            if kind_of(table) == wanted and table.fits(weights):
+                return table
     known = "; ".join(str(table.weights) for table in tables) or "none"
+    named = f"{kind} role table" if kind else "role table"
     raise RoleTableError(
-        f"no role table is known for {weights} (known: {known}). Give one with --roles FILE."
+        f"no {named} is known for {weights} (known: {known}). Give one with --roles FILE, or make one with "
+        "`dear roles discover`."
     )
 
 
-def role_table(clip: Clip, path: Path | None = None) -> RoleTable:
-    """The table in a file, or else the package's own for these weights. Raises RoleTableError."""
-    return packaged_table(clip.identity) if path is None else RoleTable.load(path)
+def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
+    """The table in a file; or the package's for these weights, of the kind that is named in place of a file.
+
+    Kinds: discovered, ground-truth, published. With None the first of them that there is. A published table
+    of other weights is returned too: using it is what `RoleTable.check` refuses. Raises RoleTableError.
+    """
+    if path is None:
+        return packaged_table(clip.identity)
+    if str(path) in KINDS:
+        try:
+            return packaged_table(clip.identity, str(path))
+        except RoleTableError:
+            others = [one for one in packaged_tables() if kind_of(one) == str(path) == "published"]
+            if not others:
+                raise
+            return others[0]
+    return RoleTable.load(Path(path))
+
+
+def named_table(name_or_path: str) -> RoleTable:
+    """A table for looking at: a file, or "discovered", "ground-truth" (of the tiny CLIP) or "published".
+
+    Raises RoleTableError.
+    """
+    if name_or_path in KINDS:
+        for table in packaged_tables():
+            if kind_of(table) == name_or_path:
+                return table
+        raise RoleTableError(f"the package has no {name_or_path} role table.")
+    return RoleTable.load(Path(name_or_path))

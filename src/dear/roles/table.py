@@ -1,6 +1,7 @@
 """The role table: what each analysed head does, bound to the weights it was computed from."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ class HeadRole:
         concept: The head's dominant concept, whatever its role.
         entropy: Concept entropy in nats.
         share: The distribution over concepts that the entropy is of.
+        phrases: The phrases that span the head, first one first, where it was found by them.
     """
 
     layer: int
@@ -33,6 +35,7 @@ class HeadRole:
     concept: str | None = None
     entropy: float | None = None
     share: Mapping[str, float] = field(default_factory=dict)
+    phrases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class RoleTable:
         weights: The weights they were found in.
         attributes: The core attributes, in the order of the attribute tokens.
         settings: What the computation was run with.
+        evidence: What it found on the way: clusters, DBCV, thresholds, the map of phrases.
     """
 
     source: str
@@ -51,6 +55,7 @@ class RoleTable:
     attributes: tuple[str, ...]
     heads: tuple[HeadRole, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         places = [(h.layer, h.head) for h in self.heads]
@@ -122,6 +127,23 @@ class RoleTable:
         except OSError as error:
             raise OutputError(f"cannot write the role table {path}: {error}") from error
 
+    def random(self, seed: int) -> "RoleTable":
+        """A role drawn at random for each head, all equally likely, and for core heads an attribute."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(count: int) -> int:
+            return int(torch.randint(count, (), generator=generator))
+
+        roles = get_args(Role) if self.attributes else get_args(Role)[1:]
+        heads = []
+        for head in self.heads:
+            role = roles[draw(len(roles))]
+            attribute = self.attributes[draw(len(self.attributes))] if role == "core" else None
+            heads.append(HeadRole(head.layer, head.head, role, attribute))
+        return replace(
+            self, source=f"random (seed {seed}), over {self.source}", heads=tuple(heads), evidence={}
+        )
+
     @classmethod
     def load(cls, path: Path) -> "RoleTable":
         """Read a table. Raises RoleTableError for a missing, damaged or foreign file."""
@@ -131,7 +153,9 @@ class RoleTable:
                 raise RoleTableError(
                     f"{path} is a role table of another schema: this version reads schema {SCHEMA}."
                 )
-            heads = tuple(HeadRole(**head) for head in saved.pop("heads"))
+            heads = tuple(
+                HeadRole(**head | {"phrases": tuple(head.get("phrases", ()))}) for head in saved.pop("heads")
+            )
             weights = Identity(**saved.pop("weights"))
             return cls(
                 **saved | {"weights": weights, "heads": heads, "attributes": tuple(saved["attributes"])}
@@ -142,3 +166,15 @@ class RoleTable:
 
 def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:
     return next(place for i, place in enumerate(places) if place in places[:i])
+
+
+def make_place(path: Path) -> None:
+    """Make a file's folder before anything is computed for it. Raises OutputError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"cannot write {path}: it is a folder, or its folder is closed. Choose another place."
+        )

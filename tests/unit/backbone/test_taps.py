@@ -7,6 +7,7 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
+from dear.backbone import tiny
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.load import random_network
@@ -96,9 +97,28 @@ def test_layers_that_are_not_there(small_clip: Clip, layers: list[int]) -> None:
         head_contributions(small_clip.image, images(torch.float32), layers)
 
 
-def test_the_terms_add_up_on_vit_b_16() -> None:
-    tower, _ = to_towers(random_network("ViT-B-16", 0).eval())
+GAPS = [(torch.float32, 1e-4), (torch.float64, 1e-9)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "gap"), GAPS)
+@pytest.mark.parametrize("name", ["ViT-B-16", "ViT-L-14"])
+def test_the_terms_add_up_on_real_architectures(name: str, dtype: torch.dtype, gap: float) -> None:
+    tower, _ = to_towers(random_network(name, 0).eval())
+    tower = tower.to(dtype)
     with torch.no_grad():
-        x = images(torch.float32, size=224, batch=1)
-        total = head_contributions(tower, x, range(1, 13)).total()
-        torch.testing.assert_close(total, tower(x), rtol=0, atol=1e-4)
+        x = images(dtype, size=224, batch=1)
+        terms = head_contributions(tower, x, range(1, tower.depth + 1))
+        torch.testing.assert_close(terms.total(), tower(x), rtol=0, atol=gap)
+        assert terms.heads.shape == (1, tower.depth, tower.heads, tower.embed_dim)
+
+
+@pytest.mark.parametrize(("dtype", "gap"), GAPS)
+def test_the_terms_add_up_on_the_tiny_clip(dtype: torch.dtype, gap: float) -> None:
+    if not (tiny.FOLDER / tiny.WEIGHTS).is_file():
+        pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / tiny.WEIGHTS}")
+    clip = tiny.load().to(dtype)
+    with torch.no_grad():
+        x = images(dtype, size=clip.image_size, batch=3)
+        total = head_contributions(clip.image, x, range(1, 13)).total()
+        torch.testing.assert_close(total, clip.encode_image(x), rtol=0, atol=gap)

@@ -3,13 +3,15 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dear.backbone.clip import Identity
+from dear.backbone import tiny
+from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
-from dear.roles.packaged import FOLDER, packaged_table
-from dear.roles.table import RoleTable
+from dear.roles.packaged import FOLDER, kind_of, named_table, packaged_table, role_table
+from dear.roles.table import HeadRole, RoleTable
 
 PUBLISHED = FOLDER / "vit_b16_published.json"
 SHARED = Path(__file__).parents[4] / "shared" / "paper" / "head_roles_vit_b16.json"
@@ -52,3 +54,38 @@ def test_published_table_equals_the_papers() -> None:
         head = table[row["layer"], row["head"]]
         assert head.role.split("-")[0] == row["role"].lower().split()[0]
         assert head.concept == (row["concept"].lower() if row["concept"] else None)
+
+
+def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) -> None:
+    assert kind_of(named_table("published")) == "published"
+    assert kind_of(named_table("ground-truth")) == "ground-truth"
+    # The published table is returned whatever the weights, and refused where it is used.
+    table = role_table(small_clip, Path("published"))
+    with pytest.raises(RoleTableError, match="roles-from-other-weights"):
+        table.check(small_clip.identity)
+    with pytest.raises(RoleTableError, match="no ground-truth role table is known for small/random"):
+        role_table(small_clip, "ground-truth")
+    with pytest.raises(RoleTableError, match=r"nowhere\.json is not a role table"):
+        role_table(small_clip, "nowhere.json")
+    mine = RoleTable("discovered (by hand)", small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
+    mine.save(tmp_path / "mine.json")
+    assert role_table(small_clip, tmp_path / "mine.json") == mine
+
+
+def test_discovered_comes_before_ground_truth(small_clip: Clip, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("dear.roles.packaged.FOLDER", tmp_path)
+    for number, source in enumerate(("ground-truth factors", "discovered (x)")):
+        table = RoleTable(source, small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
+        table.save(tmp_path / f"{number}.json")
+    assert role_table(small_clip).source == "discovered (x)"
+    assert role_table(small_clip, "ground-truth").source == "ground-truth factors"
+
+
+def test_the_tiny_clips_tables_fit_its_weights() -> None:
+    if not (tiny.FOLDER / tiny.WEIGHTS).is_file():
+        pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / tiny.WEIGHTS}")
+    clip = tiny.load()
+    for kind in ("discovered", "ground-truth"):
+        table = packaged_table(clip.identity, kind)
+        assert [len(table.layer(layer, clip.image.heads)) for layer in range(9, 13)] == [clip.image.heads] * 4
+        assert len(table.attributes) == 5

@@ -43,6 +43,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
         "concept": "object",
         "entropy": None,
         "share": {},
+        "phrases": [],
     }
 
 
@@ -158,3 +159,15 @@ def test_uniform_gives_every_head_one_role(role: Role) -> None:
     ]
     assert same.attributes == ("color", "object")
     assert same.source == f"all {role}, from by hand"
+
+
+def test_random_roles_are_valid_and_cover_all() -> None:
+    many = table(tuple(HeadRole(4, head, "mixed", None, "object", 0.5) for head in range(97)))
+    drawn = many.random(3)
+    assert drawn == many.random(3) != many.random(4)
+    assert {h.role for h in drawn.heads} == {"core", "other-specialized", "mixed", "generalization"}
+    assert {h.attribute for h in drawn.heads if h.role == "core"} == {"color", "object"}
+    assert [(h.layer, h.head) for h in drawn.heads] == [(h.layer, h.head) for h in many.heads]
+    assert drawn.source == "random (seed 3), over by hand"
+    # 97 draws of 4: each role 24 times, with a deviation of 4.3.
+    assert all(10 < count < 40 for count in Counter(h.role for h in drawn.heads).values())

@@ -1,0 +1,64 @@
+"""`dear roles assign`: roles from a TEXTSPAN result in the public text format."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from dear.cli import roles_output
+from dear.roles.settings import RoleSettings
+
+
+def command(
+    spans: Path,
+    *,
+    layers: str | None = None,
+    model: str = "unknown",
+    pretrained: str = "unknown",
+    attributes: list[str] | None = None,
+    settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
+    sentence_model: str | None = None,
+    out: Path = Path("roles.json"),
+    html: Path | None = Path("roles.html"),
+) -> roles_output.Written:
+    """Give every head a role from a TEXTSPAN result in the public text format.
+
+    Args:
+        spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
+        layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11; all if not given.
+        model: The architecture that the phrases were found in; goes into the table, which fits no other.
+        pretrained: Its weights.
+        attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
+            --settings.k of them are chosen.
+        settings: From phrases to roles.
+        sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
+        out: Where the role table is written.
+        html: Where its page is written.
+    """
+    from dear.backbone.clip import Identity
+    from dear.cli.steps import StepProgress
+    from dear.roles.build import build_table
+    from dear.roles.spanfile import in_layers, layer_range, read_span_file
+    from dear.roles.table import make_place
+
+    make_place(out)
+    heads = read_span_file(spans)
+    chosen = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
+    kept = in_layers(heads, chosen)
+    with StepProgress() as progress:
+        progress("concepts", 0, 1)
+        table = build_table(
+            kept,
+            Identity(model, pretrained, ""),
+            source=f"assigned from {spans.name}",
+            settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
+            sentence_model=sentence_model,
+            facts={"spans": spans.name, "layers": list(chosen)},
+        )
+        progress("concepts", 1, 1)
+    return roles_output.write(table, out, html)
+
+
+def render(result: roles_output.Written, console: Console) -> None:
+    """Show the table and where it is."""
+    roles_output.render(result, console)

@@ -1,0 +1,49 @@
+"""`dear roles compare`: how far two role tables agree."""
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from dear.cli.output import table as rich_table
+
+if TYPE_CHECKING:
+    from dear.roles.compare import Agreement, Comparison
+
+
+def command(first: str, second: str) -> Any:
+    """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
+
+    Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
+
+    Args:
+        first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
+        second: The same.
+    """
+    from dear.roles.compare import compare
+    from dear.roles.packaged import named_table
+
+    return compare(named_table(first), named_table(second))
+
+
+def render(result: "Comparison", console: Console) -> None:
+    """Show agreement, kappa, confusion and entropies."""
+    console.print(f"first:  {result.first}\nsecond: {result.second}\n", markup=False)
+    for title, one in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
+        kappa = "–" if one.kappa is None else f"{one.kappa:.2f}"
+        console.print(
+            f"{title}: {one.agree} of {one.heads} heads agree ({100 * one.agreement:.1f}%), kappa {kappa}; "
+            f"always the second's most frequent: {100 * one.majority:.1f}%"
+        )
+        console.print(confusion(one))
+    for whose, values in (("second", result.entropy), ("first", result.own_entropy)):
+        if values:
+            words = ", ".join(f"{role} {value:.2f}" for role, value in values.items())
+            console.print(f"mean concept entropy (nats) of the first by the {whose}'s role: {words}")
+
+
+def confusion(one: "Agreement") -> object:
+    """Heads by the first's label (down) and the second's (across); labels that never occur are left out."""
+    down = [i for i, row in enumerate(one.confusion) if any(row)]
+    across = [j for j in range(len(one.labels)) if any(row[j] for row in one.confusion)]
+    rows = [[one.labels[i], *(one.confusion[i][j] or None for j in across)] for i in down]
+    return rich_table("first down, second across", ["", *(one.labels[j] for j in across)], rows)

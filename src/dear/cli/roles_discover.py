@@ -1,0 +1,104 @@
+"""`dear roles discover`: from a CLIP and images to a role for every attention head."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from dear.cli import roles_output
+from dear.roles.settings import RoleSettings
+
+
+def command(
+    *,
+    model: str = "tiny",
+    pretrained: str | None = None,
+    data: str | None = None,
+    images: int = 10_000,
+    phrases: str | None = None,
+    layers: str | None = None,
+    rank: int = 80,
+    phrases_a_head: int = 30,
+    attributes: list[str] | None = None,
+    settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
+    sentence_model: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    contributions: Path | None = None,
+    spans: Path | None = None,
+    out: Path = Path("roles.json"),
+    html: Path | None = Path("roles.html"),
+) -> roles_output.Written:
+    """Find the role of every attention head of a CLIP's last layers.
+
+    Decomposes the image embedding over heads, finds the phrases that span each head (TEXTSPAN), clusters them
+    into concepts, and gives each head a role by its concept entropy. The same input gives the same table.
+
+    Args:
+        model: Backbone: tiny, or an open_clip architecture.
+        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
+        data: Images: a folder in CoOp's layout, or a task of the Attribute World; their training images are
+            taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if not given.
+        images: How many images to take, evenly spread over the data set.
+        phrases: Phrases to choose from: general, world, or a file with one phrase a line. World for the tiny
+            CLIP, else general, if not given.
+        layers: Layers to analyse, counted from 1, such as 9-12; the last third of the tower if not given.
+        rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
+        phrases_a_head: Phrases that are picked for each head.
+        attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
+            --settings.k of them are chosen.
+        settings: From phrases to roles.
+        sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
+        device: Where to compute; auto takes the GPU if there is one.
+        contributions: File for each image's contributions (.npy, float32), if they are wanted.
+        spans: File for the phrases of each head in TEXTSPAN's public text format, if it is wanted.
+        out: Where the role table is written.
+        html: Where its page is written.
+    """
+    from dear.backbone.load import load_clip
+    from dear.cli.steps import StepProgress
+    from dear.data.dataset import load_dataset
+    from dear.data.fewshot import Subset
+    from dear.errors import SettingsError
+    from dear.roles.discover import discover
+    from dear.roles.phrases import GENERAL, WORLD, load_pool
+    from dear.roles.spanfile import layer_range, write_span_file
+    from dear.roles.table import make_place
+    from dear.roles.world import WorldScenes, spread
+
+    if images < 1:
+        raise SettingsError(f"images is {images}: it must be at least 1.")
+    make_place(out)
+    pool = load_pool(phrases or (WORLD if model == "tiny" else GENERAL))
+    chosen = layer_range(layers) if layers else None
+    if data is None and model != "tiny":
+        raise SettingsError(f"{model} needs images: give a folder in CoOp's layout with --data.")
+    dataset = None if data is None else load_dataset(data)
+    clip = load_clip(model, pretrained, device=device)
+    if dataset is None:
+        pictures: WorldScenes | Subset = WorldScenes(images, clip.image_size)
+    else:
+        pictures = Subset(dataset.train, spread(len(dataset.train), images))
+    with StepProgress() as progress:
+        progress.note(pool.notice)
+        table = discover(
+            clip,
+            pictures,
+            pool,
+            layers=chosen,
+            rank=rank,
+            top=phrases_a_head,
+            settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
+            sentence_model=sentence_model,
+            keep=contributions,
+            facts={"data": data or "scenes of the Attribute World"},
+            progress=progress,
+        )
+    if spans is not None:
+        write_span_file(spans, {(h.layer, h.head): h.phrases for h in table.heads})
+    return roles_output.write(table, out, html)
+
+
+def render(result: roles_output.Written, console: Console) -> None:
+    """Show the table and where it is."""
+    roles_output.render(result, console)

@@ -1,0 +1,76 @@
+"""How the role commands show a table, and where they write it with its page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from dear.cli.output import table as rich_table
+
+if TYPE_CHECKING:
+    from dear.roles.table import RoleTable
+
+SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A role table, where it was written, and its page."""
+
+    roles: dict[str, Any]
+    out: Path | None
+    html: Path | None
+
+
+def write(table: "RoleTable", out: Path | None, html: Path | None) -> Written:
+    """Write the table and its page, each whole or not at all, where they are wanted."""
+    from dear.report.roles_page import write_roles_page
+    from dear.roles.table import make_place
+
+    if out is not None:
+        make_place(out)
+        table.save(out)
+    if html is not None:
+        write_roles_page(html, table.to_json())
+    return Written(table.to_json(), out, html)
+
+
+def render(result: Written, console: Console, *, phrases: int = 3) -> None:
+    """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
+    show(result.roles, console, phrases=phrases)
+    for name, path in (("Role table", result.out), ("Page", result.html)):
+        if path is not None:
+            console.print(f"{name}: {path}", markup=False)
+
+
+def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
+    """The table for people."""
+    weights = roles["weights"]
+    console.print(f"{roles['source']}\n{weights['model']}/{weights['pretrained']}", markup=False)
+    console.print(f"core attributes: {', '.join(roles['attributes']) or 'none'}\n", markup=False)
+    heads = roles["heads"]
+    layers, columns = sorted({h["layer"] for h in heads}), sorted({h["head"] for h in heads})
+    cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
+    rows = [[layer, *(cells.get((layer, head), "") for head in columns)] for layer in layers]
+    console.print(rich_table("Role and dominant concept by layer and head", ["", *map(str, columns)], rows))
+    if phrases and any(h["phrases"] for h in heads):
+        rows = [
+            [
+                h["layer"],
+                h["head"],
+                SHORT[h["role"]],
+                h["concept"],
+                h["entropy"],
+                " · ".join(h["phrases"][:phrases]),
+            ]
+            for h in heads
+        ]
+        columns_of = ("layer", "head", "role", "concept", "entropy", "first phrases")
+        console.print(rich_table("Heads (entropy in nats)", columns_of, rows))
+    if found := roles["evidence"].get("clusters"):
+        rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in found]
+        dbcv = roles["evidence"]["dbcv"]
+        console.print(
+            rich_table(f"{len(found)} clusters (DBCV {dbcv:.2f})", ("concept", "phrases", "exemplars"), rows)
+        )

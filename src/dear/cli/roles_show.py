@@ -1,0 +1,38 @@
+"""`dear roles show`: a role table in the terminal and as a page; shuffled and random ones for ablations."""
+
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from dear.cli import roles_output
+
+
+def command(
+    table: str,
+    *,
+    variant: Literal["as-is", "shuffled", "random"] = "as-is",
+    seed: int = 1,
+    out: Path | None = None,
+    html: Path | None = None,
+) -> roles_output.Written:
+    """Show a role table, or a shuffled or random one made from it.
+
+    Args:
+        table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
+        variant: Shuffled deals the same roles to the heads at random; random draws each head's role anew.
+        seed: Seed of the variant.
+        out: Where to write the shown table, if anywhere.
+        html: Where to write its page, if anywhere.
+    """
+    from dear.roles.packaged import named_table
+
+    found = named_table(table)
+    if variant != "as-is":
+        found = found.shuffled(seed) if variant == "shuffled" else found.random(seed)
+    return roles_output.write(found, out, html)
+
+
+def render(result: roles_output.Written, console: Console) -> None:
+    """Show the table with more of its phrases."""
+    roles_output.render(result, console, phrases=6)

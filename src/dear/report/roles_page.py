@@ -1,0 +1,70 @@
+"""The page of a role table: one HTML file that needs nothing but itself, written atomically."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dear.report import plots, roles_plots
+from dear.report.html import _inline, _write_whole
+
+
+def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
+    """Write the page of a role table in its JSON form. Raises DataError for an empty one, OutputError."""
+    return _write_whole(Path(path), roles_page(table))
+
+
+def roles_page(table: Mapping[str, Any]) -> str:
+    """The text of the page; the same table gives the same text."""
+    evidence: Mapping[str, Any] = table.get("evidence") or {}
+    heads = table["heads"]
+    environment = Environment(
+        loader=PackageLoader("dear.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    has_share = any(head.get("share") for head in heads)
+    has_entropy = any(head.get("entropy") is not None for head in heads)
+    points = evidence.get("points") or ()
+    return environment.get_template("roles.html.j2").render(
+        source=table["source"],
+        weights=table["weights"],
+        attributes=list(table["attributes"]),
+        counts=_counts(heads),
+        roles=_inline(plots.head_role_map(table)),
+        concepts=_inline(roles_plots.concept_map(table)) if has_share else None,
+        entropy=_inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
+        thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
+        map=_inline(roles_plots.phrase_map(points)) if points else None,
+        clusters=list(evidence.get("clusters") or ()),
+        dbcv=evidence.get("dbcv"),
+        tried=list(evidence.get("tried") or ()),
+        by_k=dict(evidence.get("dbcv_by_k") or {}),
+        left_out=evidence.get("left_out_by_hdbscan"),
+        phrases=evidence.get("phrases"),
+        heads=[
+            {
+                **head,
+                "word": head["attribute"] or head["concept"] or "–",
+                "entropy": "–" if head["entropy"] is None else f"{head['entropy']:.2f}",
+                "parts": [
+                    (concept, f"{100 * share:.0f}") for concept, share in head["share"].items() if share > 0
+                ],
+            }
+            for head in heads
+        ],
+        settings=[(key, _plain(value)) for key, value in table["settings"].items()],
+    )
+
+
+def _counts(heads: Any) -> list[tuple[str, int]]:
+    roles = ("core", "other-specialized", "mixed", "generalization")
+    return [(role, sum(head["role"] == role for head in heads)) for role in roles]
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

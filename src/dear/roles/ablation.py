@@ -1,0 +1,115 @@
+"""Mean ablation: zero-shot accuracy with some heads' contributions replaced by their means over the images.
+
+Source: Gandelsman et al., ICLR 2024, section on mean ablations.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.backbone.clip import Clip
+from dear.backbone.taps import head_contributions
+from dear.data.dataset import Images
+from dear.errors import SettingsError
+from dear.roles.decompose import batches
+from dear.roles.entropy import Head
+from dear.roles.table import RoleTable
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Zero-shot accuracies (fractions), whole and with each set of heads ablated."""
+
+    whole: float
+    ablated: dict[str, float]
+    images: int
+
+
+def by_head(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
+    """Each head of some layers alone."""
+    return {
+        f"layer {layer} head {head}": [(layer, head)] for layer in layers for head in range(clip.image.heads)
+    }
+
+
+def by_layer(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
+    """All heads of each layer."""
+    return {f"layer {layer}": [(layer, head) for head in range(clip.image.heads)] for layer in layers}
+
+
+def by_role(table: RoleTable) -> dict[str, list[Head]]:
+    """All heads of each role, and all core heads of each attribute."""
+    sets: dict[str, list[Head]] = {}
+    for one in table.heads:
+        sets.setdefault(one.role, []).append((one.layer, one.head))
+        if one.attribute:
+            sets.setdefault(f"core: {one.attribute}", []).append((one.layer, one.head))
+    return dict(sorted(sets.items()))
+
+
+def head_set(names: Sequence[str]) -> dict[str, list[Head]]:
+    """One set of heads from LAYER.HEAD each, such as 9.0. Raises SettingsError for another form."""
+    heads = []
+    for name in names:
+        layer, dot, head = str(name).partition(".")
+        if not (dot and layer.isdecimal() and head.isdecimal()):
+            raise SettingsError(f"{name!r} names no head: write LAYER.HEAD, such as 9.0.")
+        heads.append((int(layer), int(head)))
+    return {", ".join(str(name) for name in names): heads}
+
+
+@torch.no_grad()
+def mean_ablation(
+    clip: Clip,
+    images: Images,
+    text: Float[Tensor, "class embed"],
+    sets: Mapping[str, Sequence[Head]],
+    *,
+    batch: int = 100,
+    progress: Progress = lambda _done, _all: None,
+) -> Ablation:
+    """Zero-shot accuracy with each set's contributions replaced by their means over the same images.
+
+    Two passes over the images, one for the means: nothing is kept, whatever their number. Raises
+    SettingsError for no sets, an empty one, or a head that is not there.
+    """
+    for name, heads in sets.items():
+        for layer, head in heads:
+            if not (1 <= layer <= clip.image.depth and 0 <= head < clip.image.heads):
+                raise SettingsError(
+                    f"there is no layer {layer} head {head}: layers are 1 to {clip.image.depth}, "
+                    f"heads 0 to {clip.image.heads - 1}."
+                )
+        if not heads:
+            raise SettingsError(f"the set of heads {name!r} is empty.")
+    if not sets or not len(images):
+        raise SettingsError("mean ablation needs images and at least one set of heads.")
+    layers = sorted({layer for heads in sets.values() for layer, _ in heads})
+    masks = torch.zeros(len(sets), len(layers), clip.image.heads).to(clip.image.projection)
+    for at, heads in enumerate(sets.values()):
+        for layer, head in heads:
+            masks[at, layers.index(layer), head] = 1
+    steps, done = 2 * len(images), 0
+    total = torch.zeros(len(layers), clip.image.heads, clip.image.embed_dim, dtype=torch.float64)
+    for pixels in batches(clip, images, batch):
+        total += head_contributions(clip.image, pixels, layers).heads.sum(dim=0).double().cpu()
+        progress(done := done + len(pixels), steps)
+    mean = (total / len(images)).to(clip.image.projection)
+    right = torch.zeros(1 + len(sets), dtype=torch.int64)
+    start = 0
+    for pixels in batches(clip, images, batch):
+        terms = head_contributions(clip.image, pixels, layers)
+        change = torch.einsum("slh,blhe->sbe", masks, mean - terms.heads)
+        embedded = torch.cat([terms.total()[None], terms.total()[None] + change])
+        labels = images.labels[start : start + len(pixels)].to(text.device)
+        # An image's length scales all its scores alike, so it does not matter for the best one.
+        right += ((embedded @ text.T).argmax(dim=2) == labels).sum(dim=1).cpu()
+        start += len(pixels)
+        progress(done := done + len(pixels), steps)
+    accuracy = (right.double() / len(images)).tolist()
+    return Ablation(accuracy[0], dict(zip(sets, accuracy[1:], strict=True)), len(images))

@@ -1,0 +1,157 @@
+"""From the phrases of all heads to a role table with its evidence: embed, cluster, entropy, roles."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Identity
+from dear.errors import SettingsError
+from dear.roles.clusters import Clusters, find_clusters, optional, validity
+from dear.roles.embed import embed_phrases
+from dear.roles.entropy import (
+    Head,
+    assign_roles,
+    core_attributes,
+    head_concepts,
+    nearest_centroid,
+    thresholds,
+)
+from dear.roles.phrases import Pool, general_pool
+from dear.roles.settings import RoleSettings
+from dear.roles.table import RoleTable
+
+K_RANGE = range(3, 8)
+MAPPED = 1000  # phrases on the map; of more, every second, third ...
+
+
+def build_table(
+    heads: Mapping[Head, Sequence[str]],
+    weights: Identity,
+    *,
+    source: str,
+    named: Pool | None = None,
+    settings: RoleSettings | None = None,
+    sentence_model: str | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> RoleTable:
+    """The role table of heads whose phrases are known, in TEXTSPAN's order.
+
+    ``named`` is a pool with concepts, which name the clusters; the general pool by default. ``facts`` goes
+    into the table's settings. The same input gives the same table. Raises DataError for heads without
+    phrases and for fewer than two clusters, SettingsError for settings that do not fit.
+    """
+    s, pool = settings or RoleSettings(), named or general_pool()
+    if not pool.concepts:
+        raise SettingsError(f"the phrases of {pool.name} have no concepts, so they cannot name any.")
+    head_concepts(
+        {head: [*texts] for head, texts in heads.items()}
+    )  # heads without a phrase, before the work
+    texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
+    embedded = embed_phrases(texts, sentence_model)
+    clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
+    concept = _concept_of(texts, clusters, _nearest(clusters, len(texts)), s)
+    found = head_concepts({head: [concept[t] for t in phrases] for head, phrases in heads.items()}, s.weight)
+    centres = _concept_centres(clusters)
+    by_k = _dbcv_by_k(clusters, found, centres, s)
+    attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general)
+    if unknown := [name for name in attributes if name not in set(pool.concepts)]:
+        raise SettingsError(
+            f"no concept is called {unknown[0]!r}. Known concepts: {', '.join(sorted(set(pool.concepts)))}."
+        )
+    low, high = thresholds([one.entropy for one in found.values()], s.quantile)
+    evidence = {
+        "clusters": [
+            {"concept": name, "size": size, "exemplars": list(exemplars)}
+            for name, size, exemplars in zip(clusters.names, clusters.sizes, clusters.exemplars, strict=True)
+        ],
+        "dbcv": round(clusters.dbcv, 4),
+        "tried": list(clusters.tried),
+        "dbcv_by_k": by_k,
+        "thresholds": [round(low, 4), round(high, 4)],
+        "phrases": len(texts),
+        "left_out_by_hdbscan": int((clusters.labels < 0).sum()),
+        "points": _points(texts, clusters, concept, s.seed),
+    }
+    return RoleTable(
+        source=source,
+        weights=weights,
+        attributes=tuple(attributes),
+        heads=assign_roles(found, attributes, quantile=s.quantile, general=s.general, phrases=heads),
+        settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
+        evidence=evidence,
+    )
+
+
+def _concept_of(
+    texts: Sequence[str], clusters: Clusters, nearest: Sequence[int], s: RoleSettings
+) -> dict[str, str | None]:
+    left_out = clusters.labels < 0
+    return {
+        text: None if s.unassigned == "left-out" and bool(left_out[i]) else clusters.names[nearest[i]]
+        for i, text in enumerate(texts)
+    }
+
+
+def _nearest(clusters: Clusters, count: int) -> list[int]:
+    nearest: list[int] = nearest_centroid(
+        torch.from_numpy(clusters.reduced[:count]), clusters.centres
+    ).tolist()
+    return nearest
+
+
+def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
+    """One unit centroid a concept; that of several clusters is their mean by size."""
+    sizes = torch.tensor(clusters.sizes, dtype=torch.float64)
+    return {
+        name: normalize(
+            sum(  # type: ignore[arg-type]
+                sizes[i] * clusters.centroids[i] for i, other in enumerate(clusters.names) if other == name
+            ),
+            dim=0,
+        )
+        for name in dict.fromkeys(clusters.names)
+    }
+
+
+def _dbcv_by_k(
+    clusters: Clusters, found: Mapping[Head, Any], centres: Mapping[str, torch.Tensor], s: RoleSettings
+) -> dict[str, float]:
+    """DBCV of the clusters of the K core attributes alone, for K from 3 to 7."""
+    by_k = {}
+    available = {name for one in found.values() for name in one.share} - set(s.general)
+    for k in K_RANGE:
+        if k > len(available):
+            break
+        chosen = core_attributes(found, centres, k, s.general)
+        kept = np.isin(clusters.all_labels, [i for i, name in enumerate(clusters.names) if name in chosen])
+        by_k[str(k)] = round(validity(clusters.reduced[kept], clusters.all_labels[kept]), 4)
+    return by_k
+
+
+def _best_k(by_k: Mapping[str, float]) -> int:
+    if not by_k:
+        raise SettingsError("fewer than 3 concepts occur, so K cannot be chosen: give --settings.attributes.")
+    return int(max(by_k, key=lambda k: by_k[k]))
+
+
+def _points(
+    texts: Sequence[str], clusters: Clusters, concept: Mapping[str, str | None], seed: int
+) -> list[list[Any]]:
+    """The heads' phrases on a plane (t-SNE of the clustered space): x, y, concept, phrase."""
+    every = -(-len(texts) // MAPPED)
+    texts, rows = texts[::every], clusters.reduced[: len(texts) : every]
+    if len(rows) < 4:
+        return []
+    make = optional("sklearn.manifold").TSNE
+    # The exact method: the fast one adds up in an order that depends on the threads.
+    perplexity = min(30.0, (len(rows) - 1) / 3)
+    flat = make(perplexity=perplexity, init="pca", method="exact", random_state=seed).fit_transform(rows)
+    return [
+        [round(float(x), 2), round(float(y), 2), concept[text], text]
+        for (x, y), text in zip(flat, texts, strict=True)
+    ]

@@ -1,0 +1,194 @@
+"""Concept clusters: HDBSCAN over phrases, its settings by DBCV, each cluster named by the nearest concept.
+
+[ours] The paper clusters the sentence embeddings of the heads' phrases and names the clusters by hand. Here
+the phrases of a pool whose concepts are known are clustered with them, in the space that tells these concepts
+apart best (linear discriminants), and name the clusters. A phrase belongs to the cluster whose centre is
+nearest by cosine in the same space.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.errors import DataError, SettingsError
+from dear.roles.settings import RoleSettings
+
+EXEMPLARS = 6
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of phrases.
+
+    Attributes:
+        names: The concept of each cluster; two clusters may share one.
+        centres: Mean of each cluster's members in the space that was clustered, of unit length.
+        centroids: Mean sentence embedding of each cluster's members, of unit length.
+        labels: The cluster of each phrase of the heads; -1 where HDBSCAN leaves it out.
+        sizes: Members of each cluster among all phrases, the named ones included.
+        exemplars: For each cluster the phrases of the heads nearest to its centre.
+        dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
+        tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
+        reduced: The heads' phrases, then the named ones, in the space that was clustered.
+        all_labels: The cluster of each row of ``reduced``.
+    """
+
+    names: tuple[str, ...]
+    centres: Float[Tensor, "cluster dim"]
+    centroids: Float[Tensor, "cluster width"]
+    labels: Int[Tensor, "phrase"]
+    sizes: tuple[int, ...]
+    exemplars: tuple[tuple[str, ...], ...]
+    dbcv: float
+    tried: tuple[dict[str, Any], ...]
+    reduced: Float[np.ndarray, "row dim"]
+    all_labels: Int[np.ndarray, "row"]
+
+
+def discriminants(
+    embeddings: Float[Tensor, "phrase width"], concepts: Int[Tensor, "phrase"], count: int, shrinkage: float
+) -> tuple[Float[Tensor, "width"], Float[Tensor, "width dim"]]:
+    """Centre and directions, one fewer than concepts, that separate the concepts best (Fisher, 1936).
+
+    Each concept has the same weight, whatever its number of phrases. ``shrinkage`` draws the covariance
+    within concepts to a sphere of the same trace.
+    """
+    values = embeddings.double()
+    means = torch.stack([values[concepts == one].mean(dim=0) for one in range(count)])
+    within = torch.stack([torch.cov(values[concepts == one].T, correction=0) for one in range(count)]).mean(
+        dim=0
+    )
+    width = values.shape[1]
+    sphere = within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
+    factor = torch.linalg.cholesky((1 - shrinkage) * within + shrinkage * sphere)
+    centre = means.mean(dim=0)
+    # In coordinates where the covariance within is the unit matrix, the directions are the principal ones.
+    white = torch.linalg.solve_triangular(factor, (means - centre).T, upper=False)
+    left, _, _ = torch.linalg.svd(white, full_matrices=False)
+    return centre, torch.linalg.solve_triangular(factor.T, left[:, : count - 1], upper=True)
+
+
+def reduce(
+    phrases: Float[Tensor, "phrase width"],
+    named: Float[Tensor, "known width"],
+    concepts: Int[Tensor, "known"],
+    count: int,
+    settings: RoleSettings,
+) -> Float[np.ndarray, "row dim"]:
+    """Unit coordinates of the heads' phrases, then the named ones, in the space that HDBSCAN works in."""
+    rows = torch.cat([phrases, named]).double()
+    if settings.reduction == "concepts":
+        centre, directions = discriminants(named, concepts, count, settings.shrinkage)
+        rows = (rows - centre) @ directions
+    elif settings.reduction == "pca":
+        centred = rows - rows.mean(dim=0)
+        _, vectors = torch.linalg.eigh(centred.T @ centred)
+        rows = centred @ vectors[:, -settings.dimensions :].flip(1)
+    return normalize(rows, dim=1).numpy()
+
+
+def find_clusters(
+    texts: Sequence[str],
+    phrases: Float[Tensor, "phrase width"],
+    named: Float[Tensor, "known width"],
+    concepts: Sequence[str],
+    settings: RoleSettings,
+) -> Clusters:
+    """Cluster the heads' phrases together with phrases of known concepts; deterministic.
+
+    Of the settings tried the one with the highest DBCV is taken, the first of equals. Raises DataError if
+    none gives two clusters, SettingsError if hdbscan is not installed.
+    """
+    known = sorted(set(concepts))
+    numbers = torch.tensor([known.index(one) for one in concepts])
+    rows = reduce(phrases, named, numbers, len(known), settings)
+    labels, dbcv, tried = _best_clustering(rows, settings)
+    at, points = torch.from_numpy(labels), torch.from_numpy(rows)
+    count = int(at.max()) + 1
+    prototypes = normalize(_means(points[len(texts) :], numbers, len(known)), dim=1)
+    centres = normalize(_means(points, at, count), dim=1)
+    own = at[: len(texts)]
+    similar = points[: len(texts)] @ centres.T
+    exemplars = []
+    for one in range(count):
+        members = torch.where(own == one)[0]
+        order = similar[members, one].argsort(descending=True, stable=True)[:EXEMPLARS]
+        exemplars.append(tuple(texts[int(i)] for i in members[order]))
+    return Clusters(
+        names=tuple(known[int(i)] for i in (centres @ prototypes.T).argmax(dim=1)),
+        centres=centres,
+        centroids=normalize(_means(torch.cat([phrases, named]).double(), at, count), dim=1),
+        labels=own,
+        sizes=tuple(int((at == one).sum()) for one in range(count)),
+        exemplars=tuple(exemplars),
+        dbcv=dbcv,
+        tried=tuple(tried),
+        reduced=rows,
+        all_labels=labels,
+    )
+
+
+def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"]) -> float:
+    """DBCV of a clustering, -1 to 1; -1 where it overflows, in spaces of hundreds of dimensions."""
+    score = float(optional("hdbscan.validity").validity_index(rows.astype(np.float64), labels))
+    return score if math.isfinite(score) else -1.0
+
+
+def optional(module: str) -> Any:
+    """A module of the extra ``roles``. Raises SettingsError that names the extra if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise SettingsError(
+            f"finding concepts needs {module.split('.')[0]}: pip install 'dear-vlm[roles]'"
+        ) from error
+
+
+def _best_clustering(
+    rows: Float[np.ndarray, "row dim"], settings: RoleSettings
+) -> tuple[Int[np.ndarray, "row"], float, list[dict[str, Any]]]:
+    make = optional("hdbscan").HDBSCAN
+    best: tuple[float, Any] | None = None
+    tried: list[dict[str, Any]] = []
+    seen: dict[bytes, float] = {}
+    for size in settings.min_sizes:
+        for selection in ("eom", "leaf"):
+            found = make(
+                min_cluster_size=size,
+                min_samples=min(settings.min_samples, len(rows) - 1),
+                cluster_selection_method=selection,
+                core_dist_n_jobs=1,
+            ).fit(rows)
+            labels = np.asarray(found.labels_, dtype=np.int64)
+            count = int(labels.max()) + 1
+            row: dict[str, Any] = {"min_size": size, "selection": selection, "clusters": count, "dbcv": None}
+            row["left_out"] = round(float((labels < 0).mean()), 4)
+            tried.append(row)
+            if count < 2:
+                continue
+            key = labels.tobytes()
+            if key not in seen:
+                seen[key] = validity(rows, labels)
+            row["dbcv"] = round(seen[key], 4)
+            if best is None or seen[key] > best[0]:
+                best = seen[key], labels
+    if best is None:
+        raise DataError(
+            f"HDBSCAN finds fewer than two clusters in {len(rows)} phrases: take more phrases, or a smaller "
+            f"min_cluster_size than {min(settings.min_sizes)}."
+        )
+    return best[1], best[0], tried
+
+
+def _means(
+    rows: Float[Tensor, "row dim"], groups: Int[Tensor, "row"], count: int
+) -> Float[Tensor, "group dim"]:
+    return torch.stack([rows[groups == one].mean(dim=0) for one in range(count)])

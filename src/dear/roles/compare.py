@@ -1,0 +1,121 @@
+"""Two role tables against each other: agreement, Cohen's kappa and the confusion of concepts and of roles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dear.errors import RoleTableError
+from dear.roles.table import HeadRole, RoleTable
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often two labellings of the same heads agree.
+
+    Attributes:
+        heads: Heads that both label.
+        agree: Of these, those with the same label.
+        agreement: agree / heads, a fraction.
+        kappa: Cohen's kappa; None where chance alone would give full agreement.
+        majority: Agreement (fraction) of always saying the second table's most frequent label.
+        labels: All labels, in the order of the confusion table.
+        confusion: Heads by the first table's label (down) and the second's (across).
+    """
+
+    heads: int
+    agree: int
+    agreement: float
+    kappa: float | None
+    majority: float
+    labels: tuple[str, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two tables compared on the heads that both have.
+
+    Attributes:
+        concepts: On heads for which both name a dominant concept.
+        roles: On all heads of both.
+        entropy: The first table's mean concept entropy (nats) by the second table's role.
+        own_entropy: The same by the first table's own role.
+        differing: Heads whose concepts differ: layer, head, concept in each.
+    """
+
+    first: str
+    second: str
+    concepts: Agreement
+    roles: Agreement
+    entropy: dict[str, float]
+    own_entropy: dict[str, float]
+    differing: tuple[tuple[int, int, str, str], ...]
+
+
+def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
+    """Agreement of two labellings, item by item.
+
+    Source: kappa = (p_o - p_e) / (1 - p_e), p_e from the two margins (Cohen, 1960).
+    """
+    labels = tuple(sorted({*first, *second}))
+    pairs = [*zip(first, second, strict=True)]
+    confusion = tuple(tuple(pairs.count((a, b)) for b in labels) for a in labels)
+    count, agree = len(pairs), sum(a == b for a, b in pairs)
+    chance = sum(first.count(label) * second.count(label) for label in labels) / count**2
+    return Agreement(
+        heads=count,
+        agree=agree,
+        agreement=agree / count,
+        kappa=None if chance == 1 else (agree / count - chance) / (1 - chance),
+        majority=max(second.count(label) for label in labels) / count,
+        labels=labels,
+        confusion=confusion,
+    )
+
+
+def compare(first: RoleTable, second: RoleTable) -> Comparison:
+    """Compare two tables on the layers that both cover.
+
+    Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if there
+    is no head for which both name a concept.
+    """
+    shared = {h.layer for h in first.heads} & {h.layer for h in second.heads}
+    if not shared:
+        raise RoleTableError(
+            f"the tables have no layer in common: {first.source!r} covers {_covered(first)}, "
+            f"{second.source!r} {_covered(second)}."
+        )
+    ours, theirs = ({(h.layer, h.head): h for h in t.heads if h.layer in shared} for t in (first, second))
+    if odd := sorted(ours.keys() ^ theirs.keys()):
+        lacking = second if odd[0] in ours else first
+        raise RoleTableError(
+            f"the role table {lacking.source!r} lacks {len(odd)} heads of layers that the other covers; the "
+            f"first is layer {odd[0][0]} head {odd[0][1]}. Make both for the same model and layers."
+        )
+    pairs = [(ours[place], theirs[place]) for place in ours]
+    named = [(a, b) for a, b in pairs if a.concept and b.concept]
+    if not named:
+        raise RoleTableError("there is no head for which both tables name a concept.")
+    return Comparison(
+        first=first.source,
+        second=second.source,
+        concepts=agreement([str(a.concept) for a, _ in named], [str(b.concept) for _, b in named]),
+        roles=agreement([a.role for a, _ in pairs], [b.role for _, b in pairs]),
+        entropy=_mean_entropy([(b.role, a) for a, b in pairs]),
+        own_entropy=_mean_entropy([(a.role, a) for a, _ in pairs]),
+        differing=tuple(
+            (a.layer, a.head, str(a.concept), str(b.concept)) for a, b in named if a.concept != b.concept
+        ),
+    )
+
+
+def _mean_entropy(heads: Sequence[tuple[str, HeadRole]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for role, head in heads:
+        if head.entropy is not None:
+            found.setdefault(role, []).append(head.entropy)
+    return {role: sum(values) / len(values) for role, values in sorted(found.items())}
+
+
+def _covered(table: RoleTable) -> str:
+    layers = sorted({h.layer for h in table.heads})
+    return f"{len(table.heads)} heads of layers {', '.join(map(str, layers)) or 'none'}"

@@ -1,0 +1,105 @@
+"""Head contributions over a whole image set, streamed: moments always, each image's own values if wanted."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.taps import head_contributions
+from dear.data.dataset import Images
+from dear.data.views import eval_views
+from dear.errors import DataError, OutputError, SettingsError
+from dear.roles.textspan import Moments
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What the heads of some layers write, over an image set.
+
+    Attributes:
+        layers: The analysed layers, counted from 1.
+        moments: Of each head's contribution, heads as (layer, head).
+        values: Each image's contributions, a file in float32 that is mapped and not in memory; None where
+            only the moments were asked for.
+    """
+
+    layers: tuple[int, ...]
+    moments: Moments
+    values: Float[np.ndarray, "item layer head embed"] | None
+
+
+def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The layers asked for, or the last third of the vision tower. Raises SettingsError."""
+    depth = clip.image.depth
+    if layers is None:
+        return tuple(range(span_start(depth), depth + 1))
+    if not layers or len(set(layers)) < len(layers) or not all(1 <= one <= depth for one in layers):
+        raise SettingsError(
+            f"layers {list(layers)} are not distinct layers of a tower of {depth}, counted from 1."
+        )
+    return tuple(layers)
+
+
+def head_rank(clip: Clip, rank: int = 80) -> int:
+    """``rank``, but at most the width of a head + 1: what a head writes has no more dimensions."""
+    if rank < 1:
+        raise SettingsError(f"rank is {rank}: it must be at least 1.")
+    return min(rank, clip.image.width // clip.image.heads + 1)
+
+
+@torch.no_grad()
+def decompose(
+    clip: Clip,
+    images: Images,
+    layers: Sequence[int],
+    *,
+    keep: Path | None = None,
+    batch: int = 100,
+    progress: Progress = lambda _done, _all: None,
+) -> Decomposition:
+    """Contributions of all heads of ``layers`` over an image set, in the test view.
+
+    With ``keep`` each image's contributions go to that file (.npy, float32) batch by batch: 50,000 images of
+    ViT-B/16 and 4 layers are 4.9 GB on disk, and one batch in memory. Raises DataError for no images,
+    OutputError for a place that cannot be written.
+    """
+    if len(images) == 0:
+        raise DataError("there are no images to decompose.")
+    device = clip.image.projection.device
+    heads, embed = clip.image.heads, clip.image.embed_dim
+    moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
+    values = None if keep is None else _file(keep, (len(images), len(layers), heads, embed))
+    done = 0
+    for pixels in batches(clip, images, batch):
+        part = head_contributions(clip.image, pixels, layers).heads
+        moments.add(part)
+        if values is not None:
+            values[done : done + len(part)] = part.float().cpu().numpy()
+        done += len(part)
+        progress(done, len(images))
+    if isinstance(values, np.memmap):
+        values.flush()
+    return Decomposition(tuple(layers), moments, values)
+
+
+def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:
+    """The images as the tower takes them, in their order."""
+    for start in range(0, len(images), batch):
+        chosen = torch.arange(start, min(start + batch, len(images)))
+        views = eval_views(images.load(chosen), clip.image_size)
+        yield clip.normalize_pixels(views.to(clip.image.projection))
+
+
+def _file(path: Path, shape: tuple[int, ...]) -> Float[np.ndarray, "item layer head embed"]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    except OSError as error:
+        raise OutputError(f"cannot write the contributions to {path}: {error}.") from error

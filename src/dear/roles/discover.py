@@ -1,0 +1,103 @@
+"""Role discovery: from a CLIP and images to the role of every head of its last layers."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip
+from dear.data.dataset import Images
+from dear.roles.build import build_table
+from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank
+from dear.roles.entropy import Head
+from dear.roles.phrases import Pool
+from dear.roles.settings import RoleSettings
+from dear.roles.table import RoleTable
+from dear.roles.textspan import enough_images, textspan
+
+TEXT_BATCH = 256
+Progress = Callable[[str, int, int], None]
+
+
+def span_heads(
+    clip: Clip, found: Decomposition, pool: Pool, *, rank: int = 80, top: int = 60
+) -> dict[Head, tuple[str, ...]]:
+    """The phrases that span each head, first one first; ``top`` at most as many as a head has dimensions."""
+    rank, width = head_rank(clip, rank), clip.image.width // clip.image.heads
+    top = min(top, rank, width, len(pool))
+    span = textspan(found.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
+    return {
+        (layer, head): tuple(pool.phrases[int(i)] for i in span.phrases[at, head])
+        for at, layer in enumerate(found.layers)
+        for head in range(clip.image.heads)
+    }
+
+
+@torch.no_grad()
+def embed_text(clip: Clip, phrases: Sequence[str]) -> torch.Tensor:
+    """Unit text embeddings of phrases, (phrase, embed)."""
+    parts = [
+        normalize(clip.encode_text(phrases[i : i + TEXT_BATCH]), dim=-1)
+        for i in range(0, len(phrases), TEXT_BATCH)
+    ]
+    return torch.cat(parts)
+
+
+def discover(
+    clip: Clip,
+    images: Images,
+    pool: Pool,
+    *,
+    named: Pool | None = None,
+    layers: Sequence[int] | None = None,
+    rank: int = 80,
+    top: int = 30,
+    settings: RoleSettings | None = None,
+    sentence_model: str | None = None,
+    keep: Path | None = None,
+    batch: int = 100,
+    facts: dict[str, Any] | None = None,
+    progress: Progress = lambda _step, _done, _all: None,
+) -> RoleTable:
+    """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
+
+    ``pool`` holds the phrases that TEXTSPAN chooses from, ``named`` those that name the concepts: ``pool``
+    itself if its concepts are known, else the general pool. ``keep`` is a file for each image's
+    contributions. The same input gives the same table. Raises what its steps raise.
+    """
+    chosen = analysed_layers(clip, layers)
+    enough_images(len(images), head_rank(clip, rank))
+    progress("contributions", 0, len(images))
+    found = decompose(
+        clip,
+        images,
+        chosen,
+        keep=keep,
+        batch=batch,
+        progress=lambda done, of: progress("contributions", done, of),
+    )
+    progress("phrases", 0, 1)
+    heads = span_heads(clip, found, pool, rank=rank, top=top)
+    progress("phrases", 1, 1)
+    progress("concepts", 0, 1)
+    table = build_table(
+        heads,
+        clip.identity,
+        source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
+        named=named or (pool if pool.concepts else None),
+        settings=settings,
+        sentence_model=sentence_model,
+        facts={
+            "images": len(images),
+            "images_identity": images.identity,
+            "phrases_from": pool.name,
+            "layers": list(chosen),
+            "rank": head_rank(clip, rank),
+            "phrases_a_head": len(next(iter(heads.values()))),
+            **(facts or {}),
+        },
+    )
+    progress("concepts", 1, 1)
+    return table

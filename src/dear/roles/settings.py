@@ -1,0 +1,55 @@
+"""Settings of role discovery. Light to import, so that commands can show them without loading torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dear.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class RoleSettings:
+    """How phrases become concepts and concepts become roles.
+
+    Attributes:
+        quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
+        k: Number of core attributes, chosen automatically; 0 takes the K of 3 to 7 with the highest DBCV.
+        attributes: Core attributes by name instead, such as color,shape,texture,object,location.
+        general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
+        reduction: Space that HDBSCAN works in [ours]: discriminants of the named concepts, the principal
+            components, or the sentence embedding as it is.
+        shrinkage: Of the discriminants' within-concept covariance towards a sphere [ours].
+        dimensions: Number of principal components, where these are asked for [ours].
+        min_sizes: HDBSCAN's min_cluster_size; of several the one with the highest DBCV.
+        min_samples: HDBSCAN's min_samples.
+        unassigned: Phrases that HDBSCAN leaves out: to the nearest centroid as all others (the paper's
+            formula), or left out of a head's distribution [ours].
+        weight: What a phrase counts: the same each (the paper), or less further down TEXTSPAN's order, as
+            1 / log2(1 + rank) [ours].
+        seed: Of the map of phrases.
+    """
+
+    quantile: float = 0.2
+    k: int = 5
+    attributes: tuple[str, ...] = ()
+    general: tuple[str, ...] = ("style",)
+    reduction: Literal["concepts", "pca", "none"] = "concepts"
+    shrinkage: float = 0.3
+    dimensions: int = 10
+    min_sizes: tuple[int, ...] = (15, 25, 40, 60)
+    min_samples: int = 5
+    unassigned: Literal["nearest", "left-out"] = "nearest"
+    weight: Literal["equal", "rank"] = "equal"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks = {
+            "quantile": (0 < self.quantile <= 0.5, "above 0 and at most 0.5"),
+            "k": (self.k >= 0, "at least 0"),
+            "shrinkage": (0 < self.shrinkage <= 1, "above 0 and at most 1"),
+            "dimensions": (self.dimensions >= 2, "at least 2"),
+            "min_sizes": (bool(self.min_sizes) and min(self.min_sizes, default=0) >= 2, "at least 2 each"),
+            "min_samples": (self.min_samples >= 1, "at least 1"),
+        }
+        for name, (good, wanted) in checks.items():
+            if not good:
+                raise SettingsError(f"{name} is {getattr(self, name)}: it must be {wanted}.")

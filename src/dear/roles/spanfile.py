@@ -1,0 +1,93 @@
+"""TEXTSPAN results in the public text format: a header for each head, then its phrases, one a line.
+
+    ------------------
+    Layer 8, Head 0
+    ------------------
+    Photo taken in Okavango Delta
+
+The format counts layers from 0; here they are counted from 1, so that file's layer 8 is layer 9.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from dear.errors import DataError, OutputError, SettingsError
+from dear.roles.phrases import read_lines
+
+HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]
+"""The phrases of each (layer, head), layers from 1 and heads from 0."""
+
+HEADER = re.compile(r"Layer (\d+), Head (\d+)")
+RULE = "-" * 18
+TRAILER = re.compile(r"Current accuracy:|Number of texts:")
+
+
+def read_span_file(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
+    """The phrases of every head of a file. Raises DataError for another format or a head that comes twice."""
+    found: dict[tuple[int, int], list[str]] = {}
+    current: list[str] | None = None
+    for number, line in enumerate(read_lines(path), start=1):
+        text = line.strip()
+        if header := HEADER.fullmatch(text):
+            head = (int(header[1]) + 1, int(header[2]))
+            if head in found:
+                raise DataError(f"{path}, line {number}: {text} comes twice.")
+            current = found[head] = []
+        elif text and not TRAILER.match(text) and text.strip("-"):
+            if current is None:
+                raise DataError(
+                    f"{path}, line {number}: {text!r} stands before any head. A TEXTSPAN file has "
+                    "'Layer 0, Head 0' above each head's phrases."
+                )
+            current.append(text)
+    if not found:
+        raise DataError(
+            f"{path} names no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."
+        )
+    return {head: tuple(phrases) for head, phrases in found.items()}
+
+
+def write_span_file(path: Path, heads: HeadPhrases) -> None:
+    """Write phrases in the public format, whole or not at all. Raises OutputError."""
+    lines: list[str] = []
+    for (layer, head), phrases in heads.items():
+        lines += [RULE, f"Layer {layer - 1}, Head {head}", RULE, *phrases]
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def layer_range(text: str) -> tuple[int, ...]:
+    """Layers counted from 1: "9-12", "9,11" or "12". Raises SettingsError."""
+    layers: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise SettingsError(
+                f"layers {text!r}: write a range counted from 1, such as 9-12, or a list, 9,11."
+            )
+        layers += range(first, last + 1)
+    if len(set(layers)) < len(layers):
+        raise SettingsError(f"layers {text!r} name a layer twice.")
+    return tuple(layers)
+
+
+def in_layers(heads: HeadPhrases, layers: Iterable[int]) -> dict[tuple[int, int], tuple[str, ...]]:
+    """The heads of some layers. Raises DataError for layers that have none, and for gaps in a layer."""
+    wanted = tuple(layers)
+    kept = {head: phrases for head, phrases in heads.items() if head[0] in wanted}
+    width = max((head for _, head in heads), default=-1) + 1
+    missing = [(layer, head) for layer in wanted for head in range(width) if (layer, head) not in kept]
+    if missing:
+        known = sorted({layer for layer, _ in heads})
+        raise DataError(
+            f"no phrases for {len(missing)} heads of layers {', '.join(map(str, wanted))}; the first is "
+            f"layer {missing[0][0]} head {missing[0][1]}. Layers there, counted from 1: {known[0]} to "
+            f"{known[-1]}."
+        )
+    return kept

@@ -1,0 +1,146 @@
+"""TEXTSPAN: the phrases that span what a head writes (Gandelsman et al., ICLR 2024), for many heads at once.
+
+The published algorithm works on the n x d contributions themselves. Every quantity that it compares follows
+from their first and second moments, and lives in the row space that the text is projected on; so here a head
+is a mean and a d x d matrix, then an r x r one, whatever the number of images. The phrases and their order
+are the same.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.errors import DataError, SettingsError
+
+NULL = 1e-6
+"""A singular value below this share of the largest is rounding: its direction would be noise."""
+HEADS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Span:
+    """The greedy span of each head, first phrase first.
+
+    Attributes:
+        phrases: Rows of the phrase embeddings.
+        explained: Share (fraction) of the head's variance that each phrase took away.
+    """
+
+    phrases: Int[Tensor, "head pick"]
+    explained: Float[Tensor, "head pick"]
+
+
+class Moments:
+    """Running sums over images of contributions and of their outer products, in float64.
+
+    Enough for TEXTSPAN and for means, so that contributions need not be kept. Devices without float64 (MPS)
+    are no place for it.
+    """
+
+    def __init__(self, *heads: int, embed: int, device: torch.device | str = "cpu") -> None:
+        self.count = 0
+        self.sum = torch.zeros(*heads, embed, dtype=torch.float64, device=device)
+        self.outer = torch.zeros(*heads, embed, embed, dtype=torch.float64, device=device)
+
+    def add(self, batch: Float[Tensor, "item *heads embed"]) -> None:
+        """Count some images' contributions in."""
+        values = batch.to(self.sum)
+        self.count += len(values)
+        self.sum += values.sum(dim=0)
+        rows = values.movedim(0, -2)
+        self.outer += rows.mT @ rows
+
+    @property
+    def mean(self) -> Float[Tensor, "*heads embed"]:
+        return self.sum / self.count
+
+    @property
+    def second(self) -> Float[Tensor, "*heads embed embed"]:
+        """Second moments about zero."""
+        return self.outer / self.count
+
+
+@torch.no_grad()
+def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int = 80, top: int = 60) -> Span:
+    """The ``top`` phrases that span each head, in greedy order. Heads may have any number of axes.
+
+    For each head: project the text onto the row space of the top-``rank`` right singular vectors of the
+    contributions C, centre C, then repeat: take the phrase onto which C's projection has the largest standard
+    deviation (the phrase is not normalised; of equals the first) and remove its direction from C and from the
+    text. Singular values below 1e-6 of the largest do not count towards the rank [ours]: their directions
+    are rounding. Raises DataError for fewer images than the rank, SettingsError for more phrases than the
+    rank or the pool can give.
+
+    Source: Gandelsman et al., ICLR 2024, algorithm 1, and the authors' code.
+    """
+    embed = moments.sum.shape[-1]
+    rank = min(rank, embed)
+    enough_images(moments.count, rank)
+    if not 1 <= top <= min(rank, len(text)):
+        raise SettingsError(
+            f"{top} phrases a head cannot be picked from a span of rank {rank} and {len(text)} phrases: "
+            f"take --phrases-a-head from 1 to {min(rank, len(text))}."
+        )
+    means, seconds = moments.mean.reshape(-1, embed), moments.second.reshape(-1, embed, embed)
+    if not bool(torch.isfinite(seconds).all()):
+        raise DataError(
+            "the contributions hold values that are not finite: check the images and the weights."
+        )
+    pool = text.to(seconds)
+    found = [
+        _greedy(*_in_row_space(means[i : i + HEADS_AT_ONCE], seconds[i : i + HEADS_AT_ONCE], pool, rank), top)
+        for i in range(0, len(means), HEADS_AT_ONCE)
+    ]
+    phrases, explained = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    shape = (*moments.sum.shape[:-1], top)
+    return Span(phrases.reshape(shape), explained.reshape(shape))
+
+
+def enough_images(count: int, rank: int) -> None:
+    """Raise DataError for fewer images than the rank: their contributions could not fill the row space."""
+    if count < rank:
+        raise DataError(
+            f"{count} images are fewer than the rank {rank} of the span: take more images, or a lower --rank."
+        )
+
+
+def _in_row_space(
+    mean: Float[Tensor, "head embed"],
+    second: Float[Tensor, "head embed embed"],
+    text: Float[Tensor, "phrase embed"],
+    rank: int,
+) -> tuple[Float[Tensor, "head phrase rank"], Float[Tensor, "head rank rank"]]:
+    """Phrases and covariance in coordinates of the top right singular vectors, which are the second moment's
+    eigenvectors.
+    """
+    values, vectors = torch.linalg.eigh(second)
+    kept = values[:, -rank:] > NULL**2 * values[:, -1:]
+    basis = vectors[:, :, -rank:] * kept.unsqueeze(1)
+    covariance = second - mean.unsqueeze(2) * mean.unsqueeze(1)
+    return text @ basis, basis.mT @ covariance @ basis
+
+
+def _greedy(
+    text: Float[Tensor, "head phrase rank"], covariance: Float[Tensor, "head rank rank"], top: int
+) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"]]:
+    total = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
+    left, picks, explained = total, [], []
+    taken = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
+    for _ in range(top):
+        variance = ((text @ covariance) * text).sum(dim=2)
+        # A head of fewer dimensions than picks ends in rounding: at least no phrase comes twice.
+        pick = variance.masked_fill(taken, -1).argmax(dim=1)
+        taken = taken.scatter(1, pick.unsqueeze(1), True)
+        unit = torch.nn.functional.normalize(
+            text.gather(1, pick.view(-1, 1, 1).expand(-1, 1, text.shape[2])), dim=2, eps=1e-300
+        )
+        text = text - (text @ unit.mT) * unit
+        covariance = covariance - (covariance @ unit.mT) * unit
+        covariance = covariance - unit.mT * (unit @ covariance)
+        remaining = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
+        picks.append(pick)
+        explained.append((left - remaining) / total.clamp(min=1e-300))
+        left = remaining
+    return torch.stack(picks, dim=1), torch.stack(explained, dim=1)

@@ -1,0 +1,106 @@
+"""The page of a role table: figures for what the table holds, escaped text, nothing from elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.errors import DataError, OutputError
+from dear.report import roles_plots
+from dear.report.roles_page import roles_page, write_roles_page
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    """Two layers of three heads, with all the evidence that a discovered table has."""
+    rows = [
+        (9, 0, "core", "color", 0.2, {"color": 0.9, "shape": 0.1}, ["red & <b>", "blue"]),
+        (9, 1, "mixed", None, 0.9, {"shape": 0.6, "style": 0.4}, ["a circle"] * 11),
+        (9, 2, "generalization", None, 1.3, {"style": 1.0}, ["a sketch"]),
+        (10, 0, "other-specialized", None, 0.1, {"animal": 1.0}, ["a dog"]),
+        (10, 1, "mixed", None, 0.8, {"color": 0.5, "animal": 0.5}, ["teal"]),
+        (10, 2, "core", "shape", 0.15, {"shape": 1.0}, ["a square"]),
+    ]
+    heads = [
+        {
+            "layer": layer, "head": head, "role": role, "attribute": attribute, "concept": next(iter(share)),
+            "entropy": entropy, "share": share, "phrases": phrases,
+        }
+        for layer, head, role, attribute, entropy, share, phrases in rows
+    ]  # fmt: skip
+    clusters = [{"concept": "color", "size": 31, "exemplars": ["red & <b>"]}]
+    clusters += [{"concept": "animal", "size": 17, "exemplars": []}]
+    evidence = {
+        "clusters": clusters,
+        "dbcv": 0.31,
+        "tried": [
+            {"min_size": 15, "selection": "eom", "clusters": 2, "left_out": 0.1, "dbcv": 0.31},
+            {"min_size": 99, "selection": "eom", "clusters": 1, "left_out": 0.0, "dbcv": None},
+        ],
+        "dbcv_by_k": {"3": 0.25},
+        "thresholds": [0.15, 0.9],
+        "phrases": 7,
+        "left_out_by_hdbscan": 2,
+        "points": [[0.0, 1.0, "color", "red & <b>"], [2.0, 1.5, "animal", "a dog"], [1.0, 1.0, None, "x"]],
+    }
+    weights = {"model": "small", "pretrained": "random", "sha256": "ab" * 32}
+    whole = {"schema": 1, "source": "by <hand>", "weights": weights, "attributes": ["color", "shape"]}
+    return {
+        **whole,
+        "heads": heads,
+        "settings": {"k": 2, "min_sizes": [15, 99]},
+        "evidence": evidence,
+        **changes,
+    }
+
+
+def test_everything_that_the_table_holds(tmp_path: Path) -> None:
+    path = write_roles_page(tmp_path / "deep" / "roles.html", table())
+    page = path.read_text(encoding="utf-8")
+    assert page.count("<svg") == 4
+    assert "by &lt;hand&gt;" in page
+    assert "red &amp; &lt;b&gt;" in page
+    assert '<b>"' not in page
+    assert "2 clusters (DBCV 0.31); HDBSCAN leaves out 2 of the heads' 7 phrases" in page.replace(
+        "&#39;", "'"
+    )
+    assert "at or below 0.15 nats" in page
+    assert "3 more" in page  # of the eleven phrases of layer 9, head 1
+    assert "K = 3: 0.250." in page
+    assert "15, 99" in page
+    assert page == roles_page(table())
+    assert [one.name for one in path.parent.iterdir()] == ["roles.html"]
+
+
+def test_a_table_without_evidence() -> None:
+    """The published one has roles and concepts only."""
+    bare = [head | {"entropy": None, "share": {}, "phrases": []} for head in table()["heads"]]
+    page = roles_page(table(heads=bare, evidence={}, settings={}))
+    assert page.count("<svg") == 1
+    for absent in ("Concept entropy", "Concept clusters", "How it was computed"):
+        assert absent not in page
+
+
+def test_what_the_figures_say() -> None:
+    assert "layer 10 head 0: animal" in roles_plots.concept_map(table())
+    assert "Concept entropy of 6 heads, 0.10 to 1.30 nats. Thresholds at 0.15 and 0.90." in (
+        roles_plots.entropy_histogram(table())
+    )
+    assert "Map of 3 phrases by concept: color 1, animal 1." in roles_plots.phrase_map(
+        table()["evidence"]["points"]
+    )
+    looks = roles_plots.concept_looks([str(i) for i in range(35)])
+    assert len(set(looks.values())) == 35
+
+
+def test_nothing_to_draw() -> None:
+    for draw in (roles_plots.concept_map, roles_plots.entropy_histogram):
+        with pytest.raises(DataError, match="no head of the role table"):
+            draw(table(heads=[]))
+    with pytest.raises(DataError, match="no phrases to draw"):
+        roles_plots.phrase_map([])
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="cannot write the report"):
+        write_roles_page(tmp_path / "file" / "roles.html", table())

@@ -1,0 +1,113 @@
+"""Discriminants and clusters on points whose groups are known."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from dear.errors import DataError, SettingsError
+from dear.roles.clusters import discriminants, find_clusters, optional
+from dear.roles.settings import RoleSettings
+
+CONCEPTS = ("color", "object", "shape")
+SMALL = RoleSettings(min_sizes=(17,), min_samples=3)
+
+
+def blobs(each: int, seed: int, count: int = 3) -> tuple[torch.Tensor, list[str]]:
+    """Unit vectors in 13 dimensions round 3 axes, and the name of each axis."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 4 * torch.eye(13)[:count].repeat_interleave(each, dim=0)
+    points = normalize(centres + torch.randn(count * each, 13, generator=generator) * 0.3, dim=1)
+    return points, [name for name in CONCEPTS[:count] for _ in range(each)]
+
+
+def test_one_discriminant_is_fishers() -> None:
+    """Two concepts: the direction is proportional to the inverse covariance times the difference of means."""
+    generator = torch.Generator().manual_seed(1)
+    mix = torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    points = torch.randn(211, 5, generator=generator, dtype=torch.float64) @ mix
+    labels = torch.arange(211) % 2
+    points[labels == 1] += torch.tensor([1.0, 0, 2, 0, 0], dtype=torch.float64)
+    centre, directions = discriminants(points, labels, 2, 1e-9)
+    one, two = points[labels == 0], points[labels == 1]
+    within = (torch.cov(one.T, correction=0) + torch.cov(two.T, correction=0)) / 2
+    wanted = torch.linalg.inv(within) @ (two.mean(dim=0) - one.mean(dim=0))
+    assert directions.shape == (5, 1)
+    cosine = normalize(directions[:, 0], dim=0) @ normalize(wanted, dim=0)
+    assert abs(float(cosine)) == pytest.approx(1, abs=1e-6)
+    torch.testing.assert_close(centre, (one.mean(dim=0) + two.mean(dim=0)) / 2)
+
+
+def test_clusters_of_known_groups() -> None:
+    named, concepts = blobs(31, 1)
+    phrases, truth = blobs(11, 2)
+    texts = [f"phrase {i}" for i in range(33)]
+    found = find_clusters(texts, phrases, named, concepts, SMALL)
+    assert sorted(found.names) == sorted(CONCEPTS)
+    kept = [i for i in range(33) if found.labels[i] >= 0]
+    assert len(kept) > 20
+    assert all(found.names[int(found.labels[i])] == truth[i] for i in kept)
+    # Each centroid is the mean of its members, of unit length.
+    rows = torch.cat([phrases, named]).double()
+    for one in range(3):
+        members = rows[torch.from_numpy(found.all_labels == one)]
+        torch.testing.assert_close(found.centroids[one], normalize(members.mean(dim=0), dim=0))
+        assert found.sizes[one] == len(members)
+        centre = normalize(torch.from_numpy(found.reduced[found.all_labels == one].mean(axis=0)), dim=0)
+        torch.testing.assert_close(found.centres[one], centre)
+        mine = [i for i in kept if found.labels[i] == one]
+        similar = [(float(torch.from_numpy(found.reduced[i]) @ centre), texts[i]) for i in mine]
+        assert [*found.exemplars[one]] == [text for _, text in sorted(similar, reverse=True)[:6]]
+    assert 0 < found.dbcv <= 1
+    again = find_clusters(texts, phrases, named, concepts, SMALL)
+    assert np.array_equal(found.all_labels, again.all_labels)
+    assert torch.equal(found.centroids, again.centroids)
+
+
+@pytest.mark.parametrize("reduction", ["pca", "none"])
+def test_other_spaces(reduction: str) -> None:
+    named, concepts = blobs(31, 1)
+    phrases, _ = blobs(11, 2)
+    settings = RoleSettings(min_sizes=(17,), min_samples=3, reduction=reduction, dimensions=3)  # type: ignore[arg-type]
+    found = find_clusters(["x"] * 33, phrases, named, concepts, settings)
+    assert sorted(found.names) == sorted(CONCEPTS)
+    assert found.reduced.shape == (126, 3 if reduction == "pca" else 13)
+
+
+def test_the_setting_with_the_highest_dbcv_is_taken() -> None:
+    named, concepts = blobs(31, 1)
+    phrases, _ = blobs(11, 2)
+    settings = RoleSettings(min_sizes=(2, 7, 500), min_samples=3)
+    found = find_clusters(["x"] * 33, phrases, named, concepts, settings)
+    scores = [row["dbcv"] for row in found.tried]
+    assert len(found.tried) == 6
+    assert scores[4:] == [None, None]  # 126 phrases have no cluster of 500
+    assert found.dbcv == pytest.approx(max(s for s in scores if s is not None), abs=1e-4)
+
+
+def test_fewer_than_two_clusters() -> None:
+    named, concepts = blobs(31, 1)
+    phrases, _ = blobs(11, 2)
+    with pytest.raises(DataError, match="fewer than two clusters in 126 phrases: take more phrases"):
+        find_clusters(["x"] * 33, phrases, named, concepts, RoleSettings(min_sizes=(500,)))
+
+
+def test_a_module_that_is_not_installed() -> None:
+    with pytest.raises(SettingsError, match=r"needs nowhere: pip install 'dear-vlm\[roles\]'"):
+        optional("nowhere.validity")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("quantile", 0.0),
+        ("quantile", 0.6),
+        ("k", -1),
+        ("shrinkage", 0.0),
+        ("min_sizes", ()),
+        ("min_sizes", (1,)),
+    ],
+)
+def test_settings_out_of_range(name: str, value: object) -> None:
+    with pytest.raises(SettingsError, match=name):
+        RoleSettings(**{name: value})  # type: ignore[arg-type]

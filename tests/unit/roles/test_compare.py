@@ -1,0 +1,71 @@
+"""Agreement and kappa by hand; tables that cannot be compared."""
+
+from dataclasses import replace
+
+import pytest
+
+from dear.backbone.clip import Identity
+from dear.errors import RoleTableError
+from dear.roles.compare import agreement, compare
+from dear.roles.table import HeadRole, RoleTable
+
+WEIGHTS = Identity("small", "random", "ab" * 32)
+
+
+def table(*heads: HeadRole, source: str = "by hand") -> RoleTable:
+    return RoleTable(source, WEIGHTS, ("color", "shape"), heads)
+
+
+ONE = table(
+    HeadRole(9, 0, "core", "color", "color", 0.1),
+    HeadRole(9, 1, "core", "shape", "shape", 0.3),
+    HeadRole(9, 2, "mixed", None, "color", 0.9),
+    HeadRole(9, 3, "generalization", None, "style", 1.4),
+)
+TWO = table(
+    HeadRole(9, 0, "core", "color", "color"),
+    HeadRole(9, 1, "core", "color", "color"),
+    HeadRole(9, 2, "mixed"),
+    HeadRole(9, 3, "core", "shape", "shape"),
+    source="published",
+)
+
+
+def test_agreement_by_hand() -> None:
+    # 20 items: (a, a) 9, (a, b) 3, (b, a) 1, (b, b) 7; p_o = 0.8, p_e = (12 * 10 + 8 * 10) / 400 = 0.5.
+    found = agreement(["a"] * 12 + ["b"] * 8, ["a"] * 9 + ["b"] * 3 + ["a"] + ["b"] * 7)
+    assert (found.heads, found.agree, found.agreement, found.majority) == (20, 16, 0.8, 0.5)
+    assert found.kappa == pytest.approx(0.6)
+    assert (found.labels, found.confusion) == (("a", "b"), ((9, 3), (1, 7)))
+
+
+def test_kappa_where_chance_is_everything() -> None:
+    assert agreement(["a", "a"], ["a", "a"]).kappa is None
+
+
+def test_compare_by_hand() -> None:
+    found = compare(ONE, TWO)
+    # Concepts: heads 0, 1 and 3, for which both name one; (color, color), (shape, color), (style, shape).
+    assert (found.concepts.heads, found.concepts.agree) == (3, 1)
+    assert found.concepts.majority == pytest.approx(2 / 3)
+    assert found.concepts.labels == ("color", "shape", "style")
+    assert found.concepts.confusion == ((1, 0, 0), (1, 0, 0), (0, 1, 0))
+    assert found.differing == ((9, 1, "shape", "color"), (9, 3, "style", "shape"))
+    # Roles: all four heads.
+    assert (found.roles.heads, found.roles.agree) == (4, 3)
+    assert found.entropy == {"core": pytest.approx(0.6), "mixed": 0.9}
+    assert found.own_entropy == {"core": pytest.approx(0.2), "generalization": 1.4, "mixed": 0.9}
+
+
+def test_layers_that_one_table_has_alone_do_not_count() -> None:
+    more = replace(ONE, heads=(*ONE.heads, HeadRole(10, 0, "mixed", None, "color")))
+    assert compare(more, TWO).roles == compare(ONE, TWO).roles
+
+
+def test_tables_that_cannot_be_compared() -> None:
+    with pytest.raises(RoleTableError, match=r"'published' lacks 1 heads .* the first is layer 9 head 2"):
+        compare(ONE, replace(TWO, heads=tuple(h for h in TWO.heads if h.head != 2)))
+    with pytest.raises(RoleTableError, match="no layer in common"):
+        compare(ONE, table(HeadRole(3, 0, "mixed", None, "color")))
+    with pytest.raises(RoleTableError, match="no head for which both tables name a concept"):
+        compare(ONE, table(*(HeadRole(9, i, "mixed") for i in range(4))))

@@ -1,0 +1,58 @@
+"""Contributions over an image set: the same in batches, on disk, as moments."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.training.world import Noise
+
+from dear.backbone.clip import Clip
+from dear.backbone.taps import head_contributions
+from dear.data.views import eval_views
+from dear.errors import DataError, OutputError, SettingsError
+from dear.roles.decompose import analysed_layers, decompose, head_rank
+
+
+def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: Path) -> None:
+    images = Noise([0, 1, 2, 3, 0, 2, 1])
+    told: list[tuple[int, int]] = []
+    found = decompose(
+        small_clip, images, [4, 2], keep=tmp_path / "deep" / "values.npy", batch=3,
+        progress=lambda done, of: told.append((done, of)),
+    )  # fmt: skip
+    pixels = small_clip.normalize_pixels(eval_views(images.load(torch.arange(7)), 20))
+    wanted = head_contributions(small_clip.image, pixels, [4, 2]).heads
+    assert found.values is not None
+    assert found.values.shape == (7, 2, 3, 17)
+    np.testing.assert_allclose(found.values, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "deep" / "values.npy", mmap_mode="r"), wanted, rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(found.moments.mean, wanted.double().mean(dim=0), rtol=1e-4, atol=1e-5)
+    outer = torch.einsum("ilhd,ilhe->lhde", wanted.double(), wanted.double()) / 7
+    torch.testing.assert_close(found.moments.second, outer, rtol=1e-4, atol=1e-5)
+    assert (found.layers, told) == ((4, 2), [(3, 7), (6, 7), (7, 7)])
+    assert decompose(small_clip, images, [5]).values is None
+
+
+def test_layers_and_rank(small_clip: Clip) -> None:
+    assert analysed_layers(small_clip) == (4, 5)  # the last third of 5
+    assert analysed_layers(small_clip, [2, 5]) == (2, 5)
+    for layers in ([], [0], [6], [3, 3]):
+        with pytest.raises(SettingsError, match="tower of 5"):
+            analysed_layers(small_clip, layers)
+    assert head_rank(small_clip) == 8  # a head of width 7
+    assert head_rank(small_clip, 3) == 3
+    with pytest.raises(SettingsError, match="rank is 0"):
+        head_rank(small_clip, 0)
+
+
+def test_no_images_and_no_place(small_clip: Clip, tmp_path: Path) -> None:
+    empty = Noise([0])
+    empty.labels = empty.labels[:0]
+    with pytest.raises(DataError, match="no images"):
+        decompose(small_clip, empty, [5])
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="cannot write the contributions"):
+        decompose(small_clip, Noise([0, 1]), [5], keep=tmp_path / "file" / "values.npy")

@@ -1,0 +1,97 @@
+"""Concept entropy, quantiles and roles worked out by hand."""
+
+from math import log
+
+import pytest
+import torch
+
+from dear.errors import DataError, SettingsError
+from dear.roles.entropy import (
+    HeadConcepts,
+    assign_roles,
+    concept_entropy,
+    core_attributes,
+    head_concepts,
+    nearest_centroid,
+    thresholds,
+)
+
+
+def test_entropy() -> None:
+    assert concept_entropy([1.0]) == 0
+    assert concept_entropy([0.5, 0.25, 0.25, 0.0]) == pytest.approx(1.5 * log(2))
+    assert concept_entropy([0.2] * 5) == pytest.approx(log(5))
+
+
+def test_the_nearest_centroid_is_by_angle() -> None:
+    centroids = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
+    phrases = torch.nn.functional.normalize(torch.tensor([[9.0, 1.0], [0.1, 0.1], [0.0, -1.0]]), dim=1)
+    assert nearest_centroid(phrases, centroids).tolist() == [0, 1, 0]
+
+
+def test_shares_and_the_dominant_concept() -> None:
+    found = head_concepts({(9, 0): ["shape", "color", "color", "shape", None]})[9, 0]
+    assert found.share == {"shape": 0.5, "color": 0.5}
+    assert found.concept == "shape"  # of equals the one that TEXTSPAN names first
+    assert found.entropy == pytest.approx(log(2))
+    assert found.left_out == 1
+
+
+def test_weights_by_rank() -> None:
+    found = head_concepts({(9, 0): ["shape", "color", "color"]}, "rank")[9, 0]
+    late = 1 / 1.584962500721156 + 1 / 2  # 1 / log2(3) + 1 / log2(4)
+    assert found.share["color"] == pytest.approx(late / (1 + late))
+    assert found.concept == "color"
+    assert head_concepts({(9, 0): ["shape", None, "color"]}, "rank")[9, 0].concept == "shape"
+
+
+def test_heads_without_a_concept() -> None:
+    with pytest.raises(DataError, match="2 heads have no phrase with a concept; the first is layer 9 head 1"):
+        head_concepts({(9, 0): ["shape"], (9, 1): [None, None], (10, 2): []})
+
+
+def test_quantiles_are_interpolated() -> None:
+    assert thresholds([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0.2) == pytest.approx((1.0, 4.0))
+    assert thresholds([0.0, 1.0], 0.25) == pytest.approx((0.25, 0.75))
+
+
+def heads() -> dict[tuple[int, int], HeadConcepts]:
+    """Six heads with entropies 0 to 5; at q = 0.2 the thresholds are 1 and 4."""
+    concepts = ["color", "style", "emotion", "color", "color", "style"]
+    return {(9, i): HeadConcepts({c: 0.75, "x": 0.25}, float(i)) for i, c in enumerate(concepts)}
+
+
+def test_the_four_roles() -> None:
+    found = assign_roles(
+        heads(), ["color"], quantile=0.2, general=["style"], phrases={(9, 0): ["red", "blue"]}
+    )
+    assert [(one.role, one.attribute, one.concept) for one in found] == [
+        ("core", "color", "color"),
+        ("generalization", None, "style"),  # specialised, but in what the paper calls generalization
+        ("mixed", None, "emotion"),
+        ("mixed", None, "color"),
+        ("generalization", None, "color"),
+        ("generalization", None, "style"),
+    ]
+    assert found[0].phrases == ("red", "blue")
+    assert found[3].share == {"color": 0.75, "x": 0.25}
+    roles = [one.role for one in assign_roles(heads(), ["emotion"], quantile=0.5)]
+    assert roles == ["other-specialized", "other-specialized", "core", *["generalization"] * 3]
+
+
+def test_core_attributes_are_frequent_and_distinct() -> None:
+    # Frequencies: color 0.5, place 0.3, hue 0.15, style 0.05. After color, hue has 0.15 * (1 - 0.8) = 0.03
+    # and place 0.3 * 1 = 0.3; style is none.
+    found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.15, "style": 0.05}, 1.0)}
+    centroids = {
+        "color": torch.tensor([1.0, 0.0, 0.0]),
+        "place": torch.tensor([0.0, 1.0, 0.0]),
+        "hue": torch.tensor([0.8, 0.0, 0.6]),
+        "style": torch.tensor([0.0, 0.0, 1.0]),
+    }
+    assert core_attributes(found, centroids, 2, ["style"]) == ("color", "place")
+    assert core_attributes(found, centroids, 3, ["style"]) == ("color", "place", "hue")
+    # A rare concept far from the chosen ones beats a frequent one that is near: style 0.05 against hue 0.03.
+    assert core_attributes(found, centroids, 3) == ("color", "place", "style")
+    with pytest.raises(SettingsError, match="5 core attributes are asked for, but the heads name only 3"):
+        core_attributes(found, centroids, 5, ["style"])

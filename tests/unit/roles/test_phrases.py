@@ -1,0 +1,89 @@
+"""Pools: unique, large enough, of the wanted kinds; and a user's file with its faults."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dear.data.world.captions import words_of, world_words
+from dear.errors import DataError
+from dear.roles.phrases import general_pool, load_pool, read_pool, world_pool
+
+CONCEPTS = {
+    *("location", "object", "color", "shape", "texture", "animal"),
+    *("human", "text", "number", "style", "emotion", "action"),
+}
+
+
+def test_the_general_pool() -> None:
+    pool = general_pool()
+    assert len(pool) >= 2000
+    assert len({phrase.casefold() for phrase in pool.phrases}) == len(pool) == len(pool.concepts)
+    counts = Counter(pool.concepts)
+    assert set(counts) == CONCEPTS
+    assert min(counts.values()) >= 100
+    assert all(
+        phrase == phrase.strip() and "{" not in phrase and "  " not in phrase for phrase in pool.phrases
+    )
+    assert "an octagon" in pool.phrases
+    assert not any(phrase.startswith(("a a", "a o", "a e")) for phrase in pool.phrases)
+
+
+def test_the_worlds_pool_speaks_the_worlds_language() -> None:
+    pool = world_pool()
+    assert len(set(pool.phrases)) == len(pool) >= 500
+    known = set(world_words())
+    assert {word for phrase in pool.phrases for word in words_of(phrase)} <= known
+    concept = dict(zip(pool.phrases, pool.concepts, strict=True))
+    assert concept["a photo of a crimson thing."] == "color"
+    assert concept["a photo taken at sea."] == "place"
+    assert concept["the letter q"] == "text" or concept["the letter Q"] == "text"
+    assert concept["three of them"] == "number"
+    assert set(concept.values()) == {
+        "color",
+        "shape",
+        "texture",
+        "object",
+        "place",
+        "style",
+        "number",
+        "text",
+    }
+
+
+def test_a_users_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_bytes("\ufeffa red thing\r\nein Gemälde  \n".encode())
+    pool = load_pool(str(path))
+    assert pool.phrases == ("a red thing", "ein Gemälde")
+    assert (pool.concepts, pool.notice) == ((), "")
+
+
+def test_blanks_and_repeats_are_left_out_with_a_notice(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("one\n\ntwo\n   \none \nthree\ntwo\n\n\n")
+    pool = read_pool(path)
+    assert pool.phrases == ("one", "two", "three")
+    assert pool.notice == (
+        f"{path}: left out 2 blank lines (the first is line 2) and 2 repeats (the first is line 5, 'one', "
+        "as in line 1)."
+    )
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_phrases(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.txt").write_text(text)
+    with pytest.raises(DataError, match="holds no phrase"):
+        read_pool(tmp_path / "mine.txt")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "mine.txt").write_text("ein Gemälde\n", encoding=encoding)
+    with pytest.raises(DataError, match=r"not in UTF-8 \(byte \d+ is 0x..\): save it in UTF-8"):
+        read_pool(tmp_path / "mine.txt")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*nowhere.txt: No such file"):
+        load_pool(str(tmp_path / "nowhere.txt"))

@@ -1,0 +1,128 @@
+"""TEXTSPAN against the published algorithm, written out in plain numpy, one head at a time."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dear.errors import DataError, SettingsError
+from dear.roles.textspan import Moments, textspan
+
+Array = NDArray[np.float64]
+
+
+def published(data: Array, text: Array, iters: int, rank: int) -> list[int]:
+    """The authors' procedure, step by step: project the text, centre the data, pick, deflate both."""
+    _, _, vh = np.linalg.svd(data, full_matrices=False)
+    vh = vh[:rank]
+    text = (vh.T @ np.linalg.inv(vh @ vh.T) @ vh @ text.T).T
+    data = data - data.mean(axis=0, keepdims=True)
+    picks = []
+    for _ in range(iters):
+        picks.append(int(np.argmax((data @ text.T).std(axis=0))))
+        direction = text[picks[-1]].copy()
+        square = direction @ direction
+        data = data - np.outer(data @ direction / square, direction)
+        text = text - np.outer(text @ direction / square, direction)
+    return picks
+
+
+def heads_and_text(seed: int, n: int = 211, d: int = 29, m: int = 97) -> tuple[Array, Array]:
+    """Contributions of decaying variance with a mean (2 layers, 3 heads); phrases of unequal length."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(d, d)) * np.exp(-np.arange(d) / 5)[:, None]
+    data = rng.normal(size=(n, 2, 3, d)) @ shared + 3 * rng.normal(size=(2, 3, d))
+    return data, rng.normal(size=(m, d)) * rng.uniform(0.5, 2, size=(m, 1))
+
+
+def moments(data: Array, chunk: int = 53) -> Moments:
+    found = Moments(*data.shape[1:-1], embed=data.shape[-1])
+    for start in range(0, len(data), chunk):
+        found.add(torch.from_numpy(data[start : start + chunk]))
+    return found
+
+
+@pytest.mark.parametrize("rank", [7, 19, 29])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_same_phrases_in_the_same_order_as_the_published_algorithm(seed: int, rank: int) -> None:
+    data, text = heads_and_text(seed)
+    span = textspan(moments(data), torch.from_numpy(text), rank=rank, top=7)
+    for layer in range(2):
+        for head in range(3):
+            assert span.phrases[layer, head].tolist() == published(data[:, layer, head], text, 7, rank)
+
+
+def test_contributions_of_few_dimensions() -> None:
+    """With rank 5 data and r = 17, the published one in the data's own 5 dimensions: the rest is rounding."""
+    rng = np.random.default_rng(3)
+    data = (rng.normal(size=(101, 5)) @ rng.normal(size=(5, 29)))[:, None]
+    text = rng.normal(size=(61, 29))
+    span = textspan(moments(data), torch.from_numpy(text), rank=17, top=5)
+    assert span.phrases[0].tolist() == published(data[:, 0], text, 5, 5)
+    # Five phrases span five dimensions, so nothing is left.
+    assert float(span.explained[0].sum()) == pytest.approx(1, abs=1e-9)
+    more = textspan(moments(data), torch.from_numpy(text), rank=17, top=11).phrases[0].tolist()
+    assert len(set(more)) == 11
+
+
+def test_one_direction_by_hand() -> None:
+    # The data vary along (1, 0) four times as much as along (0, 1): phrase 2 wins there with a variance of 2,
+    # and phrase 1 has 1.125.
+    data = np.array([[2.0, 0], [-2, 0], [0, 1], [0, -1]])[:, None]
+    text = np.array([[0.0, 0.1], [0.0, 1.5], [1.0, 0.0]])
+    span = textspan(moments(data), torch.from_numpy(text), rank=2, top=2)
+    assert span.phrases.tolist() == [[2, 1]]
+    assert span.explained[0].tolist() == pytest.approx([0.8, 0.2])
+
+
+def test_a_phrase_is_not_normalised() -> None:
+    data = np.array([[1.1, 0.0], [-1.1, 0], [0, 1], [0, -1]])[:, None]
+    text = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    assert textspan(moments(data), text, rank=2, top=1).phrases.tolist() == [[1]]
+
+
+def test_chunks_do_not_matter() -> None:
+    data, text = heads_and_text(5)
+    whole, parts = moments(data, 211), moments(data, 7)
+    torch.testing.assert_close(whole.second, parts.second, rtol=1e-12, atol=1e-12)
+    spans = [textspan(one, torch.from_numpy(text), rank=11, top=11) for one in (whole, parts)]
+    assert torch.equal(spans[0].phrases, spans[1].phrases)
+
+
+def test_moments_are_those_of_numpy() -> None:
+    data, _ = heads_and_text(6)
+    found = moments(data)
+    one = data[:, 1, 2]
+    np.testing.assert_allclose(found.mean[1, 2], one.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.second[1, 2], one.T @ one / 211, rtol=1e-10, atol=1e-10)
+
+
+def test_fewer_images_than_the_rank() -> None:
+    data, text = heads_and_text(7, n=13)
+    with pytest.raises(DataError, match="13 images are fewer than the rank 17"):
+        textspan(moments(data), torch.from_numpy(text), rank=17, top=3)
+
+
+@pytest.mark.parametrize("top", [0, 12])
+def test_more_phrases_than_the_rank(top: int) -> None:
+    data, text = heads_and_text(8)
+    with pytest.raises(SettingsError, match="from 1 to 11"):
+        textspan(moments(data), torch.from_numpy(text), rank=11, top=top)
+
+
+def test_values_that_are_not_finite() -> None:
+    data, text = heads_and_text(9)
+    data[3, 1, 1, 4] = np.nan
+    with pytest.raises(DataError, match="not finite"):
+        textspan(moments(data), torch.from_numpy(text), rank=11, top=3)
+
+
+@pytest.mark.gpu
+def test_the_gpu_finds_the_same() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    data, text = heads_and_text(10)
+    there = Moments(2, 3, embed=29, device="cuda")
+    there.add(torch.from_numpy(data).cuda())
+    span = textspan(there, torch.from_numpy(text), rank=19, top=11)
+    assert torch.equal(span.phrases, textspan(moments(data), torch.from_numpy(text), rank=19, top=11).phrases)
