@@ -12,8 +12,7 @@ from tests.unit.training.world import role_table
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
-from dear.evaluation import base_to_novel as protocol
-from dear.evaluation import records
+from dear.evaluation import base_to_novel, bench, records
 from dear.roles.table import RoleTable
 
 RUN = ["run", "base-to-novel"]
@@ -40,7 +39,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The small CLIP in place of whatever the command loads; returns the file of its role table."""
-    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.evaluation.runs.load_clip", lambda *_args, **_options: small_clip)
     path = tmp_path / "roles.json"
     role_table(small_clip).save(path)
     return path
@@ -158,10 +157,15 @@ def test_a_damaged_role_table(
         (["--dear.alpha-cls", "1"], "alpha_cls is 1.0: it must be between 0 and 1"),
         (["--dear.first", "13"], "first is 13: it must be from 1 to 12"),
         (["--train.epochs", "0"], "epochs is 0: it must be at least 1"),
-        (["--shots", "0"], "0 shots a class: at least 1 is needed"),
+        (["--shots", "0"], "shots are [0]: each must be at least 1"),
         (["--shots", "5"], "has 2 images, fewer than 5 shots"),
         (["--mask", "role"], "--mask"),
         (["--seeds", "one"], "--seeds"),
+        (["--jobs", "0"], "jobs is 0: it must be at least 1"),
+        (["--jobs", "2", "--cluster", "local"], "--jobs and --cluster: give one of them"),
+        (["--gpus", "-1"], "gpus is -1.0"),
+        (["--select", "test"], "--select"),
+        (["--select", "val"], "no validation images"),
     ],
 )
 def test_settings_out_of_range(
@@ -237,14 +241,16 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            patch.setattr(protocol, {"training": "train", "test": "evaluate"}[during], stop)
+            place = {"training": (bench, "train"), "test": (base_to_novel, "evaluate")}[during]
+            patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "dear: interrupted\n"
-    assert [*out.iterdir()] == []
+    assert {path.name for path in out.iterdir()} <= {"unfinished"}
     assert main(words) == 0  # and the same command does it all
-    assert len([*out.iterdir()]) == 1
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".json"}
+    assert len([*out.glob("*.json")]) == 1
     assert "Photos" in capsys.readouterr().out
 
 
@@ -286,3 +292,88 @@ def test_pretraining_in_a_place_that_cannot_be_written(
     assert main(["pretrain", "--out", str(tmp_path / "new"), "--settings.batch", "0"]) == 2
     assert "batch is 0" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+RECIPE = """
+protocol: base-to-novel
+out: {out}/{name}
+data: [{data}]
+methods: [zero-shot]
+roles: {roles}
+"""
+
+
+def recipe(tmp_path: Path, photos: Path, roles: Path, text: str = RECIPE, name: str = "one") -> Path:
+    path = tmp_path / "recipes" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.format(out=tmp_path / "out", name=name, data=photos, roles=roles))
+    return path
+
+
+def test_a_recipe_runs_and_is_reported(
+    small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path, photos, small)
+    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)["planned"]
+    assert planned["method"] == "zero-shot"
+    assert planned["seconds"] > 0
+    assert not (tmp_path / "out").exists()
+    assert main(["run", "recipe", str(path)]) == 0
+    assert "1 runs, records in" in capsys.readouterr().out
+    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["planned"][0]["done"]
+    assert main(["report", str(tmp_path / "out"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["records"] == 1
+    assert Path(found["html"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RECIPE + "seads: 1\n", "unknown key 'seads'. Did you mean 'seeds'?"),
+        (RECIPE.replace("zero-shot", "zero-shut"), "unknown method 'zero-shut'. Did you mean 'zero-shot'?"),
+        (
+            RECIPE.replace("{data}", "far-stikers"),
+            "unknown data set 'far-stikers'. Did you mean 'far-stickers'?",
+        ),
+    ],
+)
+def test_a_wrong_recipe(
+    text: str, message: str, small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path, photos, small, text)
+    line = refused(["run", "recipe", str(path)], tmp_path / "out", capsys)
+    assert message in line
+
+
+def test_no_data_set_in_common_and_one_place_for_two(
+    small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path, photos, small)
+    words = ["run", "recipe", str(path), "--data", "far-stickers"]
+    assert "none of the data sets far-stickers: it has" in refused(words, tmp_path / "out", capsys)
+    recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
+    assert main(["run", "recipe", str(path.parent)]) == 2
+    assert "one and two write to one place" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "one").exists()
+
+
+def test_a_report_of_nothing_or_of_another_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (([], "there is no run record"), (["--weights", "ab"], "there is no run record")):
+        assert main(["report", str(tmp_path), *words]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "old.json").write_text('{"schema": 1, "protocol": "base-to-novel"}')
+    assert main(["report", str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert "schema 1, this version reads schema 2" in printed
+    assert printed.count("\n") == 1
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("protocol", ["few-shot", "ablation", "cross-dataset", "domain-generalization"])
+def test_every_protocol_refuses_an_unknown_data_set(
+    protocol: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "Did you mean 'far-stickers'?" in refused(["run", protocol, "--data", "far-stikers"], out, capsys)

@@ -65,6 +65,17 @@ COMMANDS: Mapping[str, Command] = {
     "roles compare": Command("dear.cli.roles_compare", "Tell how far two role tables agree."),
     "roles ablate": Command("dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."),
     "roles probe": Command("dear.cli.roles_probe", "Judge discovered roles by the world's known factors."),
+    "run few-shot": Command(
+        "dear.cli.run_few_shot", "Train on 1 to 16 images of every class, test among all."
+    ),
+    "run cross-dataset": Command("dear.cli.run_cross_dataset", "Train on a source, test on other data sets."),
+    "run domain-generalization": Command(
+        "dear.cli.run_domain_generalization", "Train on a source, test on shifted variants of it."
+    ),
+    "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
+    "run retrieval": Command("dear.cli.run_retrieval", "Retrieve images by each attribute's feature."),
+    "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
+    "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),
     "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
     "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     "info": Command("dear.cli.info", "Show versions, devices and threads."),

@@ -10,6 +10,7 @@ from torch import Tensor
 from dear.data.dataset import Images
 from dear.data.views import eval_views
 from dear.methods.contract import Method
+from dear.training.loop import trunk_facts
 from dear.training.trunks import TrunkCache
 
 
@@ -44,7 +45,7 @@ def hits(
     fused, decoupled = [], []
     for start in range(0, len(images), batch):
         chosen = torch.arange(start, min(start + batch, len(images)))
-        key = (images.identity, method.clip.identity.sha256, method.image_from, start, batch)
+        key = (images.identity, *trunk_facts(method), start, batch)
         features = method.image_features(cache.get(key, partial(eval_trunk, method, images, chosen)))
         labels = images.labels[chosen]
         fused.append(method.logits(features, text).argmax(dim=1).cpu() == labels)

@@ -1,33 +1,63 @@
 """What to run. Light to import, so that commands can show it without loading torch."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 Mask = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
+Protocol = Literal["base-to-novel", "cross-dataset", "domain-generalization", "few-shot"]
+Select = Literal["last", "val"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run on each data set and seed.
+    """One method with its settings, to be run on each data set and seed.
 
     Attributes:
         method: The method's name.
         mask: For DeAR, the role mask: of the role table, or of one of the paper's ablations of it.
+        settings: The method's settings (its dataclass); its defaults if None.
+        quantile: For DeAR, assign the roles anew with this share of the heads (percent) at each end.
+        attributes: For DeAR, K: how many core attributes.
+        label: What a run with other settings is called in records and tables, "CE + reg" say.
     """
 
     method: str
     mask: Mask = "roles"
+    settings: Any = None
+    quantile: float | None = None
+    attributes: int | None = None
+    label: str | None = None
 
     @property
     def variant(self) -> str | None:
-        return None if self.mask == "roles" else self.mask
+        """How the run differs from the method as published; None if it does not."""
+        if self.label:
+            return self.label
+        parts = [
+            "" if self.mask == "roles" else self.mask,
+            "" if self.quantile is None else f"q = {self.quantile:g}%",
+            "" if self.attributes is None else f"K = {self.attributes}",
+        ]
+        return ", ".join(part for part in parts if part) or None
+
+    @property
+    def needs_roles(self) -> bool:
+        return self.method == "dear"
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
-        """The role table under this plan's mask; shuffled roles are another deal for each seed."""
-        if roles is None or self.mask == "roles":
+        """The role table of this plan; shuffled roles are another deal for each seed."""
+        from dear.roles.variants import with_attributes, with_quantile
+
+        if roles is None or not self.needs_roles:
+            return None
+        if self.attributes is not None:
+            roles = with_attributes(roles, self.attributes)
+        if self.quantile is not None:
+            roles = with_quantile(roles, self.quantile)
+        if self.mask == "roles":
             return roles
         if self.mask == "shuffled":
             return roles.shuffled(seed)

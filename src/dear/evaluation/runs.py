@@ -1,23 +1,158 @@
-"""Many runs in turn: data sets, seeds and methods, each with a record that is kept and not run again."""
+"""Runs in turn: each leaves a record, none is repeated, and one that was cut off goes on where it stopped."""
 
-import hashlib
-import json
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric import Fabric
+
 from dear.backbone.clip import Clip
-from dear.data.dataset import Dataset
+from dear.backbone.load import load_clip
+from dear.data.dataset import Dataset, load_dataset
+from dear.data.fewshot import base_novel, draw_few
 from dear.evaluation.base_to_novel import base_to_novel
+from dear.evaluation.bench import Bench
+from dear.evaluation.experiment import Experiment, Model, Run
+from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import make_folder, read_record, write_json
-from dear.methods.settings import DearSettings
+from dear.evaluation.transfer import transfer
+from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 
-CACHE_BYTES = 2 * 2**30
+UNFINISHED = "unfinished"
+"""The folder of checkpoints, in that of the records."""
+
+RunProgress = Callable[[str, int, dict[str, float]], None]
+Load = Callable[[str], Dataset]
+
+
+def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
+    """Tell nobody."""
+
+
+class Workplace:
+    """Where runs are made, one after the other: models, caches and data sets stay between them."""
+
+    def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
+        self.device, self.fabric = device, fabric
+        self._load = lru_cache(maxsize=2)(load_dataset)
+        self._benches: dict[Model, Bench] = {}
+        self._done: dict[str, dict[str, Any]] = {}
+
+    def bench(self, experiment: Experiment) -> Bench:
+        """The bench of an experiment; experiments with one model share the model and all caches."""
+        model = experiment.model
+        if model not in self._benches:
+            clip = load_clip(model.name, model.pretrained, device=self.device)
+            self._benches[model] = Bench(clip, fabric=self.fabric)
+        shared = self._benches[model]
+        if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
+            shared.roles = role_table(shared.clip, model.roles)
+        return replace(shared, training=experiment.train, select=experiment.select)
+
+    def load(self, experiment: Experiment) -> Load:
+        """How data sets of an experiment are had by name."""
+        return partial(self._load, settings=experiment.dataset)
+
+    def check(self, experiment: Experiment) -> None:
+        """Find out what is wrong before anything is computed. Raises DearError."""
+        load = self.load(experiment)
+        for name in dict.fromkeys([*experiment.data, *([experiment.source] if experiment.source else ())]):
+            load(name)
+        bench = self.bench(experiment)
+        for plan in experiment.plans:
+            plan.table(bench.roles, experiment.seeds[0])
+        if any(plan.method != "zero-shot" for plan in experiment.plans):
+            for name in [experiment.source] if experiment.source else experiment.data:
+                dataset = load(name)
+                base = experiment.protocol == "base-to-novel"
+                classes = base_novel(len(dataset.classnames))[0] if base else None
+                draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
+
+    def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
+        """The record of a run that has been made."""
+        load = self.load(experiment)
+        source, targets = load(run.dataset), [load(name) for name in run.targets]
+        key = self.bench(experiment).key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
+        path = experiment.out / f"{run_name(run, source.name, key)}.json"
+        return read_record(path) if path.exists() else None
+
+    def perform(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
+        """Make a run of an experiment, or read its record; what another experiment has made is copied."""
+        return perform(
+            self.bench(experiment),
+            run,
+            self.load(experiment),
+            out=experiment.out,
+            done=self._done,
+            progress=progress,
+        )
+
+
+def perform(
+    bench: Bench,
+    run: Run,
+    load: Load,
+    *,
+    out: Path | None = None,
+    done: dict[str, dict[str, Any]] | None = None,
+    progress: RunProgress = silent,
+) -> dict[str, Any]:
+    """Make a run and write its record into ``out``, or read the record that is there.
+
+    A run that was cut off goes on from its checkpoint in ``out``/unfinished. ``done`` holds records by their
+    keys: a run in it is copied.
+    """
+    done = {} if done is None else done
+    source, targets = load(run.dataset), [load(name) for name in run.targets]
+    key = bench.key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
+    name = run_name(run, source.name, key)
+    path = None if out is None else out / f"{name}.json"
+    if path is not None and path.exists():
+        record = read_record(path)
+    elif key in done:
+        record = done[key] | {"variant": run.plan.variant}
+        _write(bench, path, record)
+    else:
+        bench.cache.begin(source.identity)
+        checkpoint = None if out is None else out / UNFINISHED / f"{name}.pt"
+        options: dict[str, Any] = {
+            "seed": run.seed,
+            "shots": run.shots,
+            "checkpoint": checkpoint,
+            "label": name,
+            "progress": lambda epoch, parts: progress(name, epoch, parts),
+        }
+        if run.protocol == "base-to-novel":
+            record = base_to_novel(bench, source, run.plan, **options)
+        elif run.protocol == "few-shot":
+            record = few_shot(bench, source, run.plan, **options)
+        else:
+            record = transfer(bench, source, targets, run.plan, protocol=run.protocol, **options)
+        _write(bench, path, record)
+        if checkpoint is not None and bench.main:
+            checkpoint.unlink(missing_ok=True)
+    done[key] = record
+    progress(name, bench.training.epochs, {})
+    return record
+
+
+def run_name(run: Run, dataset: str, key: str) -> str:
+    """The name of a run's files: "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
+    parts = [dataset, run.plan.method, run.plan.variant or "", f"{run.shots}shot", f"seed{run.seed}", key[:8]]
+    if run.targets:
+        parts.insert(0, run.protocol)
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
+
+
+def _write(bench: Bench, path: Path | None, record: dict[str, Any]) -> None:
+    if path is not None and bench.main:
+        write_json(path, record)
 
 
 def run_all(
@@ -28,51 +163,27 @@ def run_all(
     seeds: Sequence[int] = (1,),
     shots: int = 16,
     roles: RoleTable | None = None,
-    settings: DearSettings | None = None,
     training: TrainSettings | None = None,
     out: Path | None = None,
-    progress: Callable[[str, int, dict[str, float]], None] = lambda _run, _epoch, _parts: None,
+    progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Base-to-novel for every data set, seed and plan; returns the records in that order.
 
     With ``out`` each record is written there at once, and a run whose record is already there is read
     instead of run.
     """
-    settings, training = settings or DearSettings(), training or TrainSettings()
     if out is not None:
         make_folder(out)
-    records = []
-    for dataset in datasets:
-        cache = TrunkCache(CACHE_BYTES)
-        for seed in seeds:
-            for plan in plans:
-                facts = [asdict(clip.identity), dataset.identity, shots, asdict(training)]
-                if plan.method == "dear":
-                    facts += [asdict(settings), None if roles is None else roles.to_json()]
-                key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-                name = "-".join(
-                    [dataset.name, plan.method, *([plan.mask] if plan.variant else []), f"seed{seed}", key]
-                )
-                path = None if out is None else out / f"{name}.json"
-                if path is not None and path.exists():
-                    records.append(read_record(path))
-                    progress(name, training.epochs, {})
-                    continue
-                record = base_to_novel(
-                    clip,
-                    dataset,
-                    plan.method,
-                    seed=seed,
-                    shots=shots,
-                    roles=plan.table(roles, seed),
-                    variant=plan.variant,
-                    settings=settings,
-                    training=training,
-                    cache=cache,
-                    progress=lambda epoch, parts, name=name: progress(name, epoch, parts),  # type: ignore[misc]
-                )
-                if path is not None:
-                    write_json(path, record)
-                records.append(record)
-                progress(name, training.epochs, {})
-    return records
+    bench = Bench(clip, roles, training or TrainSettings())
+    return [
+        perform(
+            bench,
+            Run("base-to-novel", dataset.name, plan, seed, shots),
+            lambda _name, dataset=dataset: dataset,  # type: ignore[misc]
+            out=out,
+            progress=progress,
+        )
+        for dataset in datasets
+        for seed in seeds
+        for plan in plans
+    ]

@@ -9,11 +9,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dear.errors import OutputError
+from dear.errors import DataError, OutputError
 from dear.report import plots
+from dear.report.few_shot import few_shot_curves
+from dear.report.few_shot_plot import few_shot_plot
+from dear.report.grid import Grid
 from dear.report.reading import (
     Record,
-    checked,
     data_set,
     data_set_title,
     distinct,
@@ -22,8 +24,10 @@ from dear.report.reading import (
     mean_fusion_weights,
     mean_losses,
     method_label,
+    readable,
 )
 from dear.report.retrieval import panels, precision_table
+from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
 from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
 
 REFERENCES = ("zero-shot", "zero_shot")
@@ -40,7 +44,7 @@ def write_report(
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write the report of base-to-novel records to one self-contained HTML file; what is there is replaced.
+    """Write the report of run records to one self-contained HTML file; what is there is replaced.
 
     Raises:
         DataError: for records that may not stand in one table, or other malformed material.
@@ -54,7 +58,7 @@ def write_report(
         timings=timings,
         notes=notes,
     )
-    return _write_whole(Path(path), text)
+    return write_whole(Path(path), text)
 
 
 def report_html(
@@ -65,16 +69,22 @@ def report_html(
     retrieval: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    appendix: Sequence[Grid] = (),
 ) -> str:
-    """The text of the report; the same input gives the same text."""
-    found = checked(records, "base-to-novel")
-    table = base_to_novel_table(found)
-    by_method = grouped(found, method_label)
+    """The text of the report, with the tables of ``appendix`` too; the same input gives the same text."""
+    found = readable(records)
+    if len(weights := weights_of(found)) > 1:
+        shown = ", ".join(sha[:16] for sha in weights)
+        raise DataError(f"the records mix different weights ({shown}); report them apart")
+    base = main_runs(of_protocol(found, "base-to-novel"))
+    table = base_to_novel_table(base) if base else None
+    few = of_protocol(found, "few-shot")
+    by_method = grouped(base or found, method_label)
     main, reference = _main(by_method), _reference(by_method)
     fusion = mean_fusion_weights(by_method[main])
     losses = mean_losses(by_method[main])
     retrieval = retrieval or {}
-    averaged = any(table.average.entries)
+    role_table = role_table or role_table_of(found)
     environment = Environment(
         loader=PackageLoader("dear.report"),
         autoescape=True,
@@ -88,17 +98,18 @@ def report_html(
         table=table,
         measures=[(measure, SHOWN[measure]) for measure in MEASURES],
         missing=MISSING,
-        has_deviations=any(
-            cell and cell["base"].std is not None for row in table.with_average for cell in row.entries
-        ),
-        setting=_setting(found, table),
-        tiles=_tiles(table, main, reference),
+        has_deviations=table is not None
+        and any(cell and cell["base"].std is not None for row in table.with_average for cell in row.entries),
+        setting=_setting(base, table) if table else "",
+        tiles=_tiles(table, main, reference) if table else [],
         reference=reference,
-        highest=_highest(table, main),
-        bars=_inline(plots.accuracy_bars(table)) if averaged else None,
-        fusion=_inline(plots.fusion_heat_map(fusion)) if fusion else None,
-        training=_inline(plots.training_curves(losses)) if losses else None,
-        roles=_inline(plots.head_role_map(role_table)) if role_table else None,
+        highest=_highest(table, main) if table else None,
+        bars=inline(plots.accuracy_bars(table)) if table and any(table.average.entries) else None,
+        grids=[*(grid for grid in tables_of(found) if grid.name != "base-to-novel"), *appendix],
+        curves=inline(few_shot_plot(few_shot_curves(few))) if few else None,
+        fusion=inline(plots.fusion_heat_map(fusion)) if fusion else None,
+        training=inline(plots.training_curves(losses)) if losses else None,
+        roles=inline(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
         panels=panels(retrieval),
         precision=precision_table(retrieval.get("precision")),
@@ -111,6 +122,12 @@ def report_html(
             for runs in grouped(found, data_set).values()
         ],
     )
+
+
+def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
+    """The role table of the records' plain runs, if they have one."""
+    tables = ((record.get("roles") or {}).get("table") for record in records if not record.get("variant"))
+    return next((table for table in tables if table), None)
 
 
 def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
@@ -207,12 +224,12 @@ def _values(values: Sequence[Any]) -> str:
     )
 
 
-def _inline(svg: str) -> Markup:
+def inline(svg: str) -> Markup:
     """An SVG made by `plots`, which escapes all text; inside HTML it needs no namespace."""
     return Markup(svg.replace(_SVG_NAMESPACE, "", 1))
 
 
-def _write_whole(path: Path, text: str) -> Path:
+def write_whole(path: Path, text: str) -> Path:
     """Write beside the place, then replace, so that no half file is ever seen."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -97,7 +97,7 @@ def training_curves(losses: Mapping[str, Sequence[float]]) -> str:
         axes.set_ylabel("loss")
         axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in losses.values() if curve)))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _plain(axes)
+        plain(axes)
         figure.legend(loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
 
     ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
@@ -133,7 +133,7 @@ def accuracy_bars(table: Table) -> str:
             entry[measure].mean + (entry[measure].std or 0) for _, entry in shown for measure in MEASURES
         )
         axes.set_ylim(0, top * 1.12 + 1)
-        _plain(axes)
+        plain(axes)
         axes.tick_params(axis="x", length=0)
         figure.legend(
             loc="outside upper center", ncols=min(len(shown), 4), handlelength=1.1, handleheight=1.0
@@ -171,7 +171,8 @@ def _cell(axes: Axes, x: float, y: float, color: str, alpha: float = 1.0) -> Non
     axes.add_patch(box)
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """Axes without a frame, with faint level lines."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color=INK, alpha=0.15, linewidth=0.8)

@@ -1,13 +1,13 @@
-"""Run records as the report reads them: checked, grouped, and averaged over seeds. Schema 1."""
+"""Run records as the report reads them: checked, grouped, and averaged over seeds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.errors import DataError
+from dear.evaluation.schema import SCHEMA
 
 Record = Mapping[str, Any]
 
-SCHEMA = 1
 HALVES = ("base", "novel")
 
 
@@ -25,16 +25,23 @@ def field(record: Record, *path: str) -> Any:
     return value
 
 
-def accuracy(record: Record, half: str) -> float:
-    """The accuracy on the base or the novel classes, a fraction.
+def accuracy(record: Record, *part: str, read: str = "accuracy") -> float:
+    """The accuracy on a part of the results (base, novel, all, source, targets NAME), a fraction; ``read``
+    "decoupled" is that of the class feature alone.
 
     Raises:
         DataError: if it is missing or no fraction between 0 and 1.
     """
-    value = field(record, "results", half, "accuracy")
+    value = field(record, "results", *part, read)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise DataError(f"{name(record)}: the {half} accuracy {value!r} is no fraction between 0 and 1")
+        where = " ".join(part)
+        raise DataError(f"{name(record)}: the {where} {read} {value!r} is no fraction between 0 and 1")
     return float(value)
+
+
+def protocol(record: Record) -> str:
+    """The record's protocol."""
+    return str(field(record, "protocol"))
 
 
 def method_label(record: Record) -> str:
@@ -58,30 +65,50 @@ def name(record: Record) -> str:
     return f"{method_label(record)} on {data_set(record)}, seed {record.get('seed')}"
 
 
-def checked(records: Iterable[Record], protocol: str) -> list[Record]:
-    """The records as a list, after making sure that their numbers may stand in one table.
+def readable(records: Iterable[Record]) -> list[Record]:
+    """The records as a list, each run once: the same run may lie in several folders.
 
     Raises:
-        DataError: if there is none; for another schema version or protocol; where weights differ; where one
-            data set has two identities or one method two numbers of shots; where two records are of one run.
+        DataError: if there is none, or one of another schema version.
     """
-    found = list(records)
-    if not found:
-        raise DataError("there is no run record to report; run something first")
-    for record in found:
+    found: dict[Any, Record] = {}
+    for number, record in enumerate(records):
         if record.get("schema") != SCHEMA:
             raise DataError(
                 f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
                 "report it with the version of dear that wrote it"
             )
-        if field(record, "protocol") != protocol:
-            raise DataError(f"{name(record)}: the protocol is {record['protocol']!r}, not {protocol!r}")
+        key = record.get("key")
+        found.setdefault(key or number, record)
+    if not found:
+        raise DataError("there is no run record to report; run something first")
+    return [*found.values()]
+
+
+def checked(records: Iterable[Record], wanted: str) -> list[Record]:
+    """The records as a list, after making sure that their numbers may stand in one table.
+
+    Raises:
+        DataError: if there is none; for another schema version or protocol; where weights differ; where one
+            data set has two identities, or one method two numbers of shots (but in few-shot) or two settings;
+            where two records are of one run.
+    """
+    found = readable(records)
+    for record in found:
+        if protocol(record) != wanted:
+            raise DataError(f"{name(record)}: the protocol is {record['protocol']!r}, not {wanted!r}")
     _one_value(found, lambda _: "", lambda record: field(record, "weights", "sha256"), "weights")
     _one_value(found, data_set, lambda record: field(record, "dataset").get("identity"), "data")
-    _one_value(found, method_label, lambda record: record.get("shots"), "numbers of shots")
-    seen: set[tuple[str, str, Any]] = set()
+    if wanted != "few-shot":
+        _one_value(found, method_label, lambda record: record.get("shots"), "numbers of shots")
+    _one_value(found, method_label, lambda record: (record.get("settings") or {}).get("train"), "training")
+    # A method may be published with other settings for each data set, but not for each seed.
+    by_data = grouped(found, data_set)
+    for runs in by_data.values():
+        _one_value(runs, method_label, lambda record: record.get("settings"), "settings")
+    seen: set[tuple[str, str, Any, Any]] = set()
     for record in found:
-        run = (method_label(record), data_set(record), record.get("seed"))
+        run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
         if run in seen:
             raise DataError(f"two records of one run: {name(record)}; remove one or name the variant")
         seen.add(run)
@@ -144,5 +171,15 @@ def _one_value(
         values = distinct(value(run) for run in runs)
         if len(values) > 1:
             where = f" of {group}" if group else ""
-            shown = ", ".join(str(item)[:16] for item in values)
+            shown = _different(values)
             raise DataError(f"the records{where} mix different {what} ({shown}); report them apart")
+
+
+def _different(values: Sequence[Any]) -> str:
+    """What differs between values, in short: of mappings, the first key whose value does."""
+    first, second = values[0], values[1]
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for key in dict.fromkeys([*first, *second]):
+            if first.get(key) != second.get(key):
+                return f"{key}: {_different([first.get(key), second.get(key)])}"
+    return ", ".join(str(item)[:16] for item in values)

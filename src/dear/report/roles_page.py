@@ -8,12 +8,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dear.report import plots, roles_plots
-from dear.report.html import _inline, _write_whole
+from dear.report.html import inline, write_whole
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
     """Write the page of a role table in its JSON form. Raises DataError for an empty one, OutputError."""
-    return _write_whole(Path(path), roles_page(table))
+    return write_whole(Path(path), roles_page(table))
 
 
 def roles_page(table: Mapping[str, Any]) -> str:
@@ -35,11 +35,11 @@ def roles_page(table: Mapping[str, Any]) -> str:
         weights=table["weights"],
         attributes=list(table["attributes"]),
         counts=_counts(heads),
-        roles=_inline(plots.head_role_map(table)),
-        concepts=_inline(roles_plots.concept_map(table)) if has_share else None,
-        entropy=_inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
+        roles=inline(plots.head_role_map(table)),
+        concepts=inline(roles_plots.concept_map(table)) if has_share else None,
+        entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
         thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
-        map=_inline(roles_plots.phrase_map(points)) if points else None,
+        map=inline(roles_plots.phrase_map(points)) if points else None,
         clusters=list(evidence.get("clusters") or ()),
         dbcv=evidence.get("dbcv"),
         tried=list(evidence.get("tried") or ()),

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ DECIMALS = 2
 MISSING = "–"
 
 # By seed: (base, novel), fractions.
-_Pairs = Mapping[Any, tuple[float, float]]
+Pairs = Mapping[Any, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Entry:
     std: float | None
     seeds: int
     best: bool = False
+    second: bool = False
 
     @property
     def value(self) -> str:
@@ -182,14 +183,14 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
     }
     data_sets = {name: data_set_title(runs[0]) for name, runs in grouped(found, data_set).items()}
     rows = [
-        _row(title, [_numbers(pairs.get((method, name))) for method in methods])
+        _row(title, [numbers(pairs.get((method, name))) for method in methods])
         for name, title in data_sets.items()
     ]
-    averages = [_average([pairs.get((method, name)) for name in data_sets]) for method in methods]
+    averages = [average([pairs.get((method, name)) for name in data_sets]) for method in methods]
     return Table(tuple(methods), tuple(rows), _row("Average", averages))
 
 
-def _numbers(pairs: _Pairs | None) -> dict[Measure, Entry] | None:
+def numbers(pairs: Pairs | None) -> dict[Measure, Entry] | None:
     """Means over seeds, in percent."""
     if not pairs:
         return None
@@ -202,19 +203,19 @@ def _numbers(pairs: _Pairs | None) -> dict[Measure, Entry] | None:
     }
 
 
-def _average(by_data_set: Sequence[_Pairs | None]) -> dict[Measure, Entry] | None:
+def average(by_data_set: Sequence[Pairs | None]) -> dict[Measure, Entry] | None:
     """The average over data sets, None where one is missing."""
     found = [pairs for pairs in by_data_set if pairs]
     if len(found) < len(by_data_set):
         return None
     if all(pairs.keys() == found[0].keys() for pairs in found):
         by_seed = {seed: _mean_pair([pairs[seed] for pairs in found]) for seed in found[0]}
-        return _numbers(by_seed)
+        return numbers(by_seed)
     # Seeds differ between data sets: the average of the means is all that can be said.
     mean = _mean_pair([_mean_pair(list(pairs.values())) for pairs in found])
-    numbers = _numbers({None: mean})
+    entries = numbers({None: mean})
     fewest = min(len(pairs) for pairs in found)
-    return numbers and {measure: Entry(entry.mean, None, fewest) for measure, entry in numbers.items()}
+    return entries and {measure: Entry(entry.mean, None, fewest) for measure, entry in entries.items()}
 
 
 def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -222,18 +223,25 @@ def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _row(title: str, cells: Sequence[dict[Measure, Entry] | None]) -> Row:
-    """A row with the best of each measure marked: equal as shown is equally good; alone is not best."""
+    """A row with the best and the second of each measure marked: equal as shown is equally good; alone is not
+    best, and of two the other is not second.
+    """
     present = [cell for cell in cells if cell is not None]
     if len(present) < 2:
         return Row(title, tuple(cells))
-    tops = {measure: max(round(cell[measure].mean, DECIMALS) for cell in present) for measure in MEASURES}
+    levels = {
+        measure: sorted({round(cell[measure].mean, DECIMALS) for cell in present}, reverse=True)
+        for measure in MEASURES
+    }
     marked: list[dict[Measure, Entry] | None] = []
     for cell in cells:
         marked.append(
             cell
             and {
-                measure: Entry(
-                    entry.mean, entry.std, entry.seeds, round(entry.mean, DECIMALS) == tops[measure]
+                measure: replace(
+                    entry,
+                    best=(place := levels[measure].index(round(entry.mean, DECIMALS))) == 0,
+                    second=place == 1 and len(present) > 2,
                 )
                 for measure, entry in cell.items()
             }
@@ -242,6 +250,8 @@ def _row(title: str, cells: Sequence[dict[Measure, Entry] | None]) -> Row:
 
 
 def _starred(entry: Entry) -> str:
+    if entry.second:
+        return f"*{entry}*"
     return f"**{entry}**" if entry.best else str(entry)
 
 

@@ -1,6 +1,7 @@
 """The state of a training run after an epoch: written whole or not at all, read without pickle."""
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,22 @@ from dear.methods.contract import Method
 
 
 def save_checkpoint(
-    path: Path, method: Method, optimizer: Any, run: str, history: list[dict[str, Any]]
+    path: Path,
+    method: Method,
+    optimizer: Any,
+    run: str,
+    history: list[dict[str, Any]],
+    best: dict[str, Any] | None = None,
 ) -> None:
-    """Write the state, replacing the last one in a single step. Raises OutputError if the place cannot be
-    written.
+    """Write the state, replacing the last one in a single step. ``best`` is the state of the best epoch so
+    far, where one is chosen. Raises OutputError if the place cannot be written.
     """
     state = {
         "run": run,
         "history": json.dumps(history),
         "method": method.state_dict(),
         "optimizer": optimizer.state_dict(),
+        "best": best,
     }
     write_state(path, state)
 
@@ -33,6 +40,8 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:  # torch.save would report a path that it cannot open as a RuntimeError
             torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(path)
     except BaseException as error:
         with suppress(OSError):
@@ -55,12 +64,14 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
         ) from error
 
 
-def load_checkpoint(path: Path, method: Method, optimizer: Any, run: str) -> list[dict[str, Any]]:
-    """Take up the state if there is one; returns the epochs done. Raises OutputError for one of another
-    run.
+def load_checkpoint(
+    path: Path, method: Method, optimizer: Any, run: str
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Take up the state if there is one; returns the epochs done and the state of the best. Raises
+    OutputError for one of another run.
     """
     if not path.exists():
-        return []
+        return [], None
     state = read_state(path, method.clip.image.projection.device)
     if state.get("run") != run:
         was, now = json.loads(state.get("run", "{}")), json.loads(run)
@@ -70,11 +81,11 @@ def load_checkpoint(path: Path, method: Method, optimizer: Any, run: str) -> lis
         )
     method.load_state_dict(state["method"])
     optimizer.load_state_dict(state["optimizer"])
-    return list(json.loads(state["history"]))
+    return list(json.loads(state["history"])), state.get("best")
 
 
-def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int) -> str:
-    """What a checkpoint belongs to; ``images`` is their identity."""
+def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
+    """What a checkpoint belongs to; ``images`` is their identity, ``select`` how the epoch is chosen."""
     facts = {
         "method": method.name,
         "method_settings": method.facts(),
@@ -82,5 +93,6 @@ def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int) 
         "classes": method.classnames,
         "images": images,
         "seed": seed,
+        "select": select,
     }
     return json.dumps(facts | {"train": settings})

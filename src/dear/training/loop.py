@@ -14,10 +14,11 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.views import train_views
+from dear.data.views import DRAWS, train_views
 from dear.errors import TrainingDiverged
 from dear.methods.contract import Method
 from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
+from dear.training.devices import make_fabric, share, summed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
@@ -33,25 +34,31 @@ def train(
     seed: int,
     cache: TrunkCache | None = None,
     checkpoint: Path | None = None,
+    fabric: Fabric | None = None,
+    validate: Callable[[], float] | None = None,
+    label: str = "run",
     progress: Callable[[int, dict[str, float]], None] = lambda _epoch, _parts: None,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes; returns each epoch's mean loss, its parts and
     learning rate.
 
     With ``checkpoint`` the state after each epoch is kept there and a run that was cut off goes on from
-    it, to the same numbers. Raises TrainingDiverged at the first loss that is not finite, or at the end of
-    an epoch that left parameters not finite.
+    it, to the same numbers. With ``validate`` its score stands in each epoch as "val" and the method ends in
+    the state of the best (the first of equals); else in that of the last. A ``fabric`` of several processes
+    shares each batch among them: the numbers are those of one process, to rounding. ``label`` names the run
+    in Fabric's loggers. Raises TrainingDiverged at the first loss that is not finite, or at the end of an
+    epoch that left parameters not finite.
     """
     device = method.clip.image.projection.device
-    precision = settings.precision
-    if precision == "auto":
-        precision = "bf16-mixed" if device.type == "cuda" else "32-true"
-    fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
+    fabric = fabric or make_fabric(device, settings.precision)
     optimizer: Any = torch.optim.AdamW(method.trainable, lr=settings.lr, weight_decay=settings.weight_decay)
     wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)
     wrapped.mark_forward_method("loss")
-    run = run_facts(method, images.identity, asdict(settings), seed)
-    history = [] if checkpoint is None else load_checkpoint(checkpoint, method, optimizer, run)
+    run = run_facts(method, images.identity, asdict(settings), seed, "val" if validate else "last")
+    history: list[dict[str, Any]] = []
+    best: dict[str, Any] | None = None
+    if checkpoint is not None:
+        history, best = load_checkpoint(checkpoint, method, optimizer, run)
     steps = math.ceil(len(images) / settings.batch)
     cache = cache or TrunkCache(0)
     for epoch in range(len(history), settings.epochs):
@@ -60,45 +67,60 @@ def train(
             group["lr"] = settings.lr_at(epoch)
         order = torch.randperm(len(images), generator=generator(seed, "order", epoch))
         sums: dict[str, float] = {}
-        for step, chosen in enumerate(order.split(settings.batch)):
+        for step, batch in enumerate(order.split(settings.batch)):
+            part, weight = share(len(batch), fabric.global_rank, fabric.world_size)
+            chosen = batch[part]
             key = (
                 images.identity,
-                method.clip.identity.sha256,
-                method.image_from,
-                seed,
-                epoch,
-                step,
-                settings.batch,
+                *trunk_facts(method),
+                *(seed, epoch, step, settings.batch, part.start, part.stop),
             )
-            trunk = cache.get(key, partial(_views_trunk, method, images, chosen, seed, epoch, step))
+            trunk = cache.get(key, partial(_views_trunk, method, images, batch, part, seed, epoch, step))
             parts = wrapped.loss(trunk, images.labels[chosen].to(device))
-            if not torch.isfinite(parts["loss"]):
+            (bad,) = summed(fabric, [float(not torch.isfinite(parts["loss"]))], device)
+            if bad:
                 raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
             optimizer.zero_grad()
-            fabric.backward(parts["loss"])
+            fabric.backward(parts["loss"] if fabric.world_size == 1 else parts["loss"] * weight)
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in parts.items():
-                sums[name] = sums.get(name, 0.0) + float(value.detach()) * len(chosen)
+                sums[name] = sums.get(name, 0.0) + float(value.detach()) * len(chosen) * (weight > 0)
         if not all(
             torch.isfinite(p).all() for p in method.trainable
         ):  # a gradient of the last step; no bad state is kept
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
-        means = {name: total / len(images) for name, total in sums.items()}
-        history.append(
-            {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch), "seconds": time.perf_counter() - start}
-        )
-        if checkpoint is not None:
-            save_checkpoint(checkpoint, method, optimizer, run, history)
+        totals = summed(fabric, list(sums.values()), device)
+        means = {name: total / len(images) for name, total in zip(sums, totals, strict=True)}
+        told = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
+        if validate is not None:
+            told["val"] = validate()
+            if all(told["val"] > past["val"] for past in history):
+                best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+        history.append(told | {"seconds": time.perf_counter() - start})
+        if checkpoint is not None and fabric.is_global_zero:
+            save_checkpoint(checkpoint, method, optimizer, run, history, best)
+        fabric.log_dict({f"{label}/{name}": value for name, value in told.items()}, step=epoch + 1)
         progress(epoch + 1, means)
+    if best is not None:
+        method.load_state_dict(best)
     return history
 
 
+def trunk_facts(method: Method) -> tuple[str, int, str, str]:
+    """What a trunk output depends on beside the images: weights, layer, precision, device."""
+    like = method.clip.image.projection
+    return method.clip.identity.sha256, method.image_from, str(like.dtype), str(like.device)
+
+
 def _views_trunk(
-    method: Method, images: Images, chosen: Tensor, seed: int, epoch: int, step: int
+    method: Method, images: Images, batch: Tensor, part: slice, seed: int, epoch: int, step: int
 ) -> Float[Tensor, "batch token width"]:
-    """Trunk outputs of a step's random views, which depend on the seed, epoch and step only, not on the
-    method.
+    """Trunk outputs of a part of a step's random views, which depend on the seed, epoch, step and place in
+    the batch only, not on the method.
     """
-    views = train_views(images.load(chosen), method.clip.image_size, generator(seed, "views", epoch, step))
+    stream = generator(seed, "views", epoch, step)
+    if part.start:  # as if the views before it had been drawn too
+        torch.rand(part.start, DRAWS, generator=stream, dtype=torch.float64)
+    views = train_views(images.load(batch[part]), method.clip.image_size, stream)
     return method.image_trunk(views.to(method.clip.image.projection))

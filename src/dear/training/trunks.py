@@ -8,24 +8,46 @@ from torch import Tensor
 
 
 class TrunkCache:
-    """Tensors by key, up to a number of bytes; what does not fit any more is computed again each time."""
+    """Tensors by key, up to a number of bytes; what does not fit any more is computed again each time.
+
+    Entries belong to the group that was begun last (a data set, say). Room is made by forgetting other
+    groups, the oldest first, never the current one: with passes over all of it, throwing out its oldest would
+    never hit.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit, self.held = limit_bytes, 0
-        self._kept: dict[Hashable, Tensor] = {}
+        self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
+        self._current: dict[Hashable, Tensor] = self._groups[None]
+
+    def begin(self, group: Hashable) -> None:
+        """Let what comes next belong to a group, which becomes the youngest."""
+        self._current = self._groups.pop(group, {})
+        self._groups[group] = self._current
 
     def get(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
         """The tensor of a key, computed if it is not held."""
-        if key in self._kept:
-            return self._kept[key]
+        for group in self._groups.values():
+            if key in group:
+                return group[key]
         tensor = compute()
-        size = tensor.numel() * tensor.element_size()
+        size = _bytes(tensor)
+        if size > self.limit:
+            return tensor
+        while self.held + size > self.limit and len(self._groups) > 1:
+            oldest = next(iter(self._groups))
+            self.held -= sum(_bytes(held) for held in self._groups.pop(oldest).values())
         if self.held + size <= self.limit:
-            self._kept[key] = tensor
+            self._current[key] = tensor
             self.held += size
         return tensor
 
     def clear(self) -> None:
-        """Forget everything, as when going on to the next data set."""
-        self._kept.clear()
+        """Forget everything."""
+        for group in self._groups.values():
+            group.clear()
         self.held = 0
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,6 +1,7 @@
 """Many runs: each leaves one record, none is repeated, and a record says what it is of."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,22 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.errors import DataError, OutputError
-from dear.evaluation import base_to_novel as protocol
+from dear.evaluation import bench as protocol
 from dear.evaluation.base_to_novel import base_to_novel
+from dear.evaluation.bench import Bench
 from dear.evaluation.plan import Plan
-from dear.evaluation.runs import run_all
+from dear.evaluation.runs import UNFINISHED, run_all
+from dear.evaluation.schema import SCHEMA
 from dear.methods.settings import DearSettings
 from dear.training.settings import TrainSettings
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
-ZERO, DEAR = Plan("zero-shot"), Plan("dear")
+ZERO, DEAR = Plan("zero-shot"), Plan("dear", settings=SETTINGS)
 
 
 def run(clip: Clip, plans: list[Plan], out: Path | None = None, **options: Any) -> list[dict[str, Any]]:
     given: dict[str, Any] = {
         "shots": 2,
-        "settings": SETTINGS,
         "training": TRAINING,
         "roles": role_table(clip),
     } | options
@@ -39,7 +41,7 @@ def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
     (record,) = run(small_clip, [DEAR])
     assert json.loads(json.dumps(record)) is not None
     assert (record["schema"], record["protocol"], record["method"], record["variant"]) == (
-        1,
+        SCHEMA,
         "base-to-novel",
         "dear",
         None,
@@ -50,7 +52,11 @@ def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
     assert record["dataset"]["name"] == "noise"
     assert record["dataset"]["classes"] == [*CLASSES, "blue square"]
     assert record["weights"]["sha256"] == small_clip.identity.sha256
-    assert record["roles"] == {"source": "by hand"}
+    assert record["roles"] == {"source": "by hand", "table": role_table(small_clip).to_json()}
+    assert record["selection"] == {"rule": "last", "epoch": 2}
+    assert record["peak_memory"]["resident"] > 1
+    assert re.fullmatch("[0-9a-f]{16}", record["key"])
+    assert re.fullmatch("[0-9a-f]{12}", record["environment"]["code"])
     assert [epoch["epoch"] for epoch in record["train"]["epochs"]] == [1, 2]
     assert len(record["fewshot"]["indices"]) == 4
     assert set(record["fusion_weights"]) == {"cls", "color", "object"}
@@ -100,26 +106,18 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     (again,) = run(small_clip, [DEAR])
     assert numbers(one) == numbers(again) != numbers(two)
     # Alone, without the cache that zero-shot and other runs have filled:
-    alone = base_to_novel(
-        small_clip,
-        noise_dataset(),
-        "dear",
-        seed=2,
-        shots=2,
-        roles=role_table(small_clip),
-        settings=SETTINGS,
-        training=TRAINING,
-    )
+    bench = Bench(small_clip, role_table(small_clip), TRAINING)
+    alone = base_to_novel(bench, noise_dataset(), DEAR, seed=2, shots=2)
     assert numbers(alone) == numbers(two)
 
 
 def test_the_masks_are_different_runs(small_clip: Clip, tmp_path: Path) -> None:
-    plans = [Plan("dear", mask) for mask in ("roles", "shuffled", "all-isolated", "all-mixed")]
+    plans = [Plan("dear", mask, SETTINGS) for mask in ("roles", "shuffled", "all-isolated", "all-mixed")]
     records = run(small_clip, plans, tmp_path)  # type: ignore[arg-type]
     assert [record["variant"] for record in records] == [None, "shuffled", "all-isolated", "all-mixed"]
     losses = [record["train"]["epochs"][0]["loss"] for record in records]
     assert len(set(losses)) == 4
-    assert len([*tmp_path.iterdir()]) == 4
+    assert len([*tmp_path.glob("*.json")]) == 4
     assert [record["roles"]["source"].split(",")[0] for record in records] == [
         "by hand", "shuffled (seed 1)", "all generalization", "all mixed",
     ]  # fmt: skip
@@ -145,7 +143,8 @@ def test_a_run_whose_record_is_there_is_not_repeated(
         progress=lambda name, epoch, parts: calls.append((name, epoch, bool(parts))),
     )
     assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False), (1, True), (2, True), (2, False)]
-    files = {path.stem: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    files = {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
+    assert [*(tmp_path / UNFINISHED).iterdir()] == []
     assert {name for name, _, _ in calls} == set(files)
 
     def never(_self: Noise, _indices: Any) -> None:
@@ -161,21 +160,24 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     )
     assert again == json.loads(json.dumps(first))
     assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False)] * 2
-    assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
+    assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
     # What the numbers depend on asks for another run; zero-shot does not depend on DeAR's settings.
     changed: list[dict[str, Any]] = [
-        {"shots": 1}, {"seeds": [2]}, {"settings": DearSettings(first=8, beta=0.5)}, {"training":
-        TrainSettings(epochs=1)}, {"roles": role_table(small_clip).shuffled(3)},
+        {"shots": 1}, {"seeds": [2]}, {"training": TrainSettings(epochs=1)},
+        {"roles": role_table(small_clip).shuffled(3)},
     ]  # fmt: skip
+    other = Plan("dear", settings=DearSettings(first=8, beta=0.5))
+    with pytest.raises(AssertionError, match="run again"):
+        run(small_clip, [other], tmp_path)
     for options in changed:
         with pytest.raises(AssertionError, match="run again"):
             run(small_clip, [DEAR], tmp_path, **options)
-    assert run(small_clip, [ZERO], tmp_path, settings=DearSettings(first=8, beta=0.5)) == again[:1]
+    assert run(small_clip, [ZERO], tmp_path, roles=role_table(small_clip).shuffled(3)) == again[:1]
 
 
 def test_a_damaged_record_is_told(small_clip: Clip, tmp_path: Path) -> None:
     run(small_clip, [ZERO], tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.json")
     path.write_text(path.read_text()[:99])
     with pytest.raises(DataError, match="is not a run record"):
         run(small_clip, [ZERO], tmp_path)

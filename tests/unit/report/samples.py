@@ -3,6 +3,8 @@
 import base64
 from typing import Any
 
+from dear.evaluation.schema import SCHEMA
+
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
 FEATURES = ("cls", "color", "shape")
 
@@ -20,7 +22,8 @@ def record(
     """A run record; accuracies are fractions."""
     trained = method != "zero-shot"
     made: dict[str, Any] = {
-        "schema": 1,
+        "schema": SCHEMA,
+        "key": f"{data} {method} {variant} {seed} {len(changes)}",
         "protocol": "base-to-novel",
         "method": method,
         "variant": variant,

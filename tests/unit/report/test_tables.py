@@ -134,7 +134,7 @@ def test_mixed_weights_are_refused(records: list[dict]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "schema 2"),
+        ({"schema": 3}, "schema 3"),
         ({"schema": None}, "schema None"),
         ({"protocol": "few-shot"}, "few-shot"),
         ({"shots": 4}, "numbers of shots"),
@@ -151,6 +151,9 @@ def test_records_that_do_not_belong_are_refused(records: list[dict], change: dic
 
 def test_a_run_twice_and_no_run_are_refused(records: list[dict]) -> None:
     with pytest.raises(DataError, match="two records of one run"):
-        base_to_novel_table([*records, records[0]])
+        base_to_novel_table([*records, records[0] | {"key": "another"}])
+    assert base_to_novel_table([*records, records[0]]) == base_to_novel_table(
+        records
+    )  # copied to two folders
     with pytest.raises(DataError, match="no run record"):
         base_to_novel_table([])

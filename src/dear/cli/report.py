@@ -1,0 +1,42 @@
+"""`dear report`: tables and figures of the run records in a folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from dear.report.grid import Grid
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The tables (percent), the HTML page, all files, and how many records they are of."""
+
+    tables: list[Grid]
+    html: Path
+    files: list[Path]
+    records: int
+
+
+def command(
+    folder: Path, *, out: Path | None = None, title: str = "Results", weights: str | None = None
+) -> Reported:
+    """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
+
+    Args:
+        folder: Folder of run records, with the folders in it.
+        out: Folder of the report; "report" in the folder of the records if not given.
+        title: Title of the page.
+        weights: First digits of the hash of the weights to report, where the records are of several.
+    """
+    from dear.report.folder import write_folder_report
+
+    made = write_folder_report(folder, out, title=title, weights=weights)
+    return Reported([*made.tables], made.html, [*made.files], made.records)
+
+
+def render(result: Reported, console: Console) -> None:
+    """Show the tables and where the files are."""
+    for grid in result.tables:
+        grid.render(console)
+    console.print(f"{result.records} records. Report: {result.html}", markup=False)

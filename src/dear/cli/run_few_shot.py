@@ -1,0 +1,81 @@
+"""`dear run few-shot`: train on a few images of every class, test among all."""
+
+from pathlib import Path
+from typing import Literal
+
+from dear.cli.running import ALL_SHOTS, Summary, data_of, plans_of, render, run
+from dear.data.settings import DataSettings
+from dear.evaluation.experiment import Experiment, Model
+from dear.evaluation.machines import Machines
+from dear.evaluation.plan import Select
+from dear.methods.settings import DearSettings
+from dear.training.settings import TrainSettings
+
+__all__ = ["command", "render"]
+
+
+def command(
+    *,
+    data: list[str] | None = None,
+    methods: list[str] | None = None,
+    model: str = "tiny",
+    pretrained: str | None = None,
+    roles: Path | None = None,
+    seeds: list[int] | None = None,
+    shots: list[int] | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dear: DearSettings = DearSettings(),  # noqa: B008 (frozen, and its fields become options)
+    train: TrainSettings = TrainSettings(),  # noqa: B008
+    select: Select = "last",
+    dataset: DataSettings = DataSettings(),  # noqa: B008
+    out: Path = Path("runs/few-shot"),
+    dry_run: bool = False,
+    jobs: int = 1,
+    cluster: str | None = None,
+    gpus: float | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    log: Path | None = None,
+) -> Summary:
+    """Train on a few images of every class, test among all classes.
+
+    Each run leaves one record in the output folder; a run whose record is there already is not repeated, and
+    one that was cut off goes on where it stopped.
+
+    Args:
+        data: Tasks of the Attribute World or benchmarks by name, folders of images, CSV or JSONL files, zips.
+            All tasks if not given.
+        methods: Methods to compare: zero-shot, dear. Both if not given.
+        model: Backbone: tiny, or an open_clip architecture.
+        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
+        roles: Role table (JSON) of these weights; the package's own table if not given.
+        seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
+        shots: Numbers of training images a class. 1, 2, 4, 8, 16 if not given.
+        device: Where to compute; auto takes the GPU if there is one.
+        dear: Settings of DeAR.
+        train: Settings of training.
+        select: Test the last epoch, or the best one on validation images of the training classes.
+        dataset: How data sets are read.
+        out: Folder of the run records.
+        dry_run: List the runs with an estimate of time and memory; make none.
+        jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
+        cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
+        gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
+        devices: Processes that share each batch of a run (data parallel).
+        nodes: Machines that share each batch of a run.
+        log: Folder for TensorBoard.
+    """
+    experiment = Experiment(
+        protocol="few-shot",
+        out=out,
+        data=data_of(data),
+        plans=plans_of(methods, dear),
+        seeds=tuple(seeds or [1]),
+        shots=tuple(shots or ALL_SHOTS),
+        model=Model(model, pretrained, roles),
+        train=train,
+        select=select,
+        dataset=dataset,
+    )
+    machines = Machines(device, jobs, cluster, gpus, devices, nodes, log)
+    return run([experiment], machines, dry_run=dry_run)

@@ -1,0 +1,53 @@
+"""`dear run recipe`: what a recipe, or all recipes of a folder, say."""
+
+from pathlib import Path
+from typing import Literal
+
+from dear.cli.running import Summary, render, run
+from dear.evaluation.machines import Machines
+from dear.evaluation.recipe import load_recipes, restricted
+
+__all__ = ["command", "render"]
+
+
+def command(
+    path: Path,
+    *,
+    data: list[str] | None = None,
+    methods: list[str] | None = None,
+    seeds: list[int] | None = None,
+    out: Path | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dry_run: bool = False,
+    jobs: int = 1,
+    cluster: str | None = None,
+    gpus: float | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    log: Path | None = None,
+) -> Summary:
+    """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
+
+    A recipe's keys are told in docs/reference/recipes.md. A run whose record is there already is not
+    repeated, and one that was cut off goes on where it stopped.
+
+    Args:
+        path: A recipe, or a folder of recipes.
+        data: Only these of the recipe's data sets.
+        methods: Only these of the recipe's methods.
+        seeds: Other seeds than the recipe's.
+        out: Another place: each recipe writes to the folder in it that has the name of its own.
+        device: Where to compute; auto takes the GPU if there is one.
+        dry_run: List the runs with an estimate of time and memory; make none.
+        jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
+        cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
+        gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
+        devices: Processes that share each batch of a run (data parallel).
+        nodes: Machines that share each batch of a run.
+        log: Folder for TensorBoard.
+    """
+    experiments = [
+        restricted(experiment, data=data, methods=methods, seeds=seeds, out=out)
+        for experiment in load_recipes(path)
+    ]
+    return run(experiments, Machines(device, jobs, cluster, gpus, devices, nodes, log), dry_run=dry_run)

@@ -1,0 +1,122 @@
+"""What the `dear run` commands share: run experiments or list them, and show what came of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from dear.cli.output import table
+from dear.evaluation.ablations import ablations
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.machines import Machines
+from dear.evaluation.plan import Mask, Plan
+from dear.evaluation.recipe import data_names, known_method
+from dear.methods.settings import DearSettings
+from dear.report.grid import Grid
+
+if TYPE_CHECKING:
+    from dear.evaluation.estimate import Estimate
+
+ALL_SHOTS = (1, 2, 4, 8, 16)
+SOURCE = "source"
+SHIFTED = ("source-resampled", "source-sketch", "source-rendition", "source-adversarial")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
+
+    Attributes:
+        why: Why runs have no estimate, if they have none.
+        seconds: Estimated time of all runs that are not done, in seconds.
+    """
+
+    tables: list[Grid]
+    records: list[Path]
+    runs: int
+    planned: list["Estimate"] = field(default_factory=list)
+    seconds: float | None = None
+    why: str | None = None
+
+
+def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
+    """Make the runs of some experiments, or with ``dry_run`` only list them with an estimate."""
+    places = [experiment.out for experiment in experiments]
+    if dry_run:
+        from dear.evaluation.estimate import estimates
+        from dear.evaluation.execute import distinct_places
+
+        distinct_places(experiments)
+        planned, why = estimates(experiments, machines.device)
+        known = [one.seconds for one in planned if one.seconds is not None]
+        total = sum(known) if len(known) == len(planned) else None
+        return Summary([], places, len(planned), planned, total, why)
+
+    from dear.cli.progress import RunProgress
+    from dear.evaluation.execute import execute, first_process
+    from dear.report.sections import tables_of
+
+    runs = sum(len(experiment.runs()) for experiment in experiments)
+    with RunProgress(runs, experiments[0].train.epochs) as progress:
+        found = execute(experiments, machines, progress)
+    if not first_process():
+        raise SystemExit(0)
+    shown = [grid for records in found for grid in tables_of(records)]
+    return Summary(shown, places, runs)
+
+
+def plans_of(
+    methods: Sequence[str] | None, dear: DearSettings, mask: Sequence[Mask] | None = None
+) -> tuple[Plan, ...]:
+    """A plan for each method, zero-shot and DeAR if none is named; DeAR under each of the masks."""
+    plans: list[Plan] = []
+    for name in methods or ("zero-shot", "dear"):
+        if known_method(name) == "dear":
+            plans += [Plan(name, one, dear) for one in mask or ("roles",)]
+        else:
+            plans.append(Plan(name))
+    return tuple(plans)
+
+
+def data_of(names: Sequence[str] | None) -> tuple[str, ...]:
+    """The data sets by name, all tasks of the Attribute World if none is named."""
+    return data_names(names or ["world"])
+
+
+def render(result: Summary, console: Console) -> None:
+    """Show the tables and where the records are, or the planned runs."""
+    if result.planned:
+        _render_planned(result, console)
+        return
+    for grid in result.tables:
+        grid.render(console)
+    places = ", ".join(str(place) for place in result.records)
+    console.print(f"{result.runs} runs, records in {places}", markup=False)
+
+
+def _render_planned(result: Summary, console: Console) -> None:
+    rows = [
+        (
+            one.dataset,
+            one.method,
+            one.variant or "",
+            one.shots,
+            one.seed,
+            "done" if one.done else None if one.seconds is None else f"{one.seconds:.0f}",
+            one.memory,
+        )
+        for one in result.planned
+    ]
+    names = ("data set", "method", "variant", "shots", "seed", "seconds", "peak MiB")
+    console.print(table(None, names, rows))
+    time = "not estimated" if result.seconds is None else f"about {result.seconds / 60:.1f} minutes"
+    console.print(f"{result.runs} runs, {time} (from two timed steps of each method; caches save more)")
+    if result.why:
+        console.print(f"no estimate for some: {result.why}", markup=False)
+
+
+def ablation_names() -> list[str]:
+    """The names of all ablations."""
+    return list(ablations())

@@ -1,0 +1,72 @@
+"""The paper's ablations of DeAR by name: each is a list of plans, and a row of its table for each. Light to
+import: the report uses it too.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from dear.errors import UnknownNameError
+from dear.evaluation.plan import Plan
+from dear.evaluation.resolve import changed
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """A row: the variant whose runs it shows (None is DeAR itself) and which of their accuracies."""
+
+    label: str | None
+    shown: str
+    read: Literal["accuracy", "decoupled"]
+    plan: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """An ablation of DeAR."""
+
+    name: str
+    title: str
+    rows: tuple[AblationRow, ...]
+
+
+@cache
+def ablations() -> dict[str, Ablation]:
+    """All ablations by name."""
+    told = json.loads(files("dear.evaluation").joinpath("ablations.json").read_text(encoding="utf-8"))
+    return {name: Ablation(name, one["title"], tuple(map(_row, one["rows"]))) for name, one in told.items()}
+
+
+def ablation_plans(
+    names: Iterable[str], settings: Any = None, *, without: Iterable[str] = ()
+) -> tuple[Plan, ...]:
+    """DeAR's plans for some ablations, each once; the rows change ``settings`` (DeAR's defaults if None).
+
+    Rows in ``without``, by their labels, are left out. Raises UnknownNameError for either name.
+    """
+    left_out = set(without)
+    labels = [row.label for one in ablations().values() for row in one.rows if row.label]
+    for label in left_out.difference(labels):
+        raise UnknownNameError("row", label, labels)
+    plans: dict[Plan, None] = {}
+    for name in names:
+        if name not in ablations():
+            raise UnknownNameError("ablation", name, ablations())
+        for row in ablations()[name].rows:
+            if row.label not in left_out:
+                plans[_plan(row, settings)] = None
+    return tuple(plans)
+
+
+def _plan(row: AblationRow, settings: Any) -> Plan:
+    given = dict(row.plan)
+    plan = Plan("dear", settings=changed("dear", settings, given.pop("settings", {})))
+    return replace(plan, label=row.label if row.label and not given else None, **given)
+
+
+def _row(told: dict[str, Any]) -> AblationRow:
+    shown = told.get("shown") or told["label"]
+    return AblationRow(told["label"], shown, told.get("read", "accuracy"), told["plan"])

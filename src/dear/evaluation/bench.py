@@ -1,0 +1,165 @@
+"""What runs share (model, roles, training settings, caches), and the part that all protocols begin with:
+build a method, draw its few images, train it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from dear.backbone.clip import Clip
+from dear.data.dataset import Dataset
+from dear.data.fewshot import ClassSubset, Pick, draw_few
+from dear.errors import DataError
+from dear.evaluation.memory import start_counting
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.plan import Plan, Select
+from dear.evaluation.resolve import plain, settings_of, training_of
+from dear.methods.contract import Method
+from dear.methods.registry import build_method
+from dear.roles.table import RoleTable
+from dear.training.loop import train
+from dear.training.seeding import generator
+from dear.training.settings import TrainSettings
+from dear.training.trunks import TrunkCache
+
+CACHE_BYTES = 2 * 2**30
+
+Progress = Callable[[int, dict[str, float]], None]
+
+
+def no_progress(_epoch: int, _parts: dict[str, float]) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Bench:
+    """What the runs of an experiment share.
+
+    Attributes:
+        roles: The role table of the weights, for the methods that need one.
+        select: Which epoch is tested: the last, or the best on validation images of the training classes.
+        fabric: Where to train; one process on the model's device if None.
+        trained: States of methods trained on a whole data set, for the protocols that only test elsewhere.
+    """
+
+    clip: Clip
+    roles: RoleTable | None = None
+    training: TrainSettings = field(default_factory=TrainSettings)
+    select: Select = "last"
+    cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
+    fabric: Fabric | None = None
+    trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+
+    @property
+    def main(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.fabric is None or self.fabric.is_global_zero
+
+    def key(self, protocol: str, datasets: Sequence[Dataset], plan: Plan, seed: int, shots: int) -> str:
+        """16 digits that change with whatever the numbers of a run depend on, but for the code."""
+        roles = plan.table(self.roles, seed)
+        facts = [
+            *(protocol, plan.method, seed, shots, self.select),
+            *(
+                asdict(self.clip.identity),
+                [dataset.identity for dataset in datasets],
+                asdict(training_of(plan, self.training)),
+            ),
+            *(plain(settings_of(plan, datasets[0].name)), roles and roles.to_json()),
+        ]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A method after training, with what its record tells of it."""
+
+    method: Method
+    plan: Plan
+    roles: RoleTable | None
+    seed: int
+    shots: int
+    pick: Pick | None
+    epochs: list[dict[str, Any]]
+    tested: int | None
+
+
+def adapt(
+    bench: Bench,
+    dataset: Dataset,
+    classes: Sequence[int],
+    plan: Plan,
+    *,
+    seed: int,
+    shots: int,
+    checkpoint: Path | None = None,
+    remember: str | None = None,
+    label: str = "run",
+    progress: Progress = no_progress,
+) -> Adapted:
+    """Build a plan's method for some classes of a data set and train it on a few images of each.
+
+    ``remember`` keeps the trained state under that key in the bench, or takes up what is kept there. Raises
+    DataError where validation images are asked for and there are none.
+    """
+    start_counting()
+    roles = plan.table(bench.roles, seed)
+    method = build_method(
+        plan.method,
+        bench.clip,
+        generator(seed, "parameters"),
+        roles=roles,
+        settings=settings_of(plan, dataset.name),
+    )
+    names = [dataset.classnames[label] for label in classes]
+    method.set_classes(names, dataset.templates)
+    if not method.trainable:
+        return Adapted(method, plan, roles, seed, shots, None, [], None)
+    pick, few = draw_few(dataset, shots, seed, classes)
+    if remember in bench.trained and remember is not None:
+        state, epochs = bench.trained[remember]
+        method.load_state_dict(state)
+    else:
+        epochs = train(
+            method,
+            few,
+            training_of(plan, bench.training),
+            seed=seed,
+            cache=bench.cache,
+            checkpoint=checkpoint,
+            fabric=bench.fabric,
+            validate=_validation(bench, method, dataset, classes),
+            label=label,
+            progress=progress,
+        )
+        if remember is not None:
+            state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+            bench.trained[remember] = state, epochs
+    tested = len(epochs)
+    if bench.select == "val":
+        tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
+    return Adapted(method, plan, roles, seed, shots, pick, epochs, tested)
+
+
+def _validation(
+    bench: Bench, method: Method, dataset: Dataset, classes: Sequence[int]
+) -> Callable[[], float] | None:
+    """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
+    if bench.select == "last":
+        return None
+    if dataset.val is None:
+        raise DataError(
+            f"{dataset.name} has no validation images to choose an epoch by: leave --select val out."
+        )
+    images = ClassSubset(dataset.val, classes)
+    if not len(images):
+        raise DataError(
+            f"{dataset.name} has no validation images of the training classes: leave --select val out."
+        )
+    return lambda: evaluate(method, images, cache=bench.cache).accuracy

@@ -1,0 +1,137 @@
+"""Runs on a Ray cluster: one actor a slot, a lost one is replaced and its run made again elsewhere."""
+
+import logging
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeVar
+
+from dear.errors import DearError, SettingsError
+from dear.evaluation.experiment import Experiment, Run
+from dear.evaluation.processes import LostWorkerError
+from dear.evaluation.records import read_record, write_json
+from dear.evaluation.runs import RunProgress, Workplace, run_name
+
+Job = TypeVar("Job", bound=Hashable)
+TRIES = 4
+"""A run whose worker is lost so often is given up: it is the run that kills them."""
+
+
+class Worker:
+    """What a Ray actor does: runs, one after the other, on the machine that it is on."""
+
+    def __init__(self, device: str, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.workplace = Workplace(device)
+
+    def perform(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
+        """The record, or what the user can mend."""
+        try:
+            return self.workplace.perform(experiment, run)
+        except DearError as error:
+            return str(error)
+
+
+def on_cluster(
+    tasks: Mapping[Job, tuple[Experiment, Run]],
+    address: str,
+    *,
+    device: str,
+    gpus: float | None,
+    tell: RunProgress,
+    slots: int | None = None,
+) -> dict[Job, dict[str, Any]]:
+    """Make all runs on a cluster; returns their records, which are also written here, each once.
+
+    ``address`` is "local" (a cluster on this machine for the time being), "auto" (the one that is running)
+    or ray://HOST:PORT. Every machine needs this version of dear, the data sets and the weights. Where the
+    folder of records is shared, a lost run goes on from its checkpoint. Raises SettingsError without Ray or
+    cluster, the first error of a run, and LostWorkerError for a run that loses every worker.
+    """
+    ray = _connect(address, slots)
+    try:
+        return _collect(ray, tasks, _gpus(ray, device, gpus), tell, slots)
+    finally:
+        ray.shutdown()
+
+
+def _collect(
+    ray: Any,
+    tasks: Mapping[Job, tuple[Experiment, Run]],
+    gpus: float,
+    tell: RunProgress,
+    slots: int | None,
+) -> dict[Job, dict[str, Any]]:
+    def hire() -> Any:
+        return ray.remote(Worker).options(num_cpus=1, num_gpus=gpus).remote("cuda" if gpus else "cpu", 1)
+
+    waiting, tries, found = list(tasks), dict.fromkeys(tasks, 0), {}
+    idle = [hire() for _ in range(min(slots or _slots(ray, gpus), len(tasks)))]
+    busy: dict[Any, tuple[Job, Any]] = {}
+    while waiting or busy:
+        while waiting and idle:
+            job, worker = waiting.pop(0), idle.pop()
+            tries[job] += 1
+            busy[worker.perform.remote(*tasks[job])] = job, worker
+        (ready,), _ = ray.wait([*busy], num_returns=1)
+        job, worker = busy.pop(ready)
+        try:
+            record = ray.get(ready)
+        except ray.exceptions.RayActorError as error:
+            if tries[job] >= TRIES:
+                raise LostWorkerError(
+                    f"{tasks[job][1].dataset}, {tasks[job][1].plan.method}: {TRIES} workers were lost in "
+                    "this run. Is there memory enough? Give the same command again to go on."
+                ) from error
+            waiting.insert(0, job)
+            idle.append(hire())
+            continue
+        if isinstance(record, str):
+            raise DearError(record)
+        found[job] = _kept(*tasks[job], record)
+        idle.append(worker)
+        tell(f"{record['dataset']['name']}-{record['method']}", len(record["train"]["epochs"]), {})
+    return found
+
+
+def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
+    """Write a record here, unless the worker wrote it to the same folder."""
+    for path in experiment.out.glob(f"*-{record['key'][:8]}.json"):
+        return read_record(path)
+    write_json(experiment.out / f"{run_name(run, record['dataset']['name'], record['key'])}.json", record)
+    return record
+
+
+def _connect(address: str, slots: int | None) -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise SettingsError("--cluster needs Ray: pip install 'dear-vlm[cluster]'.") from error
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "num_cpus": slots}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SettingsError(
+            f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]} "
+            "Start one with 'ray start --head', or take --cluster local."
+        ) from error
+    return ray
+
+
+def _gpus(ray: Any, device: str, gpus: float | None) -> float:
+    """GPUs a run: as asked, else one where the cluster has any and the device does not forbid it."""
+    there = float(ray.cluster_resources().get("GPU", 0))
+    wanted = gpus if gpus is not None else float(device != "cpu" and there > 0)
+    if wanted > there:
+        raise SettingsError(
+            f"{wanted:g} GPUs a run are asked for and the cluster has {there:g}: lower --gpus."
+        )
+    return wanted
+
+
+def _slots(ray: Any, gpus: float) -> int:
+    resources = ray.cluster_resources()
+    cores = int(resources.get("CPU", 1))
+    return max(1, min(cores, int(resources["GPU"] / gpus)) if gpus else cores)

@@ -1,0 +1,127 @@
+"""What some experiments will take: the time of a few steps of each plan, times its number of steps."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from dear.data.dataset import Dataset
+from dear.data.fewshot import ClassSubset, Subset, base_novel
+from dear.errors import DearError
+from dear.evaluation.bench import Bench
+from dear.evaluation.experiment import Experiment, Run
+from dear.evaluation.memory import peak, start_counting
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.plan import Plan
+from dear.evaluation.resolve import settings_of, training_of
+from dear.evaluation.runs import Workplace
+from dear.methods.registry import build_method
+from dear.training.loop import train
+from dear.training.seeding import generator
+
+STEPS, TESTED = 2, 32
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A run that would be made, with what it is expected to take; None where it could not be timed.
+
+    Attributes:
+        done: Its record is there already.
+        memory: Peak of the resident memory (of the GPU's, on one), in MiB.
+    """
+
+    dataset: str
+    method: str
+    variant: str | None
+    seed: int
+    shots: int
+    done: bool
+    seconds: float | None
+    memory: float | None
+
+
+@dataclass(frozen=True)
+class _Speed:
+    step: float
+    image: float
+    memory: float
+
+
+def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[list[Estimate], str | None]:
+    """An estimate for each run, and why there are no times, if there are none.
+
+    Two steps of training and 32 test images are timed for each method and span, on the data set of its first
+    run, after one step to warm up. Not counted: what caches save (so it is too much where runs share views),
+    loading the model, and how the time of a step varies with the number of classes.
+    """
+    workplace = Workplace(device)
+    found, why = [], None
+    speeds: dict[object, _Speed | None] = {}
+    for experiment in experiments:
+        for run in experiment.runs():
+            kind = (experiment.model, run.protocol, run.plan.method, run.plan.settings, experiment.train)
+            try:
+                if kind not in speeds:
+                    speeds[kind] = None
+                    dataset = workplace.load(experiment)(run.dataset)
+                    speeds[kind] = _timed(workplace.bench(experiment), dataset, run)
+                done = workplace.existing(experiment, run) is not None
+            except DearError as error:
+                why, done = why or str(error), False
+            found.append(_estimate(workplace, experiment, run, done, speeds[kind]))
+    return found, why
+
+
+def _estimate(
+    workplace: Workplace, experiment: Experiment, run: Run, done: bool, speed: _Speed | None
+) -> Estimate:
+    facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
+    if done or speed is None:
+        return Estimate(*facts, 0.0 if done else None, None)
+    load = workplace.load(experiment)
+    source = load(run.dataset)
+    classes = len(_classes(source, run))
+    images = classes * run.shots if speed.step else 0
+    training = training_of(run.plan, experiment.train)
+    steps = training.epochs * math.ceil(images / training.batch)
+    tested = len(source.test) + sum(len(load(target).test) for target in run.targets)
+    return Estimate(*facts, steps * speed.step + tested * speed.image, speed.memory)
+
+
+def _timed(bench: Bench, dataset: Dataset, run: Run) -> _Speed:
+    """Seconds a training step and a test image."""
+    plan: Plan = run.plan
+    classes = _classes(dataset, run)
+    start_counting()
+    method = build_method(
+        plan.method,
+        bench.clip,
+        generator(0, "timing"),
+        roles=plan.table(bench.roles, run.seed),
+        settings=settings_of(plan, dataset.name),
+    )
+    method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
+    pool = ClassSubset(dataset.train, classes)
+    step = 0.0
+    if method.trainable:
+        once = replace(training_of(plan, bench.training), epochs=1)
+        batch = once.batch
+        for steps in (1, STEPS):
+            few = Subset(pool, torch.arange(min(steps * batch, len(pool))))
+            started = time.perf_counter()
+            train(method, few, once, seed=run.seed)
+            step = (time.perf_counter() - started) / math.ceil(len(few) / batch)
+    tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
+    started = time.perf_counter()
+    evaluate(method, tested)
+    image = (time.perf_counter() - started) / len(tested)
+    peaks = peak()
+    return _Speed(step, image, float(peaks["gpu"] or peaks["resident"] or 0.0))
+
+
+def _classes(dataset: Dataset, run: Run) -> range:
+    number = len(dataset.classnames)
+    return base_novel(number)[0] if run.protocol == "base-to-novel" else range(number)

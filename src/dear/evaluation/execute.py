@@ -1,0 +1,163 @@
+"""Experiments, executed: in turn, on several processes or GPUs, on a Ray cluster, or data parallel."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dear.errors import OutputError, SettingsError
+from dear.evaluation.experiment import Experiment, Run
+from dear.evaluation.machines import Machines
+from dear.evaluation.records import make_folder
+from dear.evaluation.runs import RunProgress, Workplace, silent
+from dear.training.devices import make_fabric
+
+MARK, LOCK = ".recipe", ".lock"
+
+
+Job = tuple[int, int]
+"""The places of an experiment and of a run in it."""
+
+
+def execute(
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
+) -> list[list[dict[str, Any]]]:
+    """Make all runs of some experiments; returns their records, experiment by experiment.
+
+    Everything that can be checked is checked before the first run. In turn, what experiments share is
+    computed once. Raises DearError; the records of finished runs are kept.
+    """
+    machines = machines or Machines()
+    distinct_places(experiments)
+    runs = [experiment.runs() for experiment in experiments]
+    with ExitStack() as stack:
+        if machines.jobs > 1 or machines.cluster is not None:
+            here = Workplace("cpu")
+            _check(experiments, here)
+            for experiment in experiments:
+                stack.enter_context(claimed(experiment))
+            found = _spread(experiments, runs, here, machines, progress)
+            return [[found[at, number] for number in range(len(some))] for at, some in enumerate(runs)]
+        workplace = _workplace(machines, experiments)
+        _check(experiments, workplace)
+        for experiment in experiments:
+            if workplace.fabric is None or workplace.fabric.is_global_zero:
+                stack.enter_context(claimed(experiment))
+        return [
+            [workplace.perform(experiment, run, progress) for run in some]
+            for experiment, some in zip(experiments, runs, strict=True)
+        ]
+
+
+def first_process() -> bool:
+    """Whether this process is the one that writes and shows: the first of data parallel training."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def distinct_places(experiments: Sequence[Experiment]) -> None:
+    """Raise OutputError if two experiments write to one folder."""
+    places: dict[Path, Experiment] = {}
+    for experiment in experiments:
+        other = places.setdefault(experiment.out.resolve(), experiment)
+        if other is not experiment:
+            names = [str(one.about.get("recipe") or one.protocol) for one in (other, experiment)]
+            raise OutputError(
+                f"{' and '.join(names)} write to one place, {experiment.out}: give each an out of its own."
+            )
+
+
+@contextmanager
+def claimed(experiment: Experiment) -> Iterator[None]:
+    """Hold the folder of an experiment. Raises OutputError if it is another recipe's or in use."""
+    out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
+    make_folder(out)
+    mark = out / MARK
+    if recipe:
+        owner = mark.read_text(encoding="utf-8").strip() if mark.exists() else recipe
+        if owner != recipe:
+            raise OutputError(
+                f"{out} holds the runs of the recipe {owner}, not of {recipe}: give another place with --out."
+            )
+        mark.write_text(recipe + "\n", encoding="utf-8")
+    with (out / LOCK).open("a") as lock:
+        _hold(lock.fileno(), out)
+        try:
+            yield
+        finally:
+            (out / LOCK).unlink(missing_ok=True)
+
+
+def _hold(file: int, out: Path) -> None:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has no such locks
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system if the process is killed
+    except OSError as error:
+        raise OutputError(
+            f"another process is writing to {out}: wait for it, or give another place with --out."
+        ) from error
+
+
+def _check(experiments: Sequence[Experiment], workplace: Workplace) -> None:
+    for experiment in experiments:
+        workplace.check(experiment)
+
+
+def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Workplace:
+    """A workplace in this process; it starts the other processes of data parallel training."""
+    if machines.devices * machines.nodes == 1 and machines.log is None:
+        return Workplace(machines.device)
+    kind = machines.device
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    precisions = {experiment.train.precision for experiment in experiments}
+    if len(precisions) > 1:
+        raise SettingsError(
+            f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."
+        )
+    fabric = make_fabric(
+        torch.device(kind),
+        precisions.pop(),
+        devices=machines.devices,
+        nodes=machines.nodes,
+        log=machines.log,
+    )
+    fabric.launch()
+    return Workplace(str(fabric.device), fabric)
+
+
+def _spread(
+    experiments: Sequence[Experiment],
+    runs: Sequence[Sequence[Run]],
+    here: Workplace,
+    machines: Machines,
+    progress: RunProgress,
+) -> dict[Job, dict[str, Any]]:
+    """Make the runs that have no record yet on other processes; ``here`` only looks for records."""
+    found: dict[Job, dict[str, Any]] = {}
+    tasks: dict[Job, tuple[Experiment, Run]] = {}
+    for at, experiment in enumerate(experiments):
+        placed = replace(experiment, out=experiment.out.resolve())  # workers may be somewhere else
+        for number, run in enumerate(runs[at]):
+            record = here.existing(experiment, run)
+            if record is None:
+                tasks[at, number] = placed, run
+            else:
+                found[at, number] = record
+    if not tasks:
+        return found
+    if machines.cluster is not None:
+        from dear.evaluation.cluster import on_cluster
+
+        made = on_cluster(tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress)
+    else:
+        from dear.evaluation.processes import in_processes
+
+        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress)
+    return found | made

@@ -1,0 +1,85 @@
+"""Runs in parallel, each process on a GPU of its own or on its share of the cores."""
+
+import multiprocessing
+import queue
+from collections.abc import Hashable, Mapping
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+import torch
+
+from dear.errors import DearError
+from dear.evaluation.experiment import Experiment, Run
+from dear.evaluation.runs import RunProgress, Workplace
+
+Job = TypeVar("Job", bound=Hashable)
+WAIT = 1.0
+
+
+class LostWorkerError(DearError):
+    """A process that ended in the middle of a run: killed, or out of memory."""
+
+
+def in_processes(
+    tasks: Mapping[Job, tuple[Experiment, Run]], jobs: int, *, device: str, tell: RunProgress
+) -> dict[Job, dict[str, Any]]:
+    """Make all runs, ``jobs`` at a time; returns their records. Raises the first error of a run, and
+    LostWorkerError if a process is lost; finished runs keep their records.
+    """
+    context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
+    waiting, told = context.Queue(), context.Queue()
+    jobs = min(jobs, len(tasks))
+    for task in tasks.items():
+        waiting.put(task)
+    workers: list[BaseProcess] = []
+    for number in range(jobs):
+        waiting.put(None)
+        place = _device(device, number)
+        threads = max(1, torch.get_num_threads() // jobs)
+        workers.append(context.Process(target=work, args=(place, threads, waiting, told), daemon=True))
+        workers[-1].start()
+    found: dict[Job, dict[str, Any]] = {}
+    try:
+        while len(found) < len(tasks):
+            kind, job, value = _next(told, workers)
+            if kind == "error":
+                raise value
+            if kind == "progress":
+                tell(*value)
+            else:
+                found[job] = value
+    finally:
+        for worker in workers:
+            worker.terminate() if len(found) < len(tasks) else worker.join()
+    return found
+
+
+def work(device: str, threads: int, waiting: Any, told: Any) -> None:
+    """What each process does: take runs until there is none, and tell what comes of them."""
+    torch.set_num_threads(threads)
+    workplace = Workplace(device)
+    for job, (experiment, run) in iter(waiting.get, None):
+        try:
+            record = workplace.perform(experiment, run, lambda *value: told.put(("progress", None, value)))
+        except DearError as error:
+            told.put(("error", job, DearError(str(error))))
+            return
+        told.put(("record", job, record))
+
+
+def _next(told: Any, workers: list[BaseProcess]) -> Any:
+    while True:
+        try:
+            return told.get(timeout=WAIT)
+        except queue.Empty:
+            lost = [worker for worker in workers if worker.exitcode not in (None, 0)]
+            if lost:
+                raise LostWorkerError(
+                    f"a process ended in the middle of a run (exit code {lost[0].exitcode}): out of memory? "
+                    "Give the same command again to go on, with fewer --jobs."
+                ) from None
+
+
+def _device(device: str, number: int) -> str:
+    gpus = torch.cuda.device_count() if device in ("auto", "cuda") else 0
+    return f"cuda:{number % gpus}" if gpus else "cpu"

@@ -1,0 +1,88 @@
+"""The ablations' tables: a row a variant; base, novel and HM of our runs beside the published numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dear.evaluation.ablations import Ablation, AblationRow, ablations
+from dear.report import published
+from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, field, grouped
+from dear.report.tables import MEASURES, SHOWN, Pairs, average
+
+METHOD = "dear"
+FEWEST = 2
+PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
+
+
+def ablation_grids(records: Iterable[Record]) -> list[Grid]:
+    """A table for each ablation that has two rows or more.
+
+    Raises:
+        DataError: for records that may not stand in one table.
+    """
+    some = [record for record in records if record.get("method") == METHOD]
+    if not some:
+        return []
+    found = checked(some, "base-to-novel")
+    by_variant = grouped(found, lambda record: str(record.get("variant") or ""))
+    grids = [_grid(one, by_variant) for one in ablations().values()]
+    return [grid for grid in grids if grid is not None]
+
+
+def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | None:
+    has_runs = [row for row in one.rows if by_variant.get(row.label or "")]
+    varied = [row for row in has_runs if row.label] or (has_runs if one.name == "inference" else [])
+    if len(has_runs) < FEWEST or not varied:
+        return None
+    pairs = {row.shown: _pairs(row, by_variant[row.label or ""]) for row in has_runs}
+    shared = [name for name in pairs[has_runs[0].shown] if all(name in found for found in pairs.values())]
+    if not shared:
+        return None
+    printed = published.ablation(one.name)
+    rows = []
+    for row in one.rows:
+        entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
+        cells: list[Cell | None] = [
+            None if entry is None else Cell(entry[m].mean, entry[m].std, entry[m].seeds) for m in MEASURES
+        ]
+        rows.append(GridRow(row.shown, tuple(cells)))
+    rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in marked(rows)]
+    columns = [SHOWN[m] for m in MEASURES]
+    columns += [
+        f"{SHOWN[m]}, published ({PUBLISHED_DATA[data]})"
+        for data, by_row in printed.items()
+        for m in _measures(by_row)
+    ]
+    titles = dict((data_set(run), data_set_title(run)) for run in by_variant[has_runs[0].label or ""])
+    names = ", ".join(titles[name] for name in shared)
+    notes = [f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})."]
+    notes.append(
+        "Published: DeAR (CVPR 2026), other data and weights than ours; only the order may be compared."
+        if printed
+        else "Published numbers of this ablation are not known to us."
+    )
+    return Grid(
+        f"ablation-{one.name}", f"Ablation: {one.title}", "Variant", tuple(columns), tuple(rows), tuple(notes)
+    )
+
+
+def _pairs(row: AblationRow, runs: Sequence[Record]) -> dict[str, Pairs]:
+    found: dict[str, dict[Any, tuple[float, float]]] = {}
+    for run in runs:
+        if field(run, "results", "base", row.read) is None:  # a method that has one feature
+            continue
+        pair = accuracy(run, "base", read=row.read), accuracy(run, "novel", read=row.read)
+        found.setdefault(data_set(run), {})[run.get("seed")] = pair
+    return dict(found)
+
+
+def _measures(by_row: Mapping[str, Mapping[str, float]]) -> list[Any]:
+    return [m for m in MEASURES if any(m in numbers for numbers in by_row.values())]
+
+
+def _printed(printed: Mapping[str, Mapping[str, Mapping[str, float]]], label: str) -> list[Cell | None]:
+    cells: list[Cell | None] = []
+    for by_row in printed.values():
+        numbers = by_row.get(label, {})
+        cells += [Cell(numbers[m]) if m in numbers else None for m in _measures(by_row)]
+    return cells

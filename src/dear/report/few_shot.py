@@ -1,0 +1,74 @@
+"""The few-shot table: accuracy by number of shots, for each data set and on average."""
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean, stdev
+from typing import Any
+
+from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.reading import (
+    Record,
+    accuracy,
+    checked,
+    data_set,
+    data_set_title,
+    distinct,
+    grouped,
+    method_label,
+)
+
+AVERAGE = "Average"
+Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
+"""Data set title (the average last) -> method -> shots -> accuracy."""
+
+
+def few_shot_curves(records: Iterable[Record]) -> Curves:
+    """Means and deviations over seeds, in percent. A method has an average where it has every data set.
+
+    Raises:
+        DataError: for records that may not stand in one table.
+    """
+    found = checked(records, "few-shot")
+    curves: dict[str, dict[str, dict[int, Cell]]] = {}
+    sums: dict[tuple[str, int], dict[str, dict[Any, float]]] = {}
+    data_sets = grouped(found, data_set)
+    for name, of_data in data_sets.items():
+        for method, runs in grouped(of_data, method_label).items():
+            for shots in sorted(distinct(run.get("shots") for run in runs)):
+                by_seed = {
+                    run.get("seed"): 100 * accuracy(run, "all") for run in runs if run.get("shots") == shots
+                }
+                title = data_set_title(of_data[0])
+                curves.setdefault(title, {}).setdefault(method, {})[shots] = _cell([*by_seed.values()])
+                sums.setdefault((method, shots), {})[name] = by_seed
+    for (method, shots), by_data in sums.items():
+        seeds = set.intersection(*(set(by_seed) for by_seed in by_data.values()))
+        if len(by_data) == len(data_sets) and seeds:
+            means = [fmean(by_seed[seed] for by_seed in by_data.values()) for seed in sorted(seeds)]
+            curves.setdefault(AVERAGE, {}).setdefault(method, {})[shots] = _cell(means)
+    return curves
+
+
+def few_shot_grid(records: Iterable[Record]) -> Grid:
+    """The curves as a table: a row a data set and method, a column a number of shots."""
+    curves = few_shot_curves(records)
+    shots = sorted({n for methods in curves.values() for curve in methods.values() for n in curve})
+    rows: list[GridRow] = []
+    for title, methods in curves.items():
+        block = [
+            GridRow(f"{title}: {method}", tuple(curve.get(n) for n in shots))
+            for method, curve in methods.items()
+        ]
+        rows += marked(block)
+    columns = tuple("0 shots" if n == 0 else f"{n} shot{'s' if n > 1 else ''}" for n in shots)
+    return Grid(
+        "few-shot",
+        "Few-shot learning",
+        "Data set: method",
+        columns,
+        tuple(rows),
+        ("Percent, all classes. 0 shots is zero-shot CLIP. Published numbers are not known to us.",),
+    )
+
+
+def _cell(values: list[float]) -> Cell:
+    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))

@@ -1,0 +1,110 @@
+"""The report of a folder of records: HTML, and each table as Markdown, LaTeX and CSV."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dear.errors import DataError
+from dear.report.comparison import slips_grid
+from dear.report.grid import Grid
+from dear.report.html import report_html, write_whole
+from dear.report.reading import Record, field, readable
+from dear.report.sections import tables_of, weights_of
+
+RETRIEVAL = "retrieval"
+NOTES = (
+    "Numbers that are called published are the paper's; all others are of the run records.",
+    "Nothing is chosen on test images: the last epoch is tested, or the best on validation images where a "
+    "record says so.",
+)
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """What was written."""
+
+    html: Path
+    files: tuple[Path, ...]
+    tables: tuple[Grid, ...]
+    records: int
+
+
+def read_folder(folder: Path) -> list[Record]:
+    """All run records in a folder and its folders; other JSON files are passed over.
+
+    Raises:
+        DataError: if there is no such folder, or no record in it, or a damaged one.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: give the one that the run records are in.")
+    found: list[Record] = []
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            told: Any = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
+        if isinstance(told, dict) and "schema" in told and "protocol" in told:
+            found.append(told)
+    if not found:
+        raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
+    return found
+
+
+def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
+    """The records of one set of weights: of the hash that begins so, or of the only one there is.
+
+    Raises:
+        DataError: if there are several and none is chosen, or none begins so.
+    """
+    found = readable(records)
+    known = weights_of(found)
+    chosen = [one for one in known if one.startswith(sha or "")]
+    if len(chosen) == 1:
+        return [record for record in found if field(record, "weights", "sha256") == chosen[0]]
+    names = ", ".join(f"{one[:12]} ({_name(found, one)})" for one in known)
+    if sha and not chosen:
+        raise DataError(f"no record is of weights {sha!r}; there are {names}.")
+    raise DataError(
+        f"the records are of different weights, whose numbers must not be averaged: {names}. Choose one with "
+        "--weights and the first digits of its hash."
+    )
+
+
+def write_folder_report(
+    folder: Path, out: Path | None = None, *, title: str = "Results", weights: str | None = None
+) -> FolderReport:
+    """Write the report of a folder's records into ``out`` (the folder "report" in it if None).
+
+    Raises:
+        DataError: for records that may not stand in one report.
+        OutputError: if the place cannot be written to.
+    """
+    out = out or folder / "report"
+    records = of_weights(read_folder(folder), weights)
+    retrieval = [record for record in records if record["protocol"] == RETRIEVAL]
+    runs = [record for record in records if record["protocol"] != RETRIEVAL]
+    if not runs:
+        raise DataError(f"there is no run record beside retrieval in {folder}.")
+    tables = (*tables_of(runs), slips_grid())
+    text = report_html(
+        title=title,
+        records=runs,
+        retrieval=field(retrieval[0], "results") if retrieval else None,
+        notes=NOTES,
+        appendix=[slips_grid()],
+    )
+    files = [write_whole(out / "report.html", text)]
+    for grid in tables:
+        files.append(write_whole(out / f"{grid.name}.md", grid.to_markdown()))
+        files.append(write_whole(out / f"{grid.name}.tex", grid.to_latex()))
+        files.append(write_whole(out / f"{grid.name}.csv", grid.to_csv()))
+    whole = f"# {title}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
+    files.append(write_whole(out / "report.md", whole))
+    return FolderReport(files[0], tuple(files), tables, len(records))
+
+
+def _name(records: Sequence[Record], sha: str) -> str:
+    weights = next(r["weights"] for r in records if r["weights"]["sha256"] == sha)
+    return f"{weights.get('model')}/{weights.get('pretrained')}"

@@ -1,0 +1,173 @@
+"""A table of numbers in percent, rows and columns labelled, and how it is written: Markdown, LaTeX, CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+DECIMALS = 2
+MISSING = "–"
+Mark = Literal["best", "second"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number; ``spread`` is a standard deviation or the half width of an interval, as the table says."""
+
+    mean: float
+    spread: float | None = None
+    seeds: int = 1
+    mark: Mark | None = None
+
+    @property
+    def value(self) -> str:
+        """The number as shown."""
+        return f"{self.mean:.{DECIMALS}f}"
+
+    def __str__(self) -> str:
+        return self.value if self.spread is None else f"{self.value} ± {self.spread:.{DECIMALS}f}"
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """A row; published numbers are somebody else's and never marked as best."""
+
+    label: str
+    cells: tuple[Cell | None, ...]
+    published: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table.
+
+    Attributes:
+        name: Of its files.
+        corner: What the rows are.
+        notes: What must be read with it.
+    """
+
+    name: str
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[GridRow, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_markdown(self) -> str:
+        """Title, table and notes; best in bold, second in italics."""
+        head = [[self.corner, *self.columns], ["---", *("---:" for _ in self.columns)]]
+        body = [[_label(row), *(_marked(cell, "**", "*") for cell in row.cells)] for row in self.rows]
+        lines = [f"| {' | '.join(_one_line(cell) for cell in line)} |" for line in head + body]
+        notes = [f"\n{note}" for note in self.notes]
+        return "\n".join([f"### {self.title}\n", *lines, *notes]) + "\n"
+
+    def to_latex(self) -> str:
+        """A tabular for booktabs in a table; best in bold, second underlined."""
+        body = [
+            " & ".join(
+                [_latex(_label(row)), *(_latex_cell(cell) for cell in row.cells)],
+            )
+            + r" \\"
+            for row in self.rows
+        ]
+        columns = " & ".join(_latex(name) for name in (self.corner, *self.columns)) + r" \\"
+        align = "l" + "r" * len(self.columns)
+        caption = _latex(" ".join([f"{self.title}.", *self.notes]))
+        return "\n".join(
+            [
+                r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{align}}}",
+                r"\toprule", columns, r"\midrule", *body, r"\bottomrule",
+                r"\end{tabular}", r"\end{table}", "",
+            ]
+        )  # fmt: skip
+
+    def to_csv(self) -> str:
+        """One line a row, with a column of spreads and of seeds after each column of numbers."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        names = [f"{name}{part}" for name in self.columns for part in ("", " ±", " seeds")]
+        writer.writerow([self.corner, "published", *names])
+        for row in self.rows:
+            numbers: list[object] = []
+            for cell in row.cells:
+                spread = "" if cell is None or cell.spread is None else f"{cell.spread:.4f}"
+                numbers += ["", "", ""] if cell is None else [f"{cell.mean:.4f}", spread, cell.seeds]
+            writer.writerow([row.label, "yes" if row.published else "no", *numbers])
+        return stream.getvalue()
+
+    def render(self, console: Console) -> None:
+        """Print the table for people."""
+        shown = RichTable(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        shown.add_column(self.corner)
+        for name in self.columns:
+            shown.add_column(escape(name), justify="right")
+        for row in self.rows:
+            cells = [MISSING if cell is None else str(cell) for cell in row.cells]
+            bold = [cell is not None and cell.mark == "best" for cell in row.cells]
+            shown.add_row(
+                escape(_label(row)),
+                *(f"[bold]{cell}[/bold]" if b else cell for cell, b in zip(cells, bold, strict=True)),
+            )
+        console.print(shown)
+        for note in self.notes:
+            console.print(note, markup=False)
+
+
+def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
+    """The rows with best and second of each column marked among our own: equal as shown is equally good."""
+    own = [row for row in rows if not row.published]
+    marks: list[dict[float, Mark]] = []
+    for at in range(len(rows[0].cells) if rows else 0):
+        values = sorted({round(c.mean, DECIMALS) for row in own if (c := row.cells[at])}, reverse=True)
+        known = len([row for row in own if row.cells[at]])
+        names: tuple[Mark, ...] = ("best", "second")
+        # The lowest is no second where there is nothing below it.
+        marks.append(dict(zip(values, names[: max(known - 1, 0)], strict=False)))
+    return tuple(
+        row
+        if row.published
+        else replace(
+            row,
+            cells=tuple(
+                cell and replace(cell, mark=marks[at].get(round(cell.mean, DECIMALS)))
+                for at, cell in enumerate(row.cells)
+            ),
+        )
+        for row in rows
+    )
+
+
+def _label(row: GridRow) -> str:
+    return f"{row.label} (published)" if row.published else row.label
+
+
+def _marked(cell: Cell | None, best: str, second: str) -> str:
+    if cell is None:
+        return MISSING
+    sign = {"best": best, "second": second, None: ""}[cell.mark]
+    return f"{sign}{cell}{sign}"
+
+
+def _latex_cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "--"
+    value = rf"\textbf{{{cell.value}}}" if cell.mark == "best" else cell.value
+    value = rf"\underline{{{cell.value}}}" if cell.mark == "second" else value
+    return value if cell.spread is None else rf"{value} {{\footnotesize$\pm${cell.spread:.{DECIMALS}f}}}"
+
+
+def _latex(text: str) -> str:
+    for sign in "&%$#_{}":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("–", "--").replace("±", r"$\pm$").replace("−", "$-$")
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(cell.split()).replace("|", "\\|")

@@ -1,0 +1,87 @@
+"""The cross-dataset and domain generalization tables: methods down; source, average and targets across."""
+
+from collections.abc import Iterable
+from statistics import fmean, stdev
+from typing import Any
+
+from dear.report import published
+from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.reading import (
+    Record,
+    accuracy,
+    checked,
+    data_set_title,
+    distinct,
+    field,
+    grouped,
+    method_label,
+)
+
+TITLES = {
+    "cross-dataset": "Cross-dataset transfer",
+    "domain-generalization": "Domain generalization",
+}
+
+
+def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
+    """The table of one of the two protocols, by the class feature alone (the paper's rule), with published
+    rows where the targets are the paper's. A method has an average where it has every target.
+
+    Raises:
+        DataError: for records that may not stand in one table.
+    """
+    found = checked(records, protocol)
+    source = data_set_title(found[0])
+    titles = {
+        str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in field(run, "targets")
+    }
+    rows = []
+    for method, runs in grouped(found, method_label).items():
+        by_target = {name: [v for run in runs if (v := _target(run, name)) is not None] for name in titles}
+        complete = all(len(values) == len(runs) for values in by_target.values())
+        averages = (
+            [fmean(by_target[name][at] for name in titles) for at in range(len(runs))] if complete else []
+        )
+        first = [100 * accuracy(run, "source", read="decoupled") for run in runs]
+        rows.append(GridRow(method, tuple(map(_cell, [first, averages, *by_target.values()]))))
+    names = ["average", *titles]
+    rows = [*marked(rows), *_published(protocol, str(field(found[0], "dataset", "name")), names)]
+    seeds = len(distinct(run.get("seed") for run in found))
+    return Grid(
+        protocol,
+        TITLES[protocol],
+        "Method",
+        (f"{source} (source)", "Average", *titles.values()),
+        tuple(rows),
+        (
+            f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
+            f"{', mean ± standard deviation' if seeds > 1 else ''}; class feature alone; "
+            "the average leaves the source out.",
+        ),
+    )
+
+
+def _target(run: Record, name: str) -> float | None:
+    known: Any = field(run, "results", "targets")
+    return 100 * accuracy(run, "targets", name, read="decoupled") if name in known else None
+
+
+def _cell(values: list[float]) -> Cell | None:
+    if not values:
+        return None
+    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
+    """The paper's rows where any of its targets is among these, its average where all are."""
+    rows = []
+    for method, numbers in published.transfer(protocol).items():
+        targets = set(numbers) - {"ImageNet", "average"}
+        asked = [published.paper_data_set(name) for name in names]
+        if not targets & set(asked):
+            continue
+        whole = targets <= set(asked)
+        shown = [numbers.get("ImageNet") if source == "ImageNet" else None]
+        shown += [None if name == "average" and not whole else numbers.get(name) for name in asked]
+        rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in shown), published=True))
+    return rows

@@ -1,0 +1,84 @@
+"""The same heads under other roles, for the paper's ablations of the quantile q and of K core attributes."""
+
+from collections import Counter
+from dataclasses import replace
+
+from dear.errors import RoleTableError
+from dear.roles.table import HeadRole, Role, RoleTable
+
+STYLE = "style"
+"""The concept whose specialised heads the paper counts as Generalization."""
+
+
+def with_quantile(table: RoleTable, percent: float) -> RoleTable:
+    """Assign the roles anew by the paper's quantiles of the concept entropy (section 3.2).
+
+    The lowest ``percent`` of the heads are specialised: core if the dominant concept is one of the table's
+    attributes, generalization if it is style, else other-specialized. The highest ``percent`` are
+    generalization, the rest mixed. Ties go to the earlier layer and head. Raises RoleTableError for a table
+    without entropies (a published one) and for a share that is not above 0 and at most 50.
+    """
+    if not 0 < percent <= 50:
+        raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
+    lacking = next((h for h in table.heads if h.entropy is None or h.concept is None), None)
+    if lacking is not None:
+        raise RoleTableError(
+            f"the role table {table.source!r} has no concept entropy for layer {lacking.layer} head "
+            f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
+        )
+    ranked = sorted(table.heads, key=lambda h: (h.entropy, h.layer, h.head))
+    count = round(percent / 100 * len(ranked))
+    places = {(h.layer, h.head): at for at, h in enumerate(ranked)}
+
+    def assigned(head: HeadRole) -> HeadRole:
+        place = places[head.layer, head.head]
+        if place < count:
+            return _specialised(head, table.attributes)
+        role: Role = "generalization" if place >= len(ranked) - count else "mixed"
+        return replace(head, role=role, attribute=None)
+
+    heads = tuple(assigned(head) for head in table.heads)
+    return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
+
+
+def with_attributes(table: RoleTable, count: int) -> RoleTable:
+    """The table with ``count`` core attributes: K in the paper.
+
+    Fewer than the table has: those with the most core heads stay (ties in the table's order), heads of the
+    others become other-specialized. More: the concepts with the most other-specialized heads are added.
+    Raises RoleTableError where the table does not know so many concepts.
+    """
+    if count == len(table.attributes):
+        return table
+    core = Counter(h.attribute for h in table.heads if h.role == "core")
+    if count < len(table.attributes):
+        if count < 1:
+            raise RoleTableError(f"{count} core attributes: at least 1 is needed.")
+        frequent = sorted(table.attributes, key=lambda a: -core[a])[:count]
+        chosen = tuple(a for a in table.attributes if a in frequent)
+    else:
+        other = Counter(h.concept for h in table.heads if h.role == "other-specialized" and h.concept)
+        missing = count - len(table.attributes)
+        added = sorted((c for c in other if c not in table.attributes), key=lambda c: (-other[c], c))
+        if len(added) < missing:
+            raise RoleTableError(
+                f"the role table {table.source!r} knows {len(table.attributes)} core attributes and "
+                f"{len(added)} other concepts, so there cannot be {count} attributes."
+            )
+        chosen = (*table.attributes, *added[:missing])
+    heads = tuple(
+        _specialised(head, chosen) if head.role in ("core", "other-specialized") else head
+        for head in table.heads
+    )
+    return replace(table, source=f"{table.source}, K = {count}", attributes=chosen, heads=heads)
+
+
+def _specialised(head: HeadRole, attributes: tuple[str, ...]) -> HeadRole:
+    """The role of a specialised head by its concept (of a core head without one: its attribute)."""
+    concept = head.concept if head.concept is not None else head.attribute
+    own = head.attribute if head.role == "core" else concept
+    if own in attributes:
+        return replace(head, role="core", attribute=own)
+    if (concept or "").lower() == STYLE:
+        return replace(head, role="generalization", attribute=None)
+    return replace(head, role="other-specialized", attribute=None)

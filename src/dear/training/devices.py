@@ -1,0 +1,72 @@
+"""Where a run computes: one device, or several processes that share each batch (data parallel)."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from dear.errors import SettingsError
+
+
+def make_fabric(
+    device: torch.device, precision: str, *, devices: int = 1, nodes: int = 1, log: Path | None = None
+) -> Fabric:
+    """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
+
+    ``precision`` "auto" is float32 on a CPU and bf16-mixed on a GPU. ``log`` is a folder for TensorBoard.
+    Raises SettingsError for numbers below 1, more GPUs than there are, or where TensorBoard is missing.
+    """
+    if devices < 1 or nodes < 1:
+        raise SettingsError(f"{devices} devices on {nodes} nodes: both must be at least 1.")
+    if device.type == "cuda" and devices > torch.cuda.device_count():
+        raise SettingsError(
+            f"{devices} devices are asked for and {torch.cuda.device_count()} GPUs are here: lower --devices."
+        )
+    if precision == "auto":
+        precision = "bf16-mixed" if device.type == "cuda" else "32-true"
+    many = devices * nodes > 1
+    given: Any = devices if many or device.index is None else [device.index]
+    return Fabric(
+        accelerator=device.type,
+        devices=given,
+        num_nodes=nodes,
+        # Some methods leave a parameter out of a step.
+        strategy="ddp_find_unused_parameters_true" if many else "auto",
+        precision=precision,  # type: ignore[arg-type]
+        loggers=[] if log is None else [_tensorboard(log)],
+    )
+
+
+def share(items: int, rank: int, world: int) -> tuple[slice, float]:
+    """A process's part of a batch, and the weight of its mean loss.
+
+    The mean over processes of weight x mean loss is the mean loss of the whole batch. A process without
+    images of its own computes the first one with weight 0, for all processes must take each step.
+    """
+    start, stop = rank * items // world, (rank + 1) * items // world
+    if start == stop:
+        return slice(0, 1), 0.0
+    return slice(start, stop), (stop - start) * world / items
+
+
+def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
+    """The sum over processes of each value."""
+    if fabric.world_size == 1:
+        return values
+    kind = torch.float32 if device.type == "mps" else torch.float64
+    total: Any = fabric.all_reduce(torch.tensor(values, dtype=kind, device=device), reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return [float(value) for value in total]
+
+
+def _tensorboard(folder: Path) -> Any:
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+    try:
+        return TensorBoardLogger(root_dir=folder, name="")
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "TensorBoard is not installed: pip install 'dear-vlm[log]', or leave --log out."
+        ) from error

@@ -1,0 +1,74 @@
+"""Processes of tests: forked from a server that has imported everything and trained nothing, so they start
+fast (autograd does not survive a fork of a process that has used it).
+"""
+
+import multiprocessing
+import os
+import socket
+import time
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.conftest import small_clip_of
+from tests.unit.training.world import few, noise_dataset, role_table, small_dear
+
+from dear.evaluation.plan import Plan
+from dear.evaluation.runs import run_all
+from dear.methods.settings import DearSettings
+from dear.training.devices import make_fabric
+from dear.training.loop import train
+from dear.training.settings import TrainSettings
+
+TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
+DEAR = Plan("dear", settings=DearSettings(first=8))
+
+
+def server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
+    """A run with records and checkpoints in ``out``; each epoch is told, and then a moment is waited."""
+    torch.set_num_threads(1)
+    clip = small_clip_of()
+
+    def tell(_name: str, epoch: int, _parts: dict[str, float]) -> None:
+        if told is not None:
+            told.put(epoch)
+            time.sleep(0.02)
+
+    return run_all(
+        clip,
+        [noise_dataset()],
+        [DEAR],
+        shots=3,
+        roles=role_table(clip),
+        training=TRAINING,
+        out=out,
+        progress=tell,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def train_as(rank: int, world: int, port: int, told: Any) -> None:
+    """One process of a data parallel training, started as torchrun would."""
+    torch.set_num_threads(1)
+    facts = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    facts |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    facts |= {"GROUP_RANK": 0, "NODE_RANK": 0}
+    os.environ.update({name: str(value) for name, value in facts.items()})
+    fabric = make_fabric(torch.device("cpu"), "32-true", devices=world)
+    fabric.launch()
+    method = small_dear(small_clip_of())
+    history = train(method, few(), TRAINING, seed=1, fabric=fabric)
+    told.put((rank, history, {name: p.tolist() for name, p in method.state_dict().items()}))
+    fabric.barrier()

@@ -1,0 +1,83 @@
+"""A Ray cluster of two workers of which one is killed: all runs finish, each once."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dear.errors import SettingsError
+from dear.evaluation.cluster import on_cluster
+from dear.evaluation.experiment import Experiment, Model
+from dear.evaluation.plan import Plan
+from dear.evaluation.runs import silent
+from dear.methods.settings import DearSettings
+from dear.training.settings import TrainSettings
+
+BUSY = b"ray::Worker.perform"
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _ours(pid: int) -> bool:
+    while pid > 1:
+        pid = _parent(pid)
+        if pid == os.getpid():
+            return True
+    return False
+
+
+def _kill_one(killed: list[int], done: threading.Event) -> None:
+    """Kill the first worker of ours that is seen in the middle of a run."""
+    while not done.is_set() and not killed:
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if entry.read_bytes().startswith(BUSY) and _ours(pid := int(entry.parent.name)):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+                    return
+            except OSError:  # gone in the meantime
+                continue
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3] / "src")]))
+    experiment = Experiment(
+        protocol="base-to-novel",
+        out=tmp_path / "runs",
+        data=("fine-shades",),
+        plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
+        seeds=(1, 2),
+        shots=(1,),
+        model=Model("tiny"),
+        train=TrainSettings(epochs=1),
+    )
+    experiment.out.mkdir()
+    runs = experiment.runs()
+    tasks = {at: (experiment, run) for at, run in enumerate(runs)}
+    killed: list[int] = []
+    done = threading.Event()
+    killer = threading.Thread(target=_kill_one, args=(killed, done))
+    killer.start()
+    try:
+        found = on_cluster(tasks, "local", device="cpu", gpus=None, tell=silent, slots=2)
+    finally:
+        done.set()
+        killer.join()
+    assert killed
+    assert [(found[at]["method"], found[at]["seed"]) for at in tasks] == [
+        ("zero-shot", 1), ("dear", 1), ("zero-shot", 2), ("dear", 2),
+    ]  # fmt: skip
+    assert len({record["key"] for record in found.values()}) == len([*experiment.out.glob("*.json")]) == 4
+
+
+def test_no_cluster_answers() -> None:
+    with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'.*--cluster local"):
+        on_cluster({}, "auto", device="cpu", gpus=None, tell=silent)

@@ -1,0 +1,143 @@
+"""Few-shot, the transfer protocols and the choice of an epoch, on a few random pictures."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
+
+from dear.backbone.clip import Clip
+from dear.data.dataset import Dataset, assemble
+from dear.errors import DataError
+from dear.evaluation.bench import Bench
+from dear.evaluation.experiment import Run
+from dear.evaluation.few_shot import few_shot
+from dear.evaluation.plan import Plan
+from dear.evaluation.runs import perform
+from dear.evaluation.transfer import transfer
+from dear.methods.dear import Dear
+from dear.methods.settings import DearSettings
+from dear.training.settings import TrainSettings
+
+TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
+DEAR = Plan("dear", settings=DearSettings(first=8))
+
+
+def bench(clip: Clip, **options: Any) -> Bench:
+    return Bench(clip, role_table(clip), TRAINING, **options)
+
+
+def other(name: str, labels: list[int]) -> Dataset:
+    names = ["red square", "the sea"]
+    images = Noise(labels, seed=5)
+    return assemble(name, name.title(), names, ["a photo of a {}"], images, None, images)
+
+
+def test_few_shot_is_over_all_classes(small_clip: Clip) -> None:
+    record = few_shot(bench(small_clip), noise_dataset(), DEAR, seed=1, shots=2)
+    assert record["protocol"] == "few-shot"
+    assert len(record["fewshot"]["indices"]) == 8
+    assert set(record["results"]["all"]["per_class"]) == {*CLASSES, "blue square"}
+    # Test images of the classes: 7, 5, 5, 7.
+    by_class = record["results"]["all"]["per_class"]
+    mean = sum(n * by_class[c] for n, c in zip((7, 5, 5, 7), [*CLASSES, "blue square"], strict=True)) / 24
+    assert record["results"]["all"]["accuracy"] == pytest.approx(mean)
+
+
+def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    loss = Dear.loss
+
+    def counted(self: Dear, *args: Any) -> Any:
+        steps.append(1)
+        return loss(self, *args)
+
+    monkeypatch.setattr(Dear, "loss", counted)
+    shared, targets = bench(small_clip), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
+    source = noise_dataset()
+    one = transfer(shared, source, targets, DEAR, protocol="cross-dataset", seed=1, shots=2)
+    assert len(steps) == 3 * 3  # 8 images in batches of 3, 3 epochs
+    two = transfer(shared, source, targets[:1], DEAR, protocol="domain-generalization", seed=1, shots=2)
+    assert len(steps) == 3 * 3
+    assert set(one["results"]["targets"]) == {"toys", "cars"}
+    assert [target["name"] for target in one["targets"]] == ["toys", "cars"]
+    assert one["results"]["source"] == two["results"]["source"]
+    assert one["results"]["targets"]["toys"] == two["results"]["targets"]["toys"]
+    assert one["train"] == two["train"]
+    assert one["key"] != two["key"]
+    alone = transfer(bench(small_clip), source, targets[:1], DEAR, protocol="cross-dataset", seed=1, shots=2)
+    assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
+
+
+def test_transfer_needs_other_data(small_clip: Clip) -> None:
+    options: dict[str, Any] = {"protocol": "cross-dataset", "seed": 1, "shots": 2}
+    with pytest.raises(DataError, match="at least one data set to test on"):
+        transfer(bench(small_clip), noise_dataset(), [], DEAR, **options)
+    with pytest.raises(DataError, match="noise is the source and a target too"):
+        transfer(bench(small_clip), noise_dataset(), [noise_dataset()], DEAR, **options)
+
+
+class TestSelection:
+    def chosen(self, clip: Clip, monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> dict[str, Any]:
+        """A run whose validation accuracies are given; the test images are scored for real."""
+        from dear.evaluation import bench as module
+
+        given = iter(scores)
+        evaluate = module.evaluate
+
+        def scored(method: Any, images: Any, **options: Any) -> Any:
+            found = evaluate(method, images, **options)
+            return type(found)(next(given), found.decoupled, found.per_class)
+
+        monkeypatch.setattr(module, "evaluate", scored)
+        data = noise_dataset()
+        val = Noise([0, 1, 2, 3], seed=9)
+        data = assemble("noise", "Noise", data.classnames, data.templates, data.train, val, data.test)
+        return few_shot(bench(clip, select="val"), data, DEAR, seed=1, shots=2)
+
+    def test_the_first_of_the_best_epochs_is_tested(
+        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        states: list[dict[str, torch.Tensor]] = []
+        after = Dear.load_state_dict
+
+        def watched(self: Dear, state: Any, *args: Any, **options: Any) -> Any:
+            states.append(state)
+            return after(self, state, *args, **options)
+
+        monkeypatch.setattr(Dear, "load_state_dict", watched)
+        record = self.chosen(small_clip, monkeypatch, [0.2, 0.7, 0.7])
+        assert record["selection"] == {"rule": "val", "epoch": 2}
+        assert [epoch["val"] for epoch in record["train"]["epochs"]] == [0.2, 0.7, 0.7]
+        assert len(states) == 1
+        two = few_shot(
+            Bench(small_clip, role_table(small_clip), TrainSettings(epochs=3, batch=3, lr=1e-2)),
+            noise_dataset(), DEAR, seed=1, shots=2,
+        )  # fmt: skip
+        assert two["selection"] == {"rule": "last", "epoch": 3}
+        assert "val" not in two["train"]["epochs"][0]
+        assert two["fusion_weights"] != record["fusion_weights"]  # the third epoch moved them on
+
+    def test_no_validation_images(self, small_clip: Clip) -> None:
+        with pytest.raises(DataError, match=r"noise has no validation images.*leave --select val out"):
+            few_shot(bench(small_clip, select="val"), noise_dataset(), DEAR, seed=1, shots=2)
+
+
+def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path: Path) -> None:
+    shared, done = bench(small_clip), {}
+    run = Run("base-to-novel", "noise", DEAR, 1, 2)
+    for folder in ("a", "b"):
+        perform(shared, run, lambda _: noise_dataset(), out=tmp_path / folder, done=done)
+    one, two = (next((tmp_path / folder).glob("*.json")) for folder in ("a", "b"))
+    assert one.name == two.name
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_fewer_images_by_choice(small_clip: Clip) -> None:
+    with pytest.raises(DataError, match="fewer than 5 shots"):
+        few_shot(bench(small_clip), noise_dataset(), DEAR, seed=1, shots=5)
+    lenient = replace(noise_dataset(), allow_fewer=True)
+    record = few_shot(bench(small_clip), lenient, DEAR, seed=1, shots=5)
+    assert len(record["fewshot"]["indices"]) == 12

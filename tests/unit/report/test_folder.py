@@ -1,0 +1,105 @@
+"""The report of a folder: files, one set of weights, copied records counted once."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.report.samples import record, role_table
+from tests.unit.report.test_sections import ablated, few, moved
+
+from dear.errors import DataError
+from dear.report.folder import write_folder_report
+from dear.report.html import report_html
+
+
+def put(folder: Path, records: list[dict[str, Any]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, one in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(one))
+
+
+def all_protocols() -> list[dict[str, Any]]:
+    roles = {"source": "by hand", "table": role_table()}
+    records = [record("tools", "zero-shot", 0.4, 0.5), ablated("tools", None, 0.8, 0.6, roles=roles)]
+    records += [ablated("tools", "CE", 0.7, 0.5), few("tools", "dear", 1, 0.4), few("tools", "dear", 2, 0.6)]
+    records += [moved("dear", 0.7, {"toys": 0.5}), moved("dear", 0.7, {"cars": 0.5}, "domain-generalization")]
+    return records
+
+
+def test_all_that_is_written(tmp_path: Path) -> None:
+    put(tmp_path / "a", all_protocols())
+    put(tmp_path / "b", all_protocols()[:2])  # copies, as recipes that share runs leave them
+    (tmp_path / "a" / "other.json").write_text('{"not": "a record"}')
+    made = write_folder_report(tmp_path, title="All <of> it")
+    assert made.records == 7
+    names = [grid.name for grid in made.tables]
+    assert names == [
+        "base-to-novel", "base-to-novel-paired", "cross-dataset", "domain-generalization", "few-shot",
+        "ablation-loss", "ablation-inference", "published-slips",
+    ]  # fmt: skip
+    wanted = {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")} | {
+        "report.html",
+        "report.md",
+    }
+    assert (
+        {path.name for path in (tmp_path / "report").iterdir()}
+        == wanted
+        == {path.name for path in made.files}
+    )
+    assert "| CE | 70.00 | 50.00 |" in (tmp_path / "report" / "report.md").read_text()
+    page = made.html.read_text()
+    assert "All &lt;of&gt; it" in page
+    for name in names[1:]:
+        assert f'<h2 id="{name}">' in page
+    assert 'id="roles"' in page  # the role table comes from the records
+    assert "http" not in page.replace("http://www.w3.org", "")
+    parser = HTMLParser()
+    parser.feed(page)
+    parser.close()
+    assert (
+        write_folder_report(tmp_path, title="All <of> it").html.read_text() == page
+    )  # its own files are no records
+
+
+def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
+    other = {"model": "tiny", "pretrained": "other", "sha256": "cd" * 32}
+    records = [record("tools", "dear", 0.8, 0.6), record("tools", "dear", 0.2, 0.2, seed=2, weights=other)]
+    put(tmp_path, records)
+    with pytest.raises(
+        DataError, match=r"must not be averaged: abababababab \(tiny/world\), cdcdcdcdcdcd \(tiny/other\)"
+    ):
+        write_folder_report(tmp_path)
+    assert not (tmp_path / "report").exists()
+    with pytest.raises(DataError, match="no record is of weights 'ef'"):
+        write_folder_report(tmp_path, weights="ef")
+    assert write_folder_report(tmp_path, weights="cd").records == 1
+    with pytest.raises(DataError, match="mix different weights"):
+        report_html(title="x", records=records)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": 1, "protocol": "base-to-novel"}', "schema 1, this version reads schema 2"),
+        ('{"schema": 2, "proto', r"0\.json is not a run record.*Remove it"),
+        ('{"x": 1}', "no run record in"),
+    ],
+)
+def test_what_is_no_record_is_told(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "0.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        write_folder_report(tmp_path)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no folder"):
+        write_folder_report(tmp_path / "none")
+
+
+def test_only_one_protocol_is_enough() -> None:
+    for records in ([few("tools", "dear", 1, 0.4)], [moved("dear", 0.7, {"toys": 0.5})]):
+        page = report_html(title="x", records=records)
+        assert 'id="results"' not in page
+        assert 'id="provenance"' in page

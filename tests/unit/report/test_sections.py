@@ -1,0 +1,219 @@
+"""Tables of all protocols, from records made by hand."""
+
+import csv
+import io
+import math
+from typing import Any
+
+import pytest
+from tests.unit.report.samples import record
+
+from dear.errors import DataError
+from dear.report.comparison import paired_grid, published_grid, slips_grid
+from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.intervals import half_width, paired, t_quantile
+from dear.report.published import base_to_novel, slips
+from dear.report.sections import tables_of
+
+
+def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
+    return {"accuracy": accuracy, "decoupled": accuracy if decoupled is None else decoupled, "per_class": {}}
+
+
+def ablated(data: str, variant: str | None, base: float, novel: float, **options: Any) -> dict[str, Any]:
+    results = {"base": score(base, base - 0.1), "novel": score(novel, novel - 0.2), "hm": 0.5}
+    return record(data, "dear", base, novel, variant=variant, results=results, **options)
+
+
+def few(data: str, method: str, shots: int, accuracy: float, seed: int = 1) -> dict[str, Any]:
+    made = record(
+        data, method, 0, 0, seed=seed, protocol="few-shot", shots=shots, results={"all": score(accuracy)}
+    )
+    return made | {"key": f"{data} {method} {shots} {seed}"}
+
+
+def moved(
+    method: str,
+    source: float,
+    targets: dict[str, float],
+    protocol: str = "cross-dataset",
+    name: str = "tools",
+) -> dict[str, Any]:
+    results = {"source": score(0.0, source), "targets": {k: score(0.0, v) for k, v in targets.items()}}
+    told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
+    return record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
+
+
+def cells(grid: Grid, label: str) -> list[str]:
+    (row,) = [row for row in grid.rows if row.label == label]
+    return ["" if cell is None else cell.value for cell in row.cells]
+
+
+def grids(records: list[dict[str, Any]]) -> dict[str, Grid]:
+    return {grid.name: grid for grid in tables_of(records)}
+
+
+def test_ablations_stand_beside_the_published_numbers() -> None:
+    records = [
+        ablated(data, variant, base, novel)
+        for data, shift in (("tools", 0.0), ("toys", 0.1))
+        for variant, base, novel in ((None, 0.8 - shift, 0.6), ("all-mixed", 0.9 - shift, 0.4 + shift))
+    ]
+    found = grids(records)
+    assert set(found) == {"base-to-novel", "ablation-mask", "ablation-inference"}
+    mask = found["ablation-mask"]
+    assert mask.columns[:4] == ("Base", "Novel", "HM", "Base, published (11 data sets)")
+    # 2 * 75 * 60 / 135 and 2 * 85 * 45 / 130
+    assert cells(mask, "roles (DeAR)") == ["75.00", "60.00", "66.67", "85.94", "79.73", "82.72", "74.73"]
+    assert cells(mask, "all-mixed") == ["85.00", "45.00", "58.85", "85.31", "76.98", "80.93", ""]
+    assert cells(mask, "shuffled") == ["", "", "", "", "", "", "70.85"]
+    inference = found["ablation-inference"]
+    assert cells(inference, "decoupled")[:2] == ["65.00", "40.00"]
+    assert cells(inference, "fusion (DeAR)")[:2] == ["75.00", "60.00"]
+    # The main table holds the method itself, not its ablations.
+    assert [row.label for row in found["base-to-novel"].rows] == [
+        "Tools: dear",
+        "Toys: dear",
+        "Average: dear",
+    ]
+
+
+def test_an_ablation_is_over_the_data_sets_that_all_rows_have() -> None:
+    runs = [("tools", None, 0.8), ("toys", None, 0.2), ("tools", "CE", 0.5)]
+    loss = grids([ablated(data, variant, base, base) for data, variant, base in runs])["ablation-loss"]
+    assert cells(loss, "CE + reg + fusion (DeAR)")[:3] == ["80.00"] * 3
+    assert "average of 1 data set (Tools)" in loss.notes[0]
+
+
+def test_few_shot_by_hand() -> None:
+    records = [few("tools", "zero-shot", 0, 0.5), few("toys", "zero-shot", 0, 0.7)]
+    for data, by in (("tools", 0.1), ("toys", 0.0)):
+        records += [few(data, "dear", shots, 0.6 + by * shots, seed) for shots in (1, 4) for seed in (1, 2)]
+    grid = grids(records)["few-shot"]
+    assert grid.columns == ("0 shots", "1 shot", "4 shots")
+    assert cells(grid, "Tools: dear") == ["", "70.00", "100.00"]
+    assert cells(grid, "Average: dear") == ["", "65.00", "80.00"]
+    assert cells(grid, "Average: zero-shot") == ["60.00", "", ""]
+    assert next(row for row in grid.rows if row.label == "Tools: dear").cells[1] == Cell(
+        pytest.approx(70), pytest.approx(0), 2
+    )
+
+
+def test_transfer_reads_the_class_feature_and_leaves_the_source_out_of_the_average() -> None:
+    records = [
+        moved("zero-shot", 0.5, {"toys": 0.2, "cars": 0.4}), moved("dear", 0.9, {"toys": 0.3, "cars": 0.6}),
+    ]  # fmt: skip
+    grid = grids(records)["cross-dataset"]
+    assert grid.columns == ("Tools (source)", "Average", "Toys", "Cars")
+    assert cells(grid, "dear") == ["90.00", "45.00", "30.00", "60.00"]
+    assert not any(row.published for row in grid.rows)
+
+
+def test_published_rows_stand_under_the_papers_data_sets() -> None:
+    records = [moved("dear", 0.7, {"OxfordFlowers": 0.5, "EuroSAT": 0.4}, name="ImageNet")]
+    grid = grids(records)["cross-dataset"]
+    printed = [row for row in grid.rows if row.published and row.label == "DeAR"]
+    assert [cell and cell.value for cell in printed[0].cells] == ["71.50", None, "73.80", "53.50"]
+    assert "DeAR (published)" in grid.to_markdown()
+
+
+def test_differences_to_published_numbers() -> None:
+    records = [
+        record("DescribableTextures", "dear", base, 0.75, seed=seed) for seed, base in ((1, 0.83), (2, 0.85))
+    ]
+    grid = published_grid(records)
+    assert grid is not None
+    (row,) = grid.rows
+    base, printed, difference = row.cells[:3]
+    assert (base and base.value, printed and printed.value) == ("84.00", "83.90")
+    # Two seeds, one degree of freedom: 12.706 * sd / sqrt(2), sd = sqrt(2).
+    assert difference == Cell(pytest.approx(0.1), pytest.approx(12.7062, abs=1e-3), 2)
+    assert any(
+        "Slip: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
+        for n in grid.notes
+    )
+    assert published_grid([record("tools", "dear", 0.5, 0.5)]) is None
+
+
+def test_methods_are_compared_over_shared_data_sets() -> None:
+    records = [record(data, "zero-shot", 0.5, 0.5) for data in ("tools", "toys", "cars")]
+    records += [record("tools", "dear", 0.6, 0.5), record("toys", "dear", 0.8, 0.5)]
+    grid = paired_grid(records)
+    assert grid is not None
+    assert grid.rows[0].label == "dear − zero-shot"
+    # Differences 10 and 30: mean 20, sd 14.142, half width 12.706 * 14.142 / sqrt(2).
+    assert grid.rows[0].cells[0] == Cell(pytest.approx(20), pytest.approx(127.062, abs=1e-2), 2)
+    assert paired_grid(records[:3]) is None
+
+
+def test_the_slips_of_the_published_table() -> None:
+    found = {(slip.method, slip.dataset): slip for slip in slips()}
+    ours = {data for method, data in found if method == "DeAR"}
+    assert ours == {"Caltech101", "OxfordPets", "Food101", "DTD"}
+    assert ("DeAR", "EuroSAT") not in found
+    # 2 * 99 * 95.8 / 194.8
+    assert found["DeAR", "Caltech101"].computed == pytest.approx(97.3737, abs=1e-4)
+    assert len(slips_grid().rows) == len(found)
+    assert len(base_to_novel()) == 13 * 12
+
+
+def test_student_t() -> None:
+    assert t_quantile(0.975, 1) == pytest.approx(math.tan(math.pi * 0.475), rel=1e-5)  # Cauchy, exact
+    # Two degrees: t = (2p - 1) / sqrt(2 p (1 - p)), exact.
+    assert t_quantile(0.975, 2) == pytest.approx(0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-5)
+    assert t_quantile(0.975, 100_000) == pytest.approx(1.95996, abs=1e-3)  # the normal distribution
+    assert half_width([3.0]) is None
+    assert paired([3.0, 5.0], [1.0, 5.0])[0] == 1
+
+
+def test_best_and_second() -> None:
+    rows = marked(
+        [GridRow(str(v), (Cell(v),)) for v in (1.0, 3.0, 2.0, 3.0)] + [GridRow("p", (Cell(9.0),), True)]
+    )
+    assert [row.cells[0] and row.cells[0].mark for row in rows] == [None, "best", "second", "best", None]
+    assert [row.cells[0] and row.cells[0].mark for row in marked(rows[:1])] == [None]
+    two = marked([GridRow("a", (Cell(1.0),)), GridRow("b", (Cell(2.0),))])
+    assert [row.cells[0] and row.cells[0].mark for row in two] == [None, "best"]
+
+
+def test_how_a_grid_is_written() -> None:
+    rows = (
+        GridRow("a_b & c", (Cell(12.345, 0.5, 3, "best"), None)),
+        GridRow("p", (Cell(1.0), Cell(2.0, None, 1, "second")), True),
+    )
+    grid = Grid("g", "A title", "Row | x", ("One", "Two (%)"), rows, ("Note 5%.",))
+    text = grid.to_markdown()
+    assert "| Row \\| x | One | Two (%) |" in text
+    assert "| a_b & c | **12.35 ± 0.50** | – |" in text or "| a_b & c | **12.34 ± 0.50** | – |" in text
+    assert "| p (published) | 1.00 | *2.00* |" in text
+    latex = grid.to_latex()
+    assert r"a\_b \& c & \textbf{12.3" in latex
+    assert r"\underline{2.00} \\" in latex
+    assert r"\caption{A title. Note 5\%.}" in latex
+    assert r"\begin{tabular}{lrr}" in latex
+    lines = list(csv.reader(io.StringIO(grid.to_csv())))
+    assert lines[0] == [
+        "Row | x",
+        "published",
+        "One",
+        "One ±",
+        "One seeds",
+        "Two (%)",
+        "Two (%) ±",
+        "Two (%) seeds",
+    ]
+    assert lines[1] == ["a_b & c", "no", "12.3450", "0.5000", "3", "", "", ""]
+
+
+def test_one_label_with_two_settings_is_refused() -> None:
+    records = [
+        record("tools", "dear", 0.5, 0.5),
+        record("tools", "dear", 0.5, 0.5, seed=2, settings={"beta": 0.1}),
+    ]
+    with pytest.raises(DataError, match=r"different settings \(beta: 0\.9, 0\.1\)"):
+        tables_of(records)
+    records[1] = record("toys", "dear", 0.5, 0.5, settings={"train": {"epochs": 3}})
+    with pytest.raises(DataError, match="different training"):
+        tables_of(records)
+    records[1] = record("toys", "dear", 0.5, 0.5, settings={"beta": 0.1})
+    assert tables_of(records)  # published settings may differ by data set

@@ -1,0 +1,49 @@
+"""Data parallel training: two processes give the numbers of one."""
+
+import pytest
+import torch
+from tests.conftest import small_clip_of
+from tests.unit.evaluation.children import TRAINING, free_port, server, train_as
+from tests.unit.training.world import few, small_dear
+
+from dear.errors import SettingsError
+from dear.training.devices import make_fabric, share
+from dear.training.loop import train
+
+
+@pytest.mark.parametrize(("items", "world"), [(16, 2), (7, 2), (7, 3), (1, 2), (2, 5), (5, 5)])
+def test_the_shares_of_a_batch(items: int, world: int) -> None:
+    shares = [share(items, rank, world) for rank in range(world)]
+    own = [list(range(items))[part] for part, weight in shares if weight]
+    assert [item for part in own for item in part] == list(range(items))
+    assert all(len(range(items)[part]) >= 1 for part, _ in shares)  # nobody has nothing to compute
+    losses = torch.arange(items, dtype=torch.float64).square()
+    mean = sum(weight * losses[part].mean() for part, weight in shares) / world
+    assert float(mean) == pytest.approx(float(losses.mean()))
+
+
+def test_two_processes_give_the_loss_curve_of_one() -> None:
+    # Seven images in batches of three: the last batch has one, so one process has none of its own.
+    context = server()
+    told, port = context.Queue(), free_port()
+    children = [context.Process(target=train_as, args=(rank, 2, port, told)) for rank in range(2)]
+    for child in children:
+        child.start()
+    found = sorted((told.get(timeout=300) for _ in children), key=lambda each: each[0])
+    for child in children:
+        child.join()
+    method = small_dear(small_clip_of())
+    alone = train(method, few(), TRAINING, seed=1)
+    assert alone[-1]["loss"] < alone[0]["loss"]
+    for _, history, state in found:
+        for one, other in zip(history, alone, strict=True):
+            for name in ("loss", "ce", "reg", "fusion"):
+                assert one[name] == pytest.approx(other[name], abs=1e-6)
+        for name, value in method.state_dict().items():
+            torch.testing.assert_close(torch.tensor(state[name]), value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (1, 0)])
+def test_no_device(devices: int, nodes: int) -> None:
+    with pytest.raises(SettingsError, match="at least 1"):
+        make_fabric(torch.device("cpu"), "auto", devices=devices, nodes=nodes)
