@@ -101,8 +101,12 @@ def span_start(depth: int, first: int = 9, of: int = 12) -> int:
     The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. Differs from
     the paper: it has 12 layers only, this mapping is ours; methods take explicit layers too.
     """
-    span = max(1, round((of - first + 1) / of * depth))
-    return depth - span + 1
+    return depth - layer_share(depth, of - first + 1, of) + 1
+
+
+def layer_share(depth: int, layers: int, of: int = 12) -> int:
+    """How many layers of a tower of ``depth`` are the share of ``layers`` in one of ``of``; at least one."""
+    return max(1, round(layers / of * depth))
 
 
 def tensors_hash(state: dict[str, Tensor]) -> str:

@@ -21,23 +21,33 @@ Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch 
 class Injection:
     """Learned tokens that enter at the span's first layer and are anchored at each later one.
 
-    ``tokens`` is (token, width), or (layer, token, width) with one set a layer of the span. ``at`` is the
-    position of the first one; None appends them. Eq. 5 and 6: input of a later layer = beta * raw + (1 -
-    beta) * previous output.
+    ``tokens`` is (token, width), or (layer, token, width) with one set a layer of the span, from its first;
+    after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
+    ``written`` they are written over tokens that hold their places in a prompt. Eq. 5 and 6: input of a later
+    layer = beta * raw + (1 - beta) * previous output.
     """
 
     tokens: Float[Tensor, "*layer token width"]
     beta: float
     at: int | None = None
+    written: bool = False
+
+    @property
+    def added(self) -> int:
+        """By how many tokens the input grows."""
+        return 0 if self.written else self.tokens.shape[-2]
 
     def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
         """``x`` with the raw tokens put in."""
-        at = x.shape[1] if self.at is None else self.at
         raw = self._raw(0).to(x.dtype).expand(x.shape[0], -1, -1)
-        return torch.cat([x[:, :at], raw, x[:, at:]], dim=1)
+        replaced = raw.shape[1] - self.added
+        at = x.shape[1] - replaced if self.at is None else self.at
+        return torch.cat([x[:, :at], raw, x[:, at + replaced :]], dim=1)
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
         """``x`` with the injected tokens drawn back to the raw ones, before layer ``step`` (from 0)."""
+        if self.tokens.ndim == 3 and step >= len(self.tokens):
+            return x
         raw = self._raw(step).to(x.dtype)
         at = x.shape[1] - raw.shape[0] if self.at is None else self.at
         end = at + raw.shape[0]
@@ -192,7 +202,7 @@ class TextTower(Tower):
         self, trunk: TextTrunk, first: int, inject: Injection | None = None
     ) -> Float[Tensor, "class embed"]:
         """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end."""
-        extra = 0 if inject is None else inject.tokens.shape[-2]
+        extra = 0 if inject is None else inject.added
         bias = causal_bias(trunk.tokens.shape[1] + extra, trunk.tokens)
         read = (trunk.end + extra).unsqueeze(1)
         return self.finish(self.span(trunk.tokens, first, bias=bias, inject=inject, read=read)[:, 0])

@@ -21,8 +21,10 @@ from jsonargparse import (
 )
 
 from dear.errors import DearError, nearest_first
+from dear.methods.settings import METHODS, option_groups
 
 WIDTH = 100
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
 # What jsonargparse writes, and what people read.
 WORDING = (
@@ -124,9 +126,8 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     parameters = inspect.signature(function).parameters.values()
     hints = get_type_hints(function)
     flags = [one for one in parameters if hints.get(one.name) is bool]
-    positional = [
-        one.name for one in parameters if one.default is one.empty and one.kind is not one.KEYWORD_ONLY
-    ]
+    positional = [one.name for one in parameters if one.default is one.empty and one.kind in POSITIONAL]
+    families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
 
     parser = ArgumentParser(
         prog=f"dear {name}",
@@ -139,8 +140,10 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     parser.add_argument("--json", action="store_true", help="Print one JSON object, for programs.")
     parser._option_string_actions["--print_config"].help = "Print the options as YAML and exit."
     parser.add_function_arguments(
-        function, as_group=False, as_positional=True, skip={flag.name for flag in flags}
+        function, as_group=False, as_positional=True, skip={*(flag.name for flag in flags), *families}
     )
+    for group, method in option_groups().items() if families else ():
+        parser.add_class_arguments(METHODS[method].settings, group)
     for flag in flags:
         parser.add_argument(
             f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)

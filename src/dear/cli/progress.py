@@ -9,9 +9,12 @@ from dear.cli.output import progress_console
 
 
 class RunProgress:
-    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses."""
+    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses.
 
-    def __init__(self, runs: int, epochs: int) -> None:
+    ``epochs`` is None where methods train for different numbers of them.
+    """
+
+    def __init__(self, runs: int, epochs: int | None) -> None:
         self.console = progress_console()
         self.epochs, self.done, self.runs = epochs, 0, runs
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -29,9 +32,8 @@ class RunProgress:
 
     def __call__(self, run: str, epoch: int, parts: dict[str, float]) -> None:
         if parts:
-            self.bar.update(
-                self.task, description=f"{run} epoch {epoch}/{self.epochs} loss {parts['loss']:.3f}"
-            )
+            of = f"/{self.epochs}" if self.epochs else ""
+            self.bar.update(self.task, description=f"{run} epoch {epoch}{of} loss {parts['loss']:.3f}")
             return
         self.done += 1
         self.bar.update(self.task, description=run, completed=self.done)

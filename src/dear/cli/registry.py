@@ -15,7 +15,8 @@ To add a command write one module and one line in COMMANDS. The module has two f
         '''Show the result to a person.'''
 
 - Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
-  for a list; `--train.epochs 5` for a field of a dataclass. A parameter before `*` without a default is
+  for a list; `--train.epochs 5` for a field of a dataclass; `**settings: MethodSettings` for the settings of
+  every method, `--coop.tokens 4`. A parameter before `*` without a default is
   positional. The docstring, in Google style, becomes the help. `--config FILE` takes options from YAML.
 - `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
   goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may hold), else to `render`.

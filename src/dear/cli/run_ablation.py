@@ -9,8 +9,8 @@ from dear.evaluation.ablations import ablation_plans
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Select
-from dear.methods.settings import DearSettings
-from dear.training.settings import TrainSettings
+from dear.methods.settings import MethodSettings
+from dear.training.settings import TrainOptions
 
 __all__ = ["command", "render"]
 
@@ -26,8 +26,7 @@ def command(
     seeds: list[int] | None = None,
     shots: int = 16,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    dear: DearSettings = DearSettings(),  # noqa: B008 (frozen, and its fields become options)
-    train: TrainSettings = TrainSettings(),  # noqa: B008
+    train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
     select: Select = "last",
     dataset: DataSettings = DataSettings(),  # noqa: B008
     out: Path = Path("runs/ablation"),
@@ -38,6 +37,7 @@ def command(
     devices: int = 1,
     nodes: int = 1,
     log: Path | None = None,
+    **settings: MethodSettings,
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel: each changes one thing of the settings that are given.
 
@@ -55,8 +55,7 @@ def command(
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
-        dear: Settings of DeAR.
-        train: Settings of training.
+        train: Settings of training for all methods; what is not given is as each method is published.
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records.
@@ -67,12 +66,13 @@ def command(
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
+        settings: Settings of the methods, as --dear.beta or --coop.tokens.
     """
     experiment = Experiment(
         protocol="base-to-novel",
         out=out,
         data=data_of(data),
-        plans=ablation_plans(of or ablation_names(), dear, without=without or ()),
+        plans=ablation_plans(of or ablation_names(), settings["dear"], without=without or ()),
         seeds=tuple(seeds or [1]),
         shots=(shots,),
         model=Model(model, pretrained, roles),

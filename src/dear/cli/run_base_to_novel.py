@@ -8,8 +8,8 @@ from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Mask, Select
-from dear.methods.settings import DearSettings
-from dear.training.settings import TrainSettings
+from dear.methods.settings import MethodSettings
+from dear.training.settings import TrainOptions
 
 __all__ = ["command", "render"]
 
@@ -25,8 +25,7 @@ def command(
     seeds: list[int] | None = None,
     shots: int = 16,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    dear: DearSettings = DearSettings(),  # noqa: B008 (frozen, and its fields become options)
-    train: TrainSettings = TrainSettings(),  # noqa: B008
+    train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
     select: Select = "last",
     dataset: DataSettings = DataSettings(),  # noqa: B008
     out: Path = Path("runs/base-to-novel"),
@@ -37,6 +36,7 @@ def command(
     devices: int = 1,
     nodes: int = 1,
     log: Path | None = None,
+    **settings: MethodSettings,
 ) -> Summary:
     """Train on the first half of the classes, test on both halves.
 
@@ -46,7 +46,7 @@ def command(
     Args:
         data: Tasks of the Attribute World or benchmarks by name, folders of images, CSV or JSONL files, zips.
             All tasks if not given.
-        methods: Methods to compare: zero-shot, dear. Both if not given.
+        methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
         mask: Role masks to run DeAR with; the last three are the paper's ablations of it. "roles" if not
             given.
         model: Backbone: tiny, or an open_clip architecture.
@@ -55,8 +55,7 @@ def command(
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
-        dear: Settings of DeAR.
-        train: Settings of training.
+        train: Settings of training for all methods; what is not given is as each method is published.
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records.
@@ -67,12 +66,13 @@ def command(
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
+        settings: Settings of the methods, as --dear.beta or --coop.tokens.
     """
     experiment = Experiment(
         protocol="base-to-novel",
         out=out,
         data=data_of(data),
-        plans=plans_of(methods, dear, mask),
+        plans=plans_of(methods, settings, mask),
         seeds=tuple(seeds or [1]),
         shots=(shots,),
         model=Model(model, pretrained, roles),

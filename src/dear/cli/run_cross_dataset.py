@@ -8,8 +8,8 @@ from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Select
-from dear.methods.settings import DearSettings
-from dear.training.settings import TrainSettings
+from dear.methods.settings import MethodSettings
+from dear.training.settings import TrainOptions
 
 __all__ = ["command", "render"]
 
@@ -25,8 +25,7 @@ def command(
     seeds: list[int] | None = None,
     shots: int = 16,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    dear: DearSettings = DearSettings(),  # noqa: B008 (frozen, and its fields become options)
-    train: TrainSettings = TrainSettings(),  # noqa: B008
+    train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
     select: Select = "last",
     dataset: DataSettings = DataSettings(),  # noqa: B008
     out: Path = Path("runs/cross-dataset"),
@@ -37,6 +36,7 @@ def command(
     devices: int = 1,
     nodes: int = 1,
     log: Path | None = None,
+    **settings: MethodSettings,
 ) -> Summary:
     """Train on all classes of a source data set, test on other data sets.
 
@@ -46,15 +46,14 @@ def command(
     Args:
         data: Data sets to test on. All tasks of the Attribute World if not given.
         source: Data set to train on.
-        methods: Methods to compare: zero-shot, dear. Both if not given.
+        methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table (JSON) of these weights; the package's own table if not given.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
-        dear: Settings of DeAR.
-        train: Settings of training.
+        train: Settings of training for all methods; what is not given is as each method is published.
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records.
@@ -65,13 +64,14 @@ def command(
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
+        settings: Settings of the methods, as --dear.beta or --coop.tokens.
     """
     experiment = Experiment(
         protocol="cross-dataset",
         out=out,
         data=data_of(data),
         source=source,
-        plans=plans_of(methods, dear),
+        plans=plans_of(methods, settings),
         seeds=tuple(seeds or [1]),
         shots=(shots,),
         model=Model(model, pretrained, roles),

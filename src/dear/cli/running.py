@@ -1,6 +1,6 @@
 """What the `dear run` commands share: run experiments or list them, and show what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ from dear.evaluation.ablations import ablations
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Mask, Plan
-from dear.evaluation.recipe import data_names, known_method
-from dear.methods.settings import DearSettings
+from dear.evaluation.recipe import data_names
+from dear.methods.settings import MethodSettings, known_method, option_groups
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
@@ -68,15 +68,18 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
 
 
 def plans_of(
-    methods: Sequence[str] | None, dear: DearSettings, mask: Sequence[Mask] | None = None
+    methods: Sequence[str] | None,
+    settings: Mapping[str, MethodSettings],
+    mask: Sequence[Mask] | None = None,
 ) -> tuple[Plan, ...]:
-    """A plan for each method, zero-shot and DeAR if none is named; DeAR under each of the masks."""
+    """A plan for each method, zero-shot and DeAR if none is named; DeAR under each of the masks. ``settings``
+    are those of the methods that have any, by the names of their options.
+    """
+    given = {name: settings[group] for group, name in option_groups().items()}
     plans: list[Plan] = []
     for name in methods or ("zero-shot", "dear"):
-        if known_method(name) == "dear":
-            plans += [Plan(name, one, dear) for one in mask or ("roles",)]
-        else:
-            plans.append(Plan(name))
+        masks = mask or ("roles",) if known_method(name) == "dear" else ("roles",)
+        plans += [Plan(name, one, given.get(name)) for one in masks]
     return tuple(plans)
 
 

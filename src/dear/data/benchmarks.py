@@ -106,7 +106,7 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
 
 
 def read_benchmark(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
-    """Read a benchmark from its folder: by CoOp's split list if it is there, else by the data set's own files.
+    """Read a benchmark from its folder: by CoOp's split list if it is there, else by its own files.
 
     Errors: DataError that names what is missing.
     """

@@ -37,13 +37,14 @@ def base_to_novel(
         seed=seed,
         shots=shots,
         checkpoint=checkpoint,
+        other_classes=True,
         label=label,
         progress=progress,
     )
     started = time.perf_counter()
     on_base = evaluate(adapted.method, ClassSubset(dataset.test, base), cache=bench.cache)
     adapted.method.set_classes([dataset.classnames[label] for label in novel], dataset.templates)
-    on_novel = evaluate(adapted.method, ClassSubset(dataset.test, novel), cache=bench.cache)
+    on_novel = evaluate(adapted.method, ClassSubset(dataset.test, novel), cache=bench.cache, novel=True)
     results = {
         "base": asdict(on_base),
         "novel": asdict(on_novel),

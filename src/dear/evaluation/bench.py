@@ -15,17 +15,17 @@ from lightning_fabric import Fabric
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, draw_few
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.memory import start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan, Select
-from dear.evaluation.resolve import plain, settings_of, training_of
+from dear.evaluation.resolve import Training, settings_of, training_of
 from dear.methods.contract import Method
 from dear.methods.registry import build_method
 from dear.roles.table import RoleTable
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.training.settings import TrainSettings
+from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
 
 CACHE_BYTES = 2 * 2**30
@@ -43,6 +43,7 @@ class Bench:
 
     Attributes:
         roles: The role table of the weights, for the methods that need one.
+        training: Settings of training: whole ones, or what is set over those that a method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         fabric: Where to train; one process on the model's device if None.
         trained: States of methods trained on a whole data set, for the protocols that only test elsewhere.
@@ -50,7 +51,7 @@ class Bench:
 
     clip: Clip
     roles: RoleTable | None = None
-    training: TrainSettings = field(default_factory=TrainSettings)
+    training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
     fabric: Fabric | None = None
@@ -71,7 +72,7 @@ class Bench:
                 [dataset.identity for dataset in datasets],
                 asdict(training_of(plan, self.training)),
             ),
-            *(plain(settings_of(plan, datasets[0].name)), roles and roles.to_json()),
+            *(asdict(settings_of(plan, datasets[0].name)), roles and roles.to_json()),
         ]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -100,13 +101,15 @@ def adapt(
     shots: int,
     checkpoint: Path | None = None,
     remember: str | None = None,
+    other_classes: bool = False,
     label: str = "run",
     progress: Progress = no_progress,
 ) -> Adapted:
     """Build a plan's method for some classes of a data set and train it on a few images of each.
 
     ``remember`` keeps the trained state under that key in the bench, or takes up what is kept there. Raises
-    DataError where validation images are asked for and there are none.
+    DataError where validation images are asked for and there are none, SettingsError where ``other_classes``
+    are to be scored after it and the method cannot.
     """
     start_counting()
     roles = plan.table(bench.roles, seed)
@@ -117,6 +120,11 @@ def adapt(
         roles=roles,
         settings=settings_of(plan, dataset.name),
     )
+    if other_classes and not method.any_classes:
+        raise SettingsError(
+            f"{plan.method} with these settings cannot score classes that it was not trained on: "
+            "run it with few-shot, or change them."
+        )
     names = [dataset.classnames[label] for label in classes]
     method.set_classes(names, dataset.templates)
     if not method.trainable:

@@ -116,7 +116,7 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Workpla
     kind = machines.device
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-    precisions = {experiment.train.precision for experiment in experiments}
+    precisions = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."

@@ -10,7 +10,7 @@ from typing import Any
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Protocol, Select
-from dear.training.settings import TrainSettings
+from dear.training.settings import TrainOptions
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Experiment:
     seeds: tuple[int, ...] = (1,)
     shots: tuple[int, ...] = (16,)
     model: Model = field(default_factory=Model)
-    train: TrainSettings = field(default_factory=TrainSettings)
+    train: TrainOptions = field(default_factory=TrainOptions)
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
     about: Mapping[str, Any] = field(default_factory=dict)

@@ -24,9 +24,21 @@ class Scores:
 
 
 @torch.no_grad()
-def evaluate(method: Method, images: Images, *, batch: int = 250, cache: TrunkCache | None = None) -> Scores:
-    """Score a method on all images; text features are computed once. Ties go to the first class."""
+def evaluate(
+    method: Method,
+    images: Images,
+    *,
+    batch: int = 250,
+    cache: TrunkCache | None = None,
+    novel: bool = False,
+) -> Scores:
+    """Score a method on all images; text features are computed once. Ties go to the first class.
+
+    ``novel`` says that the method was not trained on these classes: it is then scored as its authors do.
+    """
     fused, decoupled = hits(method, images, batch=batch, cache=cache)
+    if novel and method.novel_decoupled:
+        fused = decoupled
     per_class = {
         name: float(fused[images.labels == label].double().mean())
         for label, name in enumerate(method.classnames)
@@ -49,7 +61,10 @@ def hits(
         features = method.image_features(cache.get(key, partial(eval_trunk, method, images, chosen)))
         labels = images.labels[chosen]
         fused.append(method.logits(features, text).argmax(dim=1).cpu() == labels)
-        decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1).cpu() == labels)
+        if len(features) == 1:  # nothing to decouple
+            decoupled.append(fused[-1])
+        else:
+            decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1).cpu() == labels)
     return torch.cat(fused), torch.cat(decoupled)
 
 

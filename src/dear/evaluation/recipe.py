@@ -28,7 +28,8 @@ from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.plan import Mask, Plan, Protocol, Select
-from dear.evaluation.resolve import changed, data_settings, train_settings
+from dear.evaluation.resolve import changed, data_settings, train_options
+from dear.methods.settings import known_method
 
 WORLD = "world"
 PROTOCOLS = (*get_args(Protocol), "ablation")
@@ -105,7 +106,7 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
         model=Model(
             told.get("model", "tiny"), told.get("pretrained"), None if roles is None else folder / roles
         ),
-        train=train_settings(_mapping("train", told.get("train", {}))),
+        train=train_options(_mapping("train", told.get("train", {}))),
         select=select,
         dataset=data_settings(_mapping("dataset", told.get("dataset", {})), folder),
         about=_mapping("about", told.get("about", {})) | {"recipe": recipe},
@@ -169,13 +170,6 @@ def _plan(told: Any) -> Plan:
     known_method(given["method"])
     settings = changed(given["method"], None, _mapping("settings", given.pop("settings", {})))
     return Plan(**given, settings=settings)
-
-
-def known_method(name: str) -> str:
-    """The name, if a method has it. Raises UnknownNameError."""
-    from dear.methods.registry import known_method as known
-
-    return known(name)
 
 
 def _known(told: Mapping[str, Any], keys: Sequence[str], kind: str) -> None:

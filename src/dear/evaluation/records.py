@@ -21,7 +21,7 @@ from dear.errors import DataError, OutputError
 from dear.evaluation.bench import Adapted, Bench
 from dear.evaluation.memory import peak
 from dear.evaluation.plan import Protocol
-from dear.evaluation.resolve import plain, settings_of, training_of
+from dear.evaluation.resolve import settings_of, training_of
 from dear.evaluation.schema import SCHEMA
 
 PACKAGE = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def run_record(
         "method": plan.method,
         "variant": plan.variant,
         "settings": {
-            "method": plain(settings_of(plan, source.name)),
+            "method": asdict(settings_of(plan, source.name)),
             "train": asdict(training_of(plan, bench.training)),
         },
         "dataset": _dataset(source) | {"classes": [*classes]},

@@ -3,55 +3,54 @@ place that knows how methods tell their settings.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError, UnknownNameError
 from dear.evaluation.plan import Plan
-from dear.methods.settings import DearSettings
-from dear.training.settings import TrainSettings
+from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.training.settings import TrainOptions, TrainSettings
 
-_SETTINGS: Mapping[str, type[Any]] = {"dear": DearSettings}
-
-
-def settings_class(method: str) -> type[Any] | None:
-    """The dataclass of a method's settings; None for a method that has none."""
-    return _SETTINGS.get(method)
+Training = TrainSettings | TrainOptions
+"""Settings of training: whole ones, or what is set for all methods over what each is published with."""
 
 
-def settings_of(plan: Plan, dataset: str) -> Any:
-    """The settings that a plan runs with on a data set: its own, or the method's defaults; None if it has
-    none.
+def settings_of(plan: Plan, dataset: str) -> MethodSettings:
+    """The settings that a plan runs with on a data set: its own, or the published ones."""
+    mine: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
+    return mine.for_data(dataset)
+
+
+def training_of(plan: Plan, given: Training) -> TrainSettings:
+    """The settings of training that a plan runs with: whole ones as they are, else the method's published
+    ones with what is given of them.
     """
-    del dataset  # no method's settings depend on it yet
-    kind = settings_class(plan.method)
-    return plan.settings if plan.settings is not None or kind is None else kind()
+    if isinstance(given, TrainSettings):
+        return given
+    return given.over(METHODS[known_method(plan.method)].settings.training)
 
 
-def training_of(plan: Plan, given: TrainSettings) -> TrainSettings:
-    """The settings of training that a plan runs with: those that are given, the same for all methods."""
-    del plan
-    return given
-
-
-def changed(method: str, settings: Any, changes: Mapping[str, Any]) -> Any:
+def changed(
+    method: str, settings: MethodSettings | None, changes: Mapping[str, Any]
+) -> MethodSettings | None:
     """A method's settings with some fields changed. Raises UnknownNameError for a field that it lacks,
     SettingsError for a method without settings or a value of the wrong type or range.
     """
-    kind = settings_class(method)
     if not changes:
         return settings
-    if kind is None:
+    kind = METHODS[known_method(method)].settings
+    if not fields(kind):
         raise SettingsError(f"{method} has no settings, and {', '.join(changes)} is given.")
-    return _replaced(settings if settings is not None else kind(), changes, f"setting of {method}")
+    found: MethodSettings = _replaced(settings or kind(), changes, f"setting of {method}")
+    return found
 
 
-def train_settings(values: Mapping[str, Any]) -> TrainSettings:
-    """Settings of training from plain values. Raises UnknownNameError and SettingsError."""
-    settings: TrainSettings = _replaced(TrainSettings(), values, "setting of training")
-    return settings
+def train_options(values: Mapping[str, Any]) -> TrainOptions:
+    """What is set of training for all methods, from plain values. Raises UnknownNameError, SettingsError."""
+    whole = _replaced(TrainSettings(), values, "setting of training")
+    return TrainOptions(**{name: getattr(whole, name) for name in values})
 
 
 def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
@@ -61,11 +60,6 @@ def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
     paths = {name: folder / values[name] for name in ("root", "classnames", "cache") if values.get(name)}
     settings: DataSettings = _replaced(DataSettings(), {**values, **paths}, "setting of data sets")
     return settings
-
-
-def plain(settings: Any) -> dict[str, Any]:
-    """Settings as plain values."""
-    return {} if settings is None else asdict(settings)
 
 
 def _replaced(settings: Any, changes: Mapping[str, Any], kind: str) -> Any:

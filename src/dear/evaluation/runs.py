@@ -19,10 +19,11 @@ from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import make_folder, read_record, write_json
+from dear.evaluation.resolve import Training, training_of
 from dear.evaluation.transfer import transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
-from dear.training.settings import TrainSettings
+from dear.training.settings import TrainOptions
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints, in that of the records."""
@@ -138,7 +139,7 @@ def perform(
         if checkpoint is not None and bench.main:
             checkpoint.unlink(missing_ok=True)
     done[key] = record
-    progress(name, bench.training.epochs, {})
+    progress(name, training_of(run.plan, bench.training).epochs, {})
     return record
 
 
@@ -163,18 +164,18 @@ def run_all(
     seeds: Sequence[int] = (1,),
     shots: int = 16,
     roles: RoleTable | None = None,
-    training: TrainSettings | None = None,
+    training: Training | None = None,
     out: Path | None = None,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Base-to-novel for every data set, seed and plan; returns the records in that order.
 
     With ``out`` each record is written there at once, and a run whose record is already there is read
-    instead of run.
+    instead of run. What ``training`` leaves open is as each method is published.
     """
     if out is not None:
         make_folder(out)
-    bench = Bench(clip, roles, training or TrainSettings())
+    bench = Bench(clip, roles, training or TrainOptions())
     return [
         perform(
             bench,

@@ -48,6 +48,7 @@ def transfer(
         seed=seed,
         shots=shots,
         checkpoint=checkpoint,
+        other_classes=True,
         remember=bench.key("source", [source], plan, seed, shots),
         label=label,
         progress=progress,
@@ -57,6 +58,8 @@ def transfer(
     for target in targets:
         bench.cache.begin(target.identity)
         adapted.method.set_classes(target.classnames, target.templates)
-        results["targets"][target.name] = asdict(evaluate(adapted.method, target.test, cache=bench.cache))
+        novel = protocol == "cross-dataset"
+        scores = evaluate(adapted.method, target.test, cache=bench.cache, novel=novel)
+        results["targets"][target.name] = asdict(scores)
     datasets = [source, *targets]
     return run_record(bench, protocol, datasets, source.classnames, adapted, results, started)

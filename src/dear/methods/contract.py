@@ -6,7 +6,7 @@ classes that it was last given.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,8 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
+from dear.methods.settings import MethodSettings
+from dear.roles.table import RoleTable
 
 ImageFeatures = Float[Tensor, "feature batch embed"]
 
@@ -27,12 +29,16 @@ class Method(nn.Module, ABC):
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
             if it changes none.
         features: Names of the image features it scores with, "cls" first.
+        novel_decoupled: Its authors score classes that it was not trained on by the class feature alone.
+        any_classes: It can score classes that it was not trained on.
     """
 
     name: ClassVar[str]
     image_from: int
     text_from: int
     features: tuple[str, ...] = ("cls",)
+    novel_decoupled: ClassVar[bool] = False
+    any_classes: bool = True
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()
@@ -40,6 +46,17 @@ class Method(nn.Module, ABC):
             clip  # frozen and shared: not a submodule, so neither trained nor saved with the method
         )
         self.classnames: tuple[str, ...] = ()
+
+    @classmethod
+    def build(
+        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
+    ) -> Self:
+        """A fresh method on a CLIP. ``generator`` draws its initial parameters; ``settings`` are of the class
+        registered for the method, None for the published ones. A method that is made from other things than
+        (clip, generator, settings) has its own.
+        """
+        del roles
+        return cls(clip, generator, settings)  # type: ignore[call-arg]
 
     clip: Clip
     frozen_text: Float[Tensor, "class embed"]
@@ -65,9 +82,18 @@ class Method(nn.Module, ABC):
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch token width"]:
         """What the method's image span takes: frozen, so it can be computed once and kept. Images are in
-        [0, 1].
+        [0, 1]. A method that changes no layer of the image tower takes the class token only.
         """
-        return self.clip.image.trunk(self.clip.normalize_pixels(images), self.image_from)
+        tower, pixels = self.clip.image, self.clip.normalize_pixels(images)
+        if self.image_from <= tower.depth:
+            return tower.trunk(pixels, self.image_from)
+        return tower.span(tower.trunk(pixels, tower.depth), tower.depth, read=_class_token(pixels))
+
+    @torch.no_grad()
+    def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
+        """The frozen CLIP's unit class feature, from the method's trunk output."""
+        out = self.clip.image.span(trunk, self.image_from, read=_class_token(trunk))
+        return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
 
     @abstractmethod
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
@@ -75,12 +101,14 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """Unit text features of the classes."""
+        """Unit text features of the classes; of prompts that depend on the image, without that part."""
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
-        """Scores of the classes. ``decoupled`` uses the class feature alone."""
+        """Scores of the classes. ``decoupled`` uses the class feature alone. Both are of one call to
+        ``image_features`` and ``text_features``.
+        """
         del decoupled  # methods with one feature have nothing to decouple
         return self.clip.scale * image[0] @ text.T
 
@@ -94,6 +122,9 @@ class Method(nn.Module, ABC):
         """Called after each optimisation step with the share of training done."""
         del progress
 
+    def after_epoch(self, epoch: int, epochs: int) -> None:
+        """Called after each epoch, counted from 1, of so many; what it changes is saved with the epoch."""
+
     def facts(self) -> dict[str, Any]:
         """What the method was built with, as plain values: a checkpoint fits a method with the same facts
         only.
@@ -105,5 +136,9 @@ class Method(nn.Module, ABC):
         return [p for p in self.parameters() if p.requires_grad]
 
     def fusion_weights(self) -> dict[str, float] | None:
-        """Weight of each feature in the fused score, if the method fuses."""
+        """Learned weight of each feature in the fused score, if the method learns them."""
         return None
+
+
+def _class_token(like: Tensor) -> Int[Tensor, "read"]:
+    return torch.zeros(1, dtype=torch.long, device=like.device)

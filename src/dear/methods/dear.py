@@ -4,7 +4,7 @@ their evidence.
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from dear.backbone.towers import Injection
 from dear.errors import RoleTableError
 from dear.methods.contract import ImageFeatures, Method
 from dear.methods.losses import cosine_distance, fusion_loss
-from dear.methods.settings import DearSettings
+from dear.methods.settings import DearSettings, MethodSettings
 from dear.roles.mask import role_mask
 from dear.roles.table import RoleTable
 
@@ -69,6 +69,16 @@ class Dear(Method):
             "read", torch.tensor([0, *range(original, original + n)], device=like.device), persistent=False
         )
 
+    @classmethod
+    def build(
+        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
+    ) -> Self:
+        if roles is None:
+            raise RoleTableError(
+                f"DeAR needs a role table for {clip.identity} and none is known: give one with --roles FILE."
+            )
+        return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
+
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """Eq. 5 to 10: the class feature through CLIP's projection, each attribute's (mean of its tokens
         [ours]) through the trained one.
@@ -110,12 +120,6 @@ class Dear(Method):
         fusion = fusion_loss(self.fusion.softmax(dim=0)[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion
         return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}
-
-    @torch.no_grad()
-    def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
-        """The frozen CLIP's unit class feature, from the same trunk."""
-        out = self.clip.image.span(trunk, self.image_from, read=self.read[:1])  # type: ignore[index]
-        return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
 
     def facts(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings), "roles": self.roles.to_json()}

@@ -1,34 +1,25 @@
-"""The methods by name. A new one is one file and one line in METHODS."""
+"""Methods made by name; their table is in :mod:`dear.methods.settings`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 
 import torch
 
 from dear.backbone.clip import Clip
-from dear.errors import RoleTableError, UnknownNameError
+from dear.errors import SettingsError
 from dear.methods.contract import Method
-from dear.methods.dear import Dear
-from dear.methods.settings import DearSettings
-from dear.methods.zero_shot import ZeroShot
+from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.roles.table import RoleTable
 
-Build = Callable[[Clip, torch.Generator, RoleTable | None, DearSettings | None], Method]
+Settings = MethodSettings | Mapping[str, MethodSettings] | None
+"""Settings of one method, which the others have no part in, or of many by their names."""
 
 
-def _dear(
-    clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: DearSettings | None
-) -> Method:
-    if roles is None:
-        raise RoleTableError(
-            f"DeAR needs a role table for {clip.identity} and none is known: give one with --roles FILE."
-        )
-    return Dear(clip, roles, generator, settings)
-
-
-METHODS: Mapping[str, Build] = {
-    "zero-shot": lambda clip, _generator, _roles, _settings: ZeroShot(clip),
-    "dear": _dear,
-}
+def method_class(name: str) -> type[Method]:
+    """The class of a method, from its own module. Raises UnknownNameError."""
+    module, _, attribute = METHODS[known_method(name)].implementation.partition(":")
+    found: type[Method] = getattr(import_module(f"dear.methods.{module}"), attribute)
+    return found
 
 
 def build_method(
@@ -37,14 +28,22 @@ def build_method(
     generator: torch.Generator,
     *,
     roles: RoleTable | None = None,
-    settings: DearSettings | None = None,
+    settings: MethodSettings | None = None,
 ) -> Method:
-    """A fresh method on a CLIP; ``generator`` draws its initial parameters. Raises UnknownNameError."""
-    return METHODS[known_method(name)](clip, generator, roles, settings)
+    """A fresh method on a CLIP; ``generator`` draws its initial parameters. Raises UnknownNameError, and
+    SettingsError for settings of another method.
+    """
+    kind = method_class(name)
+    if settings is not None and type(settings) is not METHODS[name].settings:
+        raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")
+    return kind.build(clip, generator, roles, settings)
 
 
-def known_method(name: str) -> str:
-    """The name, if a method has it. Raises UnknownNameError."""
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    return name
+def settings_of(name: str, settings: Settings, dataset: str | None = None) -> MethodSettings:
+    """The settings that a method runs with: those given for it, else the published ones."""
+    wanted = METHODS[known_method(name)].settings
+    if isinstance(settings, Mapping):
+        mine = settings.get(name) or wanted()
+    else:
+        mine = settings if type(settings) is wanted else wanted()
+    return mine if dataset is None else mine.for_data(dataset)

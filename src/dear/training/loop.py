@@ -1,4 +1,4 @@
-"""The one training loop: few-shot images in random views, AdamW, a cosine after a constant warm-up."""
+"""The one training loop: few-shot images in random views, a cosine after a constant warm-up."""
 
 import math
 import time
@@ -51,7 +51,7 @@ def train(
     """
     device = method.clip.image.projection.device
     fabric = fabric or make_fabric(device, settings.precision)
-    optimizer: Any = torch.optim.AdamW(method.trainable, lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = _optimizer(method, settings)
     wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)
     wrapped.mark_forward_method("loss")
     run = run_facts(method, images.identity, asdict(settings), seed, "val" if validate else "last")
@@ -90,6 +90,7 @@ def train(
             torch.isfinite(p).all() for p in method.trainable
         ):  # a gradient of the last step; no bad state is kept
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
+        method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
         means = {name: total / len(images) for name, total in zip(sums, totals, strict=True)}
         told = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
@@ -111,6 +112,13 @@ def trunk_facts(method: Method) -> tuple[str, int, str, str]:
     """What a trunk output depends on beside the images: weights, layer, precision, device."""
     like = method.clip.image.projection
     return method.clip.identity.sha256, method.image_from, str(like.dtype), str(like.device)
+
+
+def _optimizer(method: Method, settings: TrainSettings) -> Any:
+    lr, decay = settings.lr, settings.weight_decay
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(method.trainable, lr, momentum=settings.momentum, weight_decay=decay)
+    return torch.optim.AdamW(method.trainable, lr, weight_decay=decay)
 
 
 def _views_trunk(

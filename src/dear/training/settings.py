@@ -3,10 +3,14 @@ torch.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from dear.errors import SettingsError
+
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+Optimizer = Literal["adamw", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -16,11 +20,13 @@ class TrainSettings:
     Attributes:
         epochs: Passes over the few-shot images, the warm-up's included.
         batch: Images a step.
-        lr: Learning rate of AdamW after the warm-up.
+        lr: Learning rate after the warm-up.
         warmup_epochs: First epochs, at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
+        optimizer: "adamw", or "sgd" with momentum, as the peers up to PromptSRC.
+        momentum: Momentum of SGD.
     """
 
     epochs: int = 10
@@ -29,13 +35,17 @@ class TrainSettings:
     warmup_epochs: int = 1
     warmup_lr: float = 1e-5
     weight_decay: float = 5e-4
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
+    precision: Precision = "auto"
+    optimizer: Optimizer = "adamw"
+    momentum: float = 0.9
 
     def __post_init__(self) -> None:
         _at_least(
             {"epochs": (self.epochs, 1), "batch": (self.batch, 1), "warmup_epochs": (self.warmup_epochs, 0)}
         )
         _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
+        if not 0 <= self.momentum < 1:
+            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
 
     def lr_at(self, epoch: int) -> float:
         """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after
@@ -47,6 +57,38 @@ class TrainSettings:
         if epoch < self.warmup_epochs:
             return self.warmup_lr
         return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What is set of :class:`TrainSettings` for all methods; the rest is as each method's authors have it.
+
+    Attributes:
+        epochs: Passes over the few-shot images, the warm-up's included.
+        batch: Images a step.
+        lr: Learning rate after the warm-up.
+        warmup_epochs: First epochs, at the constant rate warmup_lr.
+        warmup_lr: Learning rate of the warm-up.
+        weight_decay: Weight decay.
+        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
+        optimizer: "adamw", or "sgd" with momentum.
+        momentum: Momentum of SGD.
+    """
+
+    epochs: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    warmup_epochs: int | None = None
+    warmup_lr: float | None = None
+    weight_decay: float | None = None
+    precision: Precision | None = None
+    optimizer: Optimizer | None = None
+    momentum: float | None = None
+
+    def over(self, published: Mapping[str, Any]) -> TrainSettings:
+        """The settings of a method that is published with these. Raises SettingsError."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return TrainSettings(**{**published, **given})
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,37 @@ def test_injection_with_one_set_a_layer() -> None:
     assert inject.anchor(torch.zeros(1, 2, 2), 2)[0, 1].tolist() == [2.5, 3.0]
 
 
+def test_tokens_evolve_after_the_last_set() -> None:
+    inject = Injection(torch.ones(2, 1, 3), beta=1.0)
+    x = torch.full((1, 4, 3), 7.0)
+    assert inject.anchor(x, 1)[0, 3].tolist() == [1.0, 1.0, 1.0]
+    assert torch.equal(inject.anchor(x, 2), x)
+
+
+def test_injection_over_tokens_that_hold_the_places() -> None:
+    x = torch.arange(10.0).view(1, 5, 2)
+    inject = Injection(torch.tensor([[[-1.0, -2.0], [-3.0, -4.0]]]), beta=1.0, at=1, written=True)
+    assert inject.added == 0
+    assert inject.enter(x)[0].tolist() == [[0, 1], [-1, -2], [-3, -4], [6, 7], [8, 9]]
+    last = Injection(torch.tensor([[-1.0, -2.0]]), beta=1.0, written=True)
+    assert last.enter(x)[0].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7], [-1, -2]]
+
+
+@torch.no_grad()
+def test_tokens_written_over_words_leave_the_end_where_it_is(make_small_clip: MakeClip) -> None:
+    tower = make_small_clip(dtype=torch.float64).text
+    ids = prompts(13, 50)
+    raw = torch.randn(2, 2, 22, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x = tower.embed(ids)
+    for step, block in enumerate(tower.blocks):
+        if step < 2:
+            x[:, 1:3] = raw[step]
+        x = block(x, causal_bias(13, raw))
+    expected = tower.finish(x[[0, 1, 2], [3, 7, 5]])
+    inject = Injection(raw, beta=1.0, at=1, written=True)
+    torch.testing.assert_close(tower.features(tower.trunk(ids, 1), 1, inject), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("tokens_shape", [(2, 21), (3, 2, 21)])
 @torch.no_grad()
 def test_a_span_with_injection_is_layers_and_anchors_in_turn(

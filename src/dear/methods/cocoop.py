@@ -1,0 +1,90 @@
+"""CoCoOp (Zhou et al., CVPR 2022): CoOp's context, shifted for each image by a small network."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+from torch.utils.checkpoint import checkpoint
+
+from dear.backbone.clip import Clip
+from dear.methods.context import ContextPrompts, context_prompts, initial_context
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.initial import linear
+from dear.methods.settings import CoCoOpSettings
+
+
+class CoCoOp(Method):
+    """Conditional context optimization: every image has its own prompts, so text features are made for each
+    image and class, in chunks whose activations are not kept (gradients compute them again).
+
+    Source: arXiv 2203.05557; github.com/KaiyangZhou/CoOp at ff61507, trainers/cocoop.py.
+    """
+
+    name = "cocoop"
+    prompts_of_classes: ContextPrompts
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: CoCoOpSettings | None = None
+    ) -> None:
+        super().__init__(clip)
+        self.settings = s = settings or CoCoOpSettings()
+        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.words = " ".join(s.words.split()[: s.tokens])
+        self.context = nn.Parameter(initial_context(clip, self.words, s.tokens, s.token_std, generator))
+        like, embed = clip.image.projection, clip.image.embed_dim
+        hidden = max(1, embed // s.reduction)
+        first, second = nn.Linear(embed, hidden), nn.Linear(hidden, clip.text.width)
+        for layer in (first, second):
+            weight, bias = linear(like, generator, layer.in_features, layer.out_features)
+            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.meta_net = nn.Sequential(first, nn.ReLU(), second)
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        super().set_classes(classnames, templates)
+        self.prompts_of_classes = context_prompts(
+            self.clip, classnames, self.words, self.settings.tokens, "end"
+        )
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """Text features of the context as no image shifts it; scores do not use them."""
+        return normalize(self.clip.text.features(self.prompts_of_classes.trunk(self.context), 1), dim=-1)
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Scores with each image's own prompts."""
+        del text, decoupled
+        classes, features = len(self.classnames), image[0]
+        contexts = self.context + self.meta_net(features).unsqueeze(1)
+        rows = torch.arange(len(features) * classes, device=features.device)
+        scores = []
+        for chunk in rows.split(self.settings.chunk):
+            of_image, of_class = chunk // classes, chunk % classes
+            if torch.is_grad_enabled():
+                text = checkpoint(self._text, contexts[of_image], of_class, use_reentrant=False)
+            else:
+                text = self._text(contexts[of_image], of_class)
+            scores.append((features[of_image] * text).sum(dim=-1))
+        return self.clip.scale * torch.cat(scores).view(-1, classes)
+
+    def _text(
+        self, contexts: Float[Tensor, "row context width"], classes: Int[Tensor, "row"]
+    ) -> Float[Tensor, "row embed"]:
+        return normalize(self.clip.text.features(self.prompts_of_classes.trunk(contexts, classes), 1), dim=-1)
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """Cross-entropy of the scores."""
+        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings) | {"chunk": None}}  # which bounds memory only

@@ -1,0 +1,77 @@
+"""CoOp (Zhou et al., IJCV 2022): the words around the class name become learned vectors."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip
+from dear.errors import SettingsError
+from dear.methods.context import ContextPrompts, context_prompts, initial_context
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.settings import CoOpSettings
+
+
+class CoOp(Method):
+    """Context optimization: the image tower is untouched, so its features are computed once an image.
+
+    Source: arXiv 2109.01134; github.com/KaiyangZhou/CoOp at ff61507, trainers/coop.py. The base-to-novel runs
+    came with CoCoOp: 4 tokens that start from "a photo of a".
+
+    Differs from the code: fewer tokens than words take the first words [ours], and a context for each class
+    starts from the words as well [ours], where the code would quietly make one for all.
+    """
+
+    name = "coop"
+    prompts_of_classes: ContextPrompts
+    context: nn.Parameter
+    generator: torch.Generator
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: CoOpSettings | None = None) -> None:
+        super().__init__(clip)
+        self.settings = s = settings or CoOpSettings()
+        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.any_classes = not s.class_specific
+        self.words = " ".join(s.words.split()[: s.tokens])
+        self.generator = generator
+        self.context_of: tuple[str, ...] = ()
+        if not s.class_specific:
+            self.context = nn.Parameter(self._start())
+
+    def _start(self) -> Float[Tensor, "context width"]:
+        s = self.settings
+        return initial_context(self.clip, self.words, s.tokens, s.token_std, self.generator)
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes. Raises SettingsError if there is a context for each of other classes."""
+        s = self.settings
+        if s.class_specific and self.context_of not in ((), tuple(classnames)):
+            raise SettingsError(
+                "CoOp with a context for each class cannot score other classes: "
+                "leave --coop.class-specific out."
+            )
+        super().set_classes(classnames, templates)
+        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, s.position)
+        if s.class_specific and not self.context_of:
+            self.context = nn.Parameter(torch.stack([self._start() for _ in classnames]))
+            self.context_of = self.classnames
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return normalize(self.clip.text.features(self.prompts_of_classes.trunk(self.context), 1), dim=-1)
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """Cross-entropy of the scores."""
+        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings)}

@@ -1,0 +1,81 @@
+"""MaPLe (Khattak et al., CVPR 2023): deep prompts of both towers, the image's made from the text's."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear, normalize
+
+from dear.backbone.clip import Clip, layer_share
+from dear.backbone.towers import Injection, TextTrunk
+from dear.methods import initial
+from dear.methods.context import context_ids, initial_context
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.settings import MapleSettings
+
+
+class MaPLe(Method):
+    """Multi-modal prompts: each of the first layers of a tower takes new prompts in place of the last layer's
+    outputs of them; later layers let them evolve.
+
+    Source: arXiv 2210.03117; github.com/muzairkhattak/multimodal-prompt-learning at 69bce21,
+    trainers/maple.py and clip/model.py. The code settles: the two text prompts stand where "a photo" of "a
+    photo of a" was, so that "of a" stays; the image prompts of layer 1 pass the tower's first LayerNorm.
+
+    Differs from the code: no part is cast to half precision. In towers of different depths, prompts of layers
+    that only one has are used there [ours].
+    """
+
+    name = "maple"
+    placed: TextTrunk
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: MapleSettings | None = None) -> None:
+        super().__init__(clip)
+        self.settings = s = settings or MapleSettings()
+        self.image_from = self.text_from = 1
+        towers = (clip.image.depth, clip.text.depth)
+        layers = [layer_share(depth, s.depth) if s.share else min(s.depth, depth) for depth in towers]
+        self.image_layers, self.text_layers = layers
+        like, width, text_width = clip.image.projection, clip.image.width, clip.text.width
+        self.context = nn.Parameter(initial_context(clip, s.words, s.tokens, s.token_std, generator))
+        deep = (max(layers) - 1, s.tokens, text_width)
+        self.prompts_deep = nn.Parameter(initial.normal(like, generator, *deep, std=s.token_std))
+        weight, bias = initial.linear(like, generator, text_width, width)
+        self.coupling_weight, self.coupling_bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.coupling_deep_weight, self.coupling_deep_bias = initial.clones(
+            self.image_layers - 1, *initial.linear(like, generator, text_width, width)
+        )
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        super().set_classes(classnames, templates)
+        ids = context_ids(self.clip, classnames, self.settings.words, self.settings.tokens)
+        self.placed = self.clip.text.trunk(ids, 1)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        first = self.clip.image.ln_pre(linear(self.context, self.coupling_weight, self.coupling_bias))
+        deep = torch.einsum(
+            "ltw,lvw->ltv", self.prompts_deep[: self.image_layers - 1], self.coupling_deep_weight
+        )
+        tokens = torch.cat([first[None], deep + self.coupling_deep_bias.unsqueeze(1)])
+        read = torch.zeros(1, dtype=torch.long, device=trunk.device)
+        out = self.clip.image.span(trunk, 1, inject=Injection(tokens, beta=1), read=read)
+        return normalize(self.clip.image.finish(out[:, 0]), dim=-1).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        first = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
+        tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
+        inject = Injection(tokens, beta=1, at=1, written=True)
+        return normalize(self.clip.text.features(self.placed, 1, inject), dim=-1)
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """Cross-entropy of the scores."""
+        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings)}

@@ -1,0 +1,50 @@
+"""MMRL (Guo and Gu, CVPR 2025): one learned representation space, with an aligner for each layer."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dear.backbone.clip import Clip
+from dear.methods.initial import clones, linear, normal
+from dear.methods.representation import Representation, layers_of
+from dear.methods.settings import MmrlSettings
+
+
+class MMRL(Representation):
+    """Multi-modal representation learning: each layer takes its own image of the tokens, in place of the last
+    layer's outputs of them.
+
+    Source: arXiv 2503.08497; github.com/yunncheng/MMRL at 27d8821, trainers/mmrl.py and clip/model_mmrl.py.
+    The code settles: scores are 100 times the cosines, whatever the backbone's own temperature; one weight
+    serves both halves of the regularisation, and is set for each data set.
+    """
+
+    name = "mmrl"
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: MmrlSettings | None = None) -> None:
+        super().__init__(clip, generator, settings or MmrlSettings(), beta=1.0)
+        like, width, space = clip.image.projection, clip.image.width, self.settings.space
+        image_layers, text_layers = layers_of(clip, (self.image_from, self.text_from))
+        self.image_weight, self.image_bias = clones(image_layers, *linear(like, generator, space, width))
+        self.text_weight, self.text_bias = clones(
+            text_layers, *linear(like, generator, space, clip.text.width)
+        )
+        self.projection = nn.Parameter(normal(like, generator, width, clip.image.embed_dim, std=width**-0.5))
+
+    def image_tokens(self) -> Float[Tensor, "layer token width"]:
+        return aligned(self.tokens, self.image_weight, self.image_bias)
+
+    def text_tokens(self) -> Float[Tensor, "layer token width"]:
+        return aligned(self.tokens, self.text_weight, self.text_bias)
+
+    def token_projection(self) -> Float[Tensor, "width embed"]:
+        return self.projection
+
+
+def aligned(
+    tokens: Float[Tensor, "token space"],
+    weight: Float[Tensor, "layer width space"],
+    bias: Float[Tensor, "layer width"],
+) -> Float[Tensor, "layer token width"]:
+    """Each layer's linear image of the tokens."""
+    return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)

@@ -1,0 +1,54 @@
+"""MMRL++ (Guo and Gu, IJCV 2026): MMRL with a shared aligner, tokens that build on the last layer's, and a
+low-rank projection.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dear.backbone.clip import Clip
+from dear.methods.initial import clones, linear, uniform
+from dear.methods.representation import Representation, layers_of
+from dear.methods.settings import MmrlPlusSettings
+
+
+class MMRLPlus(Representation):
+    """Parameter-efficient MMRL: layers share one aligner, each with a low-rank residual and a bias; a layer
+    takes beta of its own tokens and 1 - beta of the last layer's outputs of them; CLIP's projection with a
+    low-rank update projects the second feature.
+
+    Source: arXiv 2505.10088; github.com/yunncheng/MMRL at 27d8821, trainers/mmrlpp.py and
+    clip/model_mmrlpp.py. The code settles what it does for MMRL; beta is set for each data set too.
+    """
+
+    name = "mmrl++"
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: MmrlPlusSettings | None = None
+    ) -> None:
+        s = settings or MmrlPlusSettings()
+        super().__init__(clip, generator, s, beta=s.beta)
+        like, width, embed = clip.image.projection, clip.image.width, clip.image.embed_dim
+        image_layers, text_layers = layers_of(clip, (self.image_from, self.text_from))
+
+        def aligner(layers: int, outputs: int) -> list[nn.Parameter]:
+            weight, bias = linear(like, generator, s.space, outputs)
+            down = uniform(like, generator, layers, outputs, s.residual_rank)
+            up = torch.zeros(layers, s.residual_rank, s.space).to(like)
+            return [*map(nn.Parameter, (weight, down, up)), *clones(layers, bias)]
+
+        self.image_weight, self.image_a, self.image_b, self.image_bias = aligner(image_layers, width)
+        self.text_weight, self.text_a, self.text_b, self.text_bias = aligner(text_layers, clip.text.width)
+        self.projection_a = nn.Parameter(uniform(like, generator, width, s.projection_rank))
+        self.projection_b = nn.Parameter(torch.zeros(s.projection_rank, embed).to(like))
+
+    def image_tokens(self) -> Float[Tensor, "layer token width"]:
+        weight = self.image_weight + self.image_a @ self.image_b
+        return torch.einsum("ts,lws->ltw", self.tokens, weight) + self.image_bias.unsqueeze(1)
+
+    def text_tokens(self) -> Float[Tensor, "layer token width"]:
+        weight = self.text_weight + self.text_a @ self.text_b
+        return torch.einsum("ts,lws->ltw", self.tokens, weight) + self.text_bias.unsqueeze(1)
+
+    def token_projection(self) -> Float[Tensor, "width embed"]:
+        return self.clip.image.projection + self.projection_a @ self.projection_b

@@ -1,0 +1,136 @@
+"""PromptSRC (Khattak et al., ICCV 2023): deep prompts of both towers, held near the frozen CLIP and averaged
+over epochs.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
+
+from dear.backbone.clip import Clip, fill, layer_share
+from dear.backbone.towers import Injection, TextTrunk
+from dear.methods.context import context_ids, initial_context
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.initial import normal
+from dear.methods.settings import PromptSrcSettings
+
+
+class PromptSRC(Method):
+    """Self-regularised prompts: each of the first layers of a tower takes new prompts in place of the last
+    layer's outputs of them; features and scores are held near those of the frozen CLIP, whose text features
+    are means over many templates; the prompts tested are a Gaussian-weighted mean over epochs.
+
+    Source: arXiv 2307.06948; github.com/muzairkhattak/PromptSRC at bb95c77, trainers/promptsrc.py and
+    clip/model.py. The code settles: the divergence of scores is summed and divided by their number; the
+    frozen text feature of a class is the mean of features that are not normalised.
+
+    Differs from the code: no part is cast to half precision, and only the prompts are averaged (the rest is
+    constant).
+    """
+
+    name = "promptsrc"
+    placed: TextTrunk
+    image_average: Tensor
+    text_average: Tensor
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: PromptSrcSettings | None = None
+    ) -> None:
+        super().__init__(clip)
+        self.settings = s = settings or PromptSrcSettings()
+        self.image_from = self.text_from = 1
+        towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
+        image, text = (
+            normal(
+                clip.image.projection,
+                generator,
+                layer_share(tower.depth, depth) if s.share else min(depth, tower.depth),
+                tokens,
+                tower.width,
+                std=s.token_std,
+            )
+            for tower, depth, tokens in towers
+        )
+        text[0] = initial_context(clip, s.words, s.text_tokens, s.token_std, generator)
+        self.image_prompts, self.text_prompts = nn.Parameter(image), nn.Parameter(text)
+        self.register_buffer("image_average", torch.zeros_like(image))
+        self.register_buffer("text_average", torch.zeros_like(text))
+        self._teacher: Tensor | None = None
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        super().set_classes(classnames, templates)
+        self.templates, self._teacher = tuple(templates), None
+        ids = context_ids(self.clip, classnames, self.settings.words, self.settings.text_tokens)
+        self.placed = self.clip.text.trunk(ids, 1)
+
+    @torch.no_grad()
+    def teacher(self) -> Float[Tensor, "class embed"]:
+        """The frozen CLIP's unit text features, means over the templates: made when training first asks."""
+        if self._teacher is None:
+            templates: Sequence[str] = self.templates
+            if self.settings.teacher == "imagenet":
+                file = files("dear.methods").joinpath("imagenet_templates.json")
+                templates = json.loads(file.read_text(encoding="utf-8"))["templates"]
+            encoded = [self.clip.encode_text(fill(template, self.classnames)) for template in templates]
+            self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
+        return self._teacher
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        first = self.clip.image.ln_pre(self.image_prompts[:1])
+        inject = Injection(torch.cat([first, self.image_prompts[1:]]), beta=1)
+        read = torch.zeros(1, dtype=torch.long, device=trunk.device)
+        out = self.clip.image.span(trunk, 1, inject=inject, read=read)
+        return normalize(self.clip.image.finish(out[:, 0]), dim=-1).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        places = self.clip.text.positional_embedding[1 : 1 + self.settings.text_tokens]
+        tokens = torch.cat([self.text_prompts[:1] + places, self.text_prompts[1:]])
+        inject = Injection(tokens, beta=1, at=1, written=True)
+        return normalize(self.clip.text.features(self.placed, 1, inject), dim=-1)
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """Cross-entropy, and distances of features and scores from the frozen ones."""
+        s, teacher, frozen = self.settings, self.teacher(), self.frozen_image(trunk)
+        image, text = self.image_features(trunk), self.text_features()
+        scores = self.logits(image, text)
+        ce = cross_entropy(scores, labels)
+        far_text = l1_loss(text, teacher)
+        far_image = l1_loss(image[0], frozen)
+        student, wanted = log_softmax(scores, 1), log_softmax(self.clip.scale * frozen @ teacher.T, 1)
+        far_logits = kl_div(student, wanted, reduction="sum", log_target=True) / scores.numel()
+        loss = ce + s.text_weight * far_text + s.image_weight * far_image + s.logit_weight * far_logits
+        return {"loss": loss, "ce": ce, "text": far_text, "image": far_image, "logits": far_logits}
+
+    @torch.no_grad()
+    def after_epoch(self, epoch: int, epochs: int) -> None:
+        """Add the epoch's prompts to the average, which takes their place after the last."""
+        s = self.settings
+        weight = average_weights(epochs, s.average_mean, s.average_std)[epoch - 1]
+        for prompts, average in (
+            (self.image_prompts, self.image_average),
+            (self.text_prompts, self.text_average),
+        ):
+            if epoch == 1:
+                average.zero_()
+            average += weight * prompts
+            if epoch == epochs:
+                prompts.copy_(average)
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings)}
+
+
+def average_weights(epochs: int, mean: float, std: float) -> list[float]:
+    """Weights of epochs 1, 2, ... under a Gaussian, summing to one."""
+    epoch = torch.arange(1, epochs + 1, dtype=torch.float64)
+    weights: list[float] = (-0.5 * ((epoch - mean) / std) ** 2).softmax(dim=0).tolist()
+    return weights

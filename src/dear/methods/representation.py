@@ -1,0 +1,105 @@
+"""What MMRL and MMRL++ share: tokens of one learned space enter the later layers of both towers, and a second
+image feature is read at them.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.towers import Injection
+from dear.errors import SettingsError
+from dear.methods.contract import ImageFeatures, Method
+from dear.methods.initial import normal
+from dear.methods.losses import cosine_distance
+from dear.methods.settings import MmrlSettings
+
+
+class Representation(Method):
+    """Base of the two, which differ in how tokens reach a layer and in the second feature's projection.
+
+    The scores are a fixed mixture of both features'. Scores of novel classes use the class feature alone.
+    """
+
+    novel_decoupled: ClassVar[bool] = True
+    features = ("cls", "rep")
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: MmrlSettings, beta: float) -> None:
+        super().__init__(clip)
+        self.settings, self.beta = settings, beta
+        self.image_from, self.text_from = (_first(tower.depth, settings) for tower in (clip.image, clip.text))
+        self.tokens = nn.Parameter(
+            normal(clip.image.projection, generator, settings.tokens, settings.space, std=settings.token_std)
+        )
+        self.register_buffer(
+            "read", torch.arange(1 + settings.tokens, device=self.tokens.device), persistent=False
+        )
+
+    @abstractmethod
+    def image_tokens(self) -> Float[Tensor, "layer token width"]:
+        """The tokens as each layer of the image span takes them."""
+
+    @abstractmethod
+    def text_tokens(self) -> Float[Tensor, "layer token width"]:
+        """The tokens as each layer of the text span takes them."""
+
+    @abstractmethod
+    def token_projection(self) -> Float[Tensor, "width embed"]:
+        """The projection of the second feature."""
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """The class feature, and the mean of the tokens after the final LayerNorm through its projection."""
+        inject = Injection(self.image_tokens(), self.beta, at=1)
+        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
+        f_cls = self.clip.image.finish(out[:, 0])
+        f_rep = self.clip.image.ln_final(out[:, 1:]).mean(dim=1) @ self.token_projection()
+        return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self._mean_of_templates(Injection(self.text_tokens(), self.beta, at=1))
+
+    @property
+    def scale(self) -> Float[Tensor, ""] | float:
+        """The factor of cosines in scores."""
+        return self.clip.scale if self.settings.scale is None else self.settings.scale
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """The mixture of both features' scores, or those of the class feature."""
+        f_cls, f_rep = (self.scale * feature @ text.T for feature in image)
+        alpha = self.settings.alpha
+        scores: Tensor = f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
+        return scores
+
+    def loss(
+        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+    ) -> dict[str, Tensor]:
+        """The mixture of both features' cross-entropies, and the distance from the frozen features."""
+        image, text, s = self.image_features(trunk), self.text_features(), self.settings
+        of_cls, of_rep = (cross_entropy(self.scale * feature @ text.T, labels) for feature in image)
+        ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
+        reg = cosine_distance(image[0], self.frozen_image(trunk)) + cosine_distance(text, self.frozen_text)
+        return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
+
+    def facts(self) -> dict[str, Any]:
+        return {"settings": asdict(self.settings)}
+
+
+def _first(depth: int, settings: MmrlSettings) -> int:
+    if settings.share:
+        return span_start(depth, settings.first)
+    if settings.first > depth:
+        raise SettingsError(f"first is {settings.first}: a tower has {depth} layers only.")
+    return settings.first
+
+
+def layers_of(clip: Clip, spans: Sequence[int]) -> tuple[int, int]:
+    """How many layers the image and the text span have."""
+    return clip.image.depth - spans[0] + 1, clip.text.depth - spans[1] + 1

@@ -1,0 +1,114 @@
+"""A small CLIP in OpenAI's format, its inputs and a method's parameters, drawn alike on every machine.
+
+numpy promises that RandomState never changes, so nothing of this has to be stored.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy
+import open_clip
+import torch
+from open_clip.model import CLIP
+from torch import Tensor
+
+from dear.backbone.clip import Clip
+from dear.methods.contract import Method
+from dear.methods.registry import build_method
+from dear.methods.settings import METHODS
+
+FOLDER = Path(__file__).with_name("public")
+STEPS, BATCH = 5, 3
+IMAGE, PATCH, WIDTH, LAYERS, TEXT_WIDTH, TEXT_LAYERS, EMBED = 24, 8, 128, 4, 64, 3, 47
+CONTEXT, WORDS = 77, 49408
+CLASSES = ["golden retriever", "sea_lion", "cat", "old traffic light", "Xylophone"]
+TEMPLATE = "a photo of a {}, a type of pet."  # of the data set that the cases name
+LABELS = torch.tensor([[0, 3, 4], [2, 2, 1], [4, 0, 1], [3, 1, 0], [2, 4, 3]])
+
+
+def draw(name: str, *shape: int, std: float, seed: int = 0) -> Tensor:
+    """Normal values that depend on the name, the seed and the shape only."""
+    numbers = numpy.random.RandomState(zlib.crc32(f"{seed} {name}".encode()))
+    return torch.from_numpy(numbers.standard_normal(shape) * std).float()
+
+
+def openai_state(seed: int = 0) -> dict[str, Tensor]:
+    """A state dict as OpenAI publishes them; no value is at its default. The temperature is not CLIP's."""
+    patches = (IMAGE // PATCH) ** 2
+    state = {
+        "visual.class_embedding": draw("class", WIDTH, std=0.5, seed=seed),
+        "visual.positional_embedding": draw("places", patches + 1, WIDTH, std=0.5, seed=seed),
+        "visual.proj": draw("proj", WIDTH, EMBED, std=WIDTH**-0.5, seed=seed),
+        "visual.conv1.weight": draw("conv1", WIDTH, 3, PATCH, PATCH, std=0.1, seed=seed),
+        "positional_embedding": draw("text places", CONTEXT, TEXT_WIDTH, std=0.3, seed=seed),
+        "text_projection": draw("text proj", TEXT_WIDTH, EMBED, std=TEXT_WIDTH**-0.5, seed=seed),
+        "logit_scale": torch.tensor(2.9),
+        "token_embedding.weight": draw("words", WORDS, TEXT_WIDTH, std=0.5, seed=seed),
+    }
+    norms = {"visual.ln_pre": WIDTH, "visual.ln_post": WIDTH, "ln_final": TEXT_WIDTH}
+    for prefix, width, layers in (("visual.", WIDTH, LAYERS), ("", TEXT_WIDTH, TEXT_LAYERS)):
+        for layer in range(layers):
+            block = f"{prefix}transformer.resblocks.{layer}."
+            for name, outputs, inputs in (
+                ("attn.in_proj_", 3 * width, width),
+                ("attn.out_proj.", width, width),
+                ("mlp.c_fc.", 4 * width, width),
+                ("mlp.c_proj.", width, 4 * width),
+            ):
+                std = 1.5 * inputs**-0.5
+                state[f"{block}{name}weight"] = draw(block + name, outputs, inputs, std=std, seed=seed)
+                state[f"{block}{name}bias"] = draw(block + name + "bias", outputs, std=0.1, seed=seed)
+            norms |= {f"{block}ln_1": width, f"{block}ln_2": width}
+    for name, width in norms.items():
+        state[f"{name}.weight"] = 1 + draw(name, width, std=0.2, seed=seed)
+        state[f"{name}.bias"] = draw(name + " bias", width, std=0.1, seed=seed)
+    return state
+
+
+def small_openai_clip(seed: int = 0) -> Clip:
+    """The same weights as dear takes them. Images are taken as they are: mean 0 and deviation 1."""
+    vision = {"image_size": IMAGE, "patch_size": PATCH, "width": WIDTH, "head_width": 64, "layers": LAYERS}
+    text = {
+        "context_length": CONTEXT,
+        "vocab_size": WORDS,
+        "width": TEXT_WIDTH,
+        "heads": TEXT_WIDTH // 64,
+        "layers": TEXT_LAYERS,
+    }
+    model = CLIP(EMBED, vision, text, quick_gelu=True).eval()
+    model.load_state_dict(openai_state(seed))
+    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    return Clip(model, tokenizer, name="small", pretrained="drawn", mean=zero, std=one)
+
+
+def images(seed: int = 0) -> Tensor:
+    """Inputs of the towers: (step, batch, 3, height, width)."""
+    return draw("images", STEPS, BATCH, 3, IMAGE, IMAGE, std=1.0, seed=seed)
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """What was run with the public code, by the case's name."""
+    read: dict[str, Any] = json.loads((FOLDER / "cases.json").read_text(encoding="utf-8"))
+    return dict(read["cases"])
+
+
+def method_of(case: dict[str, Any], clip: Clip, seed: int = 0) -> Method:
+    """The method of a case on our side, with drawn parameters."""
+    name: str = case["method"]
+    settings = METHODS[name].settings(**case["settings"])
+    method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
+    method.set_classes(CLASSES, [TEMPLATE])
+    with torch.no_grad():
+        for key, parameter in method.named_parameters():
+            parameter.copy_(draw(key, *parameter.shape, std=0.1, seed=seed))
+    return method
+
+
+def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:
+    """As Dassl builds it, with the published kind and a rate that moves parameters in five steps."""
+    if case["optimizer"] == "sgd":
+        return torch.optim.SGD(parameters, lr=case["lr"], momentum=0.9, weight_decay=5e-4)
+    return torch.optim.AdamW(parameters, lr=case["lr"], weight_decay=5e-4)

@@ -1,0 +1,54 @@
+"""Each method computes what its authors' code computes: scores, losses, and parameters after five steps.
+
+The references were made by `make_public.py` from the repositories that public/cases.json names.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.parity import small
+
+from dear.backbone.clip import Clip
+
+CASES = small.cases()
+
+
+@pytest.fixture(scope="module")
+def clip() -> Clip:
+    return small.small_openai_clip()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_scores_losses_and_parameters_as_the_public_code(name: str, clip: Clip) -> None:
+    case: dict[str, Any] = CASES[name]
+    want = load_file(small.FOLDER / f"{name}.safetensors")
+    method, images = small.method_of(case, clip), small.images()
+    start = {key: value.detach().clone() for key, value in method.named_parameters()}
+    with torch.no_grad():
+        features, text = method.image_features(method.image_trunk(images[0])), method.text_features()
+        got = method.logits(features, text)
+        decoupled = method.logits(features, text, decoupled=True)
+    torch.testing.assert_close(got, want["logits"], rtol=0, atol=1e-4 * float(got.abs().max()))
+    if "decoupled" in want:
+        torch.testing.assert_close(decoupled, want["decoupled"], rtol=0, atol=1e-4 * float(got.abs().max()))
+
+    optimizer, losses = small.optimizer_of(case, method.trainable), []
+    for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
+        loss = method.loss(method.image_trunk(image), label)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        method.after_step(step / small.STEPS)
+        method.after_epoch(step, small.STEPS)
+        losses.append(float(loss.detach()))
+    torch.testing.assert_close(torch.tensor(losses), want["losses"], rtol=1e-4, atol=1e-4)
+    after = {key.removeprefix("after."): value for key, value in want.items() if key.startswith("after.")}
+    assert set(after) == set(start)
+    for key, parameter in method.named_parameters():
+        moved = (after[key] - start[key]).abs().max()
+        assert moved > 1e-3, f"{key} hardly moved: the comparison would show nothing"
+        gap = (parameter.detach() - after[key]).abs().max()
+        assert gap < 1e-3, key
+        assert gap < 1e-2 * moved, key

@@ -1,0 +1,74 @@
+"""The measured table of docs/methods.md, and the recipes of the methods."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.cli.document_methods import BEGIN, END, measured_table, with_table
+from dear.errors import DataError
+from dear.evaluation.recipe import load_recipe
+from dear.methods.settings import METHODS, option_groups
+from dear.training.settings import TrainOptions, TrainSettings
+
+ROOT = Path(__file__).parents[3]
+
+
+def record(method: str, task: str, seed: int, base: float, novel: float, **more: Any) -> dict[str, Any]:
+    return {
+        "method": method,
+        "variant": None,
+        "seed": seed,
+        "shots": 16,
+        "dataset": {"name": task},
+        "results": {"base": {"accuracy": base}, "novel": {"accuracy": novel}},
+        "trainable_parameters": 1234,
+        "seconds": {"train": 3.0, "test": 1.5},
+    } | more
+
+
+def test_the_table_averages_seeds_then_data_sets() -> None:
+    runs = [
+        record("coop", "a", 1, 0.5, 0.2),
+        record("coop", "a", 2, 0.7, 0.4, peak_memory={"resident": 5.0, "gpu": None}),
+        record("coop", "b", 1, 0.9, 0.1),
+        record("coop", "b", 2, 0.9, 0.1),
+    ]
+    row = measured_table(runs).splitlines()[-1]
+    # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 * 75 * 20 / 95
+    assert row == "| coop | 75.00 | 20.00 | 31.58 | 1,234 | 4.5 | 5 |"
+
+
+def test_methods_on_different_data_are_not_compared() -> None:
+    runs = [record("coop", "a", 1, 0.5, 0.2), record("maple", "a", 2, 0.5, 0.2)]
+    with pytest.raises(DataError, match="maple and coop were not run on the same data sets and seeds"):
+        measured_table(runs)
+
+
+def test_only_the_marked_part_of_the_page_changes() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    new = with_table(page, "a table")
+    assert f"{BEGIN}\na table\n{END}" in new
+    assert with_table(new, "other").replace("\nother\n", "\na table\n") == new
+    assert new.startswith("# The methods")
+    assert new.rstrip().endswith("82.72 |")
+
+
+@pytest.mark.parametrize("group", [group for group in option_groups() if group != "dear"])
+def test_each_method_has_a_recipe_that_says_its_defaults(group: str) -> None:
+    """The recipe states the published settings; so do the defaults."""
+    method = option_groups()[group]
+    experiment = load_recipe(ROOT / "recipes" / "methods" / f"{group}.yaml")
+    kind = METHODS[method].settings
+    (plan,) = experiment.plans
+    assert plan.method == method
+    assert plan.settings == kind()
+    published = TrainOptions().over(kind.training)
+    assert experiment.train.over({}) == published
+    assert published != TrainSettings()
+
+
+@pytest.mark.parametrize("recipe", ["all", "uniform"])
+def test_recipes_of_all_methods(recipe: str) -> None:
+    experiment = load_recipe(ROOT / "recipes" / "methods" / f"{recipe}.yaml")
+    assert {plan.method for plan in experiment.plans} == set(METHODS)

@@ -1,0 +1,77 @@
+"""Learned context: what stands where in a prompt, where it starts, and what does not fit."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from dear.backbone.clip import Clip
+from dear.errors import SettingsError
+from dear.methods.context import PLACE, context_ids, context_prompts, initial_context
+from dear.methods.settings import Position
+
+CLASSES = ["house", "red_circle", "tree on the sea"]
+
+
+@pytest.mark.parametrize(
+    ("position", "orders"),
+    [
+        # start, context 1 to 3, name, full stop, end; a number is a word's place, c a context vector
+        ("end", ["0 c0 c1 c2 4 5 6", "0 c0 c1 c2 4 5 6 7", "0 c0 c1 c2 4 5 6 7 8 9"]),
+        ("middle", ["0 c0 4 c1 c2 5 6", "0 c0 4 5 c1 c2 6 7", "0 c0 4 5 6 7 c1 c2 8 9"]),
+        ("front", ["0 4 c0 c1 c2 5 6", "0 4 5 c0 c1 c2 6 7", "0 4 5 6 7 c0 c1 c2 8 9"]),
+    ],
+)
+def test_what_stands_where(position: Position, orders: list[str], small_clip: Clip) -> None:
+    prompts = context_prompts(small_clip, CLASSES, "", 3, position)
+    assert prompts.end.tolist() == [6, 7, 9]
+    assert prompts.words.shape == (3, 10, 22)
+    context = torch.randn(3, 22, generator=torch.Generator().manual_seed(1))
+    trunk = prompts.trunk(context)
+    ids = small_clip.tokenize([f"{PLACE} {PLACE} {PLACE} {name.replace('_', ' ')}." for name in CLASSES])
+    for row, order in enumerate(orders):
+        for place, what in enumerate(order.split()):
+            vector = (
+                context[int(what[1:])]
+                if what.startswith("c")
+                else small_clip.text.token_embedding(ids[row, int(what)])
+            )
+            want = vector + small_clip.text.positional_embedding[place]
+            torch.testing.assert_close(trunk.tokens[row, place], want, rtol=0, atol=1e-6)
+
+
+def test_a_context_for_each_row(small_clip: Clip) -> None:
+    prompts = context_prompts(small_clip, CLASSES, "", 2)
+    contexts = torch.randn(5, 2, 22, generator=torch.Generator().manual_seed(2))
+    rows = torch.tensor([2, 0, 1, 1, 2])
+    trunk = prompts.trunk(contexts, rows)
+    for i, row in enumerate(rows.tolist()):
+        one = prompts.trunk(contexts[i])
+        assert torch.equal(trunk.tokens[i], one.tokens[row])
+        assert trunk.end[i] == one.end[row]
+
+
+def test_words_are_kept_and_start_the_context(small_clip: Clip) -> None:
+    ids = context_ids(small_clip, ["house"], "a photo of a", 2)
+    assert torch.equal(ids, small_clip.tokenize(["a photo of a house."]))
+    embedded = small_clip.text.token_embedding(ids[0])
+    start = initial_context(small_clip, "a photo of a", 2, 0.02, torch.Generator())
+    assert torch.equal(start, embedded[1:3])
+    start.add_(1)  # a copy: the vocabulary stays as it is
+    assert not torch.equal(start, small_clip.text.token_embedding(ids[0])[1:3])
+
+
+def test_more_tokens_than_words_start_at_random(make_small_clip: Callable[..., Clip]) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    start = initial_context(clip, "a photo", 3, 0.5, torch.Generator().manual_seed(3))
+    assert (start.shape, start.dtype) == ((3, 22), torch.float64)
+    assert 0.35 < float(start.std()) < 0.65
+    assert torch.equal(context_ids(clip, ["sea"], "a photo", 3), clip.tokenize([f"{PLACE} " * 3 + "sea."]))
+
+
+def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
+    assert context_ids(small_clip, ["tree on the sea"], "", 6).shape == (1, 13)  # 1 + 6 + 4 + 2 of 13
+    with pytest.raises(SettingsError, match=r"'tree on the sea' has 14 tokens with 7 of context.* takes 13"):
+        context_ids(small_clip, ["house", "tree on the sea"], "", 7)
+    with pytest.raises(SettingsError, match="12 context tokens do not fit: the text tower takes 13"):
+        context_ids(small_clip, ["house"], "", 12)

@@ -1,0 +1,82 @@
+"""Training as published or as given, SGD, and what a method does after an epoch."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.training.world import CLASSES, few
+
+from dear.backbone.clip import Clip
+from dear.data.views import train_views
+from dear.errors import SettingsError
+from dear.methods.contract import Method
+from dear.methods.registry import build_method
+from dear.methods.settings import METHODS
+from dear.training.loop import train
+from dear.training.seeding import generator
+from dear.training.settings import TrainOptions, TrainSettings
+
+
+def promptsrc(clip: Clip) -> Method:
+    settings = METHODS["promptsrc"].settings(average_mean=2.0, teacher="dataset")
+    method = build_method("promptsrc", clip, torch.Generator().manual_seed(1), settings=settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+def coop(clip: Clip) -> Method:
+    method = build_method("coop", clip, torch.Generator())
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+def test_what_is_given_goes_over_what_is_published() -> None:
+    published = {"optimizer": "sgd", "lr": 0.5, "epochs": 7}
+    assert TrainOptions().over({}) == TrainSettings()
+    assert TrainOptions().over(published) == TrainSettings(optimizer="sgd", lr=0.5, epochs=7)
+    want = TrainSettings(optimizer="sgd", lr=0.25, epochs=7, warmup_epochs=0)
+    assert TrainOptions(lr=0.25, warmup_epochs=0).over(published) == want
+    with pytest.raises(SettingsError, match="batch is 0"):
+        TrainOptions(batch=0).over(published)
+    with pytest.raises(SettingsError, match=r"momentum is 1\.0: it must be at least 0 and below 1"):
+        TrainOptions(momentum=1.0).over(published)
+
+
+def test_sgd_with_momentum_by_hand(small_clip: Clip) -> None:
+    """CoOp in two steps of all images: v = 0.75 v + gradient + 0.1 p; p = p - lr v, the rates of a cosine."""
+    images, seed = few(), 3
+    settings = TrainSettings(
+        optimizer="sgd", lr=0.5, momentum=0.75, weight_decay=0.1, epochs=2, batch=7, warmup_epochs=0
+    )
+    got, hand = coop(small_clip), coop(small_clip)
+    train(got, images, settings, seed=seed)
+    context, velocity = hand.get_parameter("context"), torch.zeros(4, 22)
+    for epoch, rate in enumerate((0.5, 0.25)):  # 0.5 x (1 + cos(pi x epoch / 2)) / 2
+        order = torch.randperm(7, generator=generator(seed, "order", epoch))
+        views = train_views(images.load(order), small_clip.image_size, generator(seed, "views", epoch, 0))
+        hand.zero_grad()
+        hand.loss(hand.image_trunk(views), images.labels[order])["loss"].backward()
+        assert context.grad is not None
+        with torch.no_grad():
+            velocity = 0.75 * velocity + context.grad + 0.1 * context
+            context -= rate * velocity
+    torch.testing.assert_close(got.get_parameter("context"), context)
+
+
+def test_an_average_over_epochs_survives_a_cut(small_clip: Clip, tmp_path: Path) -> None:
+    settings = TrainSettings(epochs=3, batch=4, lr=1e-2)
+    whole = promptsrc(small_clip)
+    train(whole, few(), settings, seed=1)
+
+    def cut(epoch: int, _parts: dict[str, float]) -> None:
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        train(promptsrc(small_clip), few(), settings, seed=1, checkpoint=path, progress=cut)
+    resumed = promptsrc(small_clip)
+    train(resumed, few(), settings, seed=1, checkpoint=path)
+    for name, parameter in whole.named_parameters():
+        assert torch.equal(resumed.get_parameter(name), parameter), name
+        assert torch.equal(whole.get_buffer(name.replace("prompts", "average")), parameter), name
