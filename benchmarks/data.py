@@ -1,8 +1,8 @@
 """Epoch time with and without the decode cache, and resident memory: python benchmarks/data.py DATA
 
 Loads every training image of a data set once an epoch, in batches in random order, and makes random
-views of it. Prints seconds an epoch (the first one, which fills the cache, apart), the ratio, and resident memory after
-each epoch. Without the cache pictures are not kept in memory either.
+views of it. Prints the seconds of each epoch (the first one fills the cache), medians of the others, their
+ratio, and resident memory after each epoch. Without the cache pictures are not kept in memory either.
 """
 
 import argparse

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from tests.unit.training.world import role_table
 
+import dear
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 
@@ -183,6 +184,49 @@ def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[s
         ["data", "pick", "caltech-101", "--root", str(CALTECH.parent), "--dataset.sampling", "coop"], capsys
     )
     assert len(coop["pick"]["files"]) == 1600
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
+def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real photographs of four classes, random weights from a local file, two epochs of DeAR: one result."""
+    from safetensors.torch import save_file
+
+    from dear.backbone.load import random_network
+
+    listed = json.loads((CALTECH / "split_zhou_Caltech101.json").read_text())
+    names = ("accordion", "anchor", "ant", "barrel")  # in the order of the folders
+    rows = {
+        part: [[path, names.index(name), name] for path, _, name in sorted(listed[part]) if name in names]
+        for part in ("train", "test")
+    }
+    lines = ["path,label,split"]
+    for part, listing in rows.items():
+        for path, _, name in listing:
+            for place in (tmp_path / "coop/images" / path, tmp_path / "folder" / part / path):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(CALTECH / "101_ObjectCategories" / path, place)
+            lines.append(f"images/{path},{name},{part}")
+    (tmp_path / "coop/split_zhou_Few.json").write_text(json.dumps(rows))
+    (tmp_path / "coop/list.csv").write_text("\n".join(lines))
+    save_file(random_network("ViT-B-16", 0).state_dict(), tmp_path / "weights.safetensors")
+    roles = Path(dear.__file__).parent / "roles/tables/vit_b16_published.json"
+    results = []
+    for form in ("coop", "folder", "coop/list.csv"):
+        out = tmp_path / "out" / form.replace("/", "-")
+        words = ["run", "base-to-novel", "--methods", "dear", "--shots", "2", "--train.epochs", "2"]
+        words += ["--model", "ViT-B-16", "--pretrained", str(tmp_path / "weights.safetensors")]
+        words += ["--roles", str(roles), "--dear.roles-from-other-weights", "true"]
+        words += ["--data", str(tmp_path / form), "--dataset.decode-cache", "true", "--out", str(out)]
+        run(words, capsys)
+        (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
+        assert record["weights"]["pretrained"] == "weights.safetensors"
+        results.append((record["results"]["base"], record["results"]["novel"]))
+        files = [Path(file).name for file in record["fewshot"]["files"]]
+        assert len(files) == 4
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.slow

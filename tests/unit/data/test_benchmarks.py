@@ -95,7 +95,7 @@ class TestRows:
         with pytest.raises(DataError, match="DescribableTextures needs the folder of the benchmarks"):
             load_dataset("dtd")
         monkeypatch.setenv("DEAR_DATA", str(tmp_path))
-        with pytest.raises(DataError, match=r"is not in .*dtd\. Fetch it with `dear data get Describ"):
+        with pytest.raises(DataError, match=r"is not in .*dtd\. Fetch it with `dear data get "):
             load_dataset("dtd")
 
 

@@ -41,7 +41,8 @@ def moved(
 ) -> dict[str, Any]:
     results = {"source": score(0.0, source), "targets": {k: score(0.0, v) for k, v in targets.items()}}
     told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
-    return record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
+    made = record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
+    return made | {"key": f"{protocol} {method}"}
 
 
 def cells(grid: Grid, label: str) -> list[str]:
