@@ -19,7 +19,7 @@ def command(
     phrases: str | None = None,
     layers: str | None = None,
     rank: int = 80,
-    phrases_a_head: int = 30,
+    phrases_a_head: int | None = None,
     attributes: list[str] | None = None,
     settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
     sentence_model: str | None = None,
@@ -44,7 +44,7 @@ def command(
             CLIP, else general, if not given.
         layers: Layers to analyse, counted from 1, such as 9-12; the last third of the tower if not given.
         rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
-        phrases_a_head: Phrases that are picked for each head.
+        phrases_a_head: Phrases that are picked for each head; a third of its dimensions if not given.
         attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
             --settings.k of them are chosen.
         settings: From phrases to roles.

@@ -36,4 +36,4 @@ class StepProgress:
     def note(self, text: str) -> None:
         """A line of its own."""
         if text:
-            self.console.print(text, markup=False)
+            self.console.print(text, markup=False, soft_wrap=True)

@@ -22,11 +22,15 @@ Progress = Callable[[str, int, int], None]
 
 
 def span_heads(
-    clip: Clip, found: Decomposition, pool: Pool, *, rank: int = 80, top: int = 60
+    clip: Clip, found: Decomposition, pool: Pool, *, rank: int = 80, top: int | None = None
 ) -> dict[Head, tuple[str, ...]]:
-    """The phrases that span each head, first one first; ``top`` at most as many as a head has dimensions."""
+    """The phrases that span each head, first one first; ``top`` of them, at most one for each dimension.
+
+    By default a third as many as a head has dimensions [ours], 21 of 64: the last phrases of a whole span fill
+    whatever directions are left, and say little about the head.
+    """
     rank, width = head_rank(clip, rank), clip.image.width // clip.image.heads
-    top = min(top, rank, width, len(pool))
+    top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
     span = textspan(found.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
     return {
         (layer, head): tuple(pool.phrases[int(i)] for i in span.phrases[at, head])
@@ -53,7 +57,7 @@ def discover(
     named: Pool | None = None,
     layers: Sequence[int] | None = None,
     rank: int = 80,
-    top: int = 30,
+    top: int | None = None,
     settings: RoleSettings | None = None,
     sentence_model: str | None = None,
     keep: Path | None = None,

@@ -60,12 +60,12 @@ def head_concepts(
     """
     empty = [head for head, concepts in heads.items() if not any(concepts)]
     if empty:
-        layer, head = empty[0]
+        layer, number = empty[0]
         raise DataError(
-            f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {head}. "
+            f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {number}. "
             "Take more phrases a head, or count unassigned phrases to the nearest concept."
         )
-    found = {}
+    found: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
         mass: dict[str, float] = defaultdict(float)
         for rank, concept in enumerate(concepts, start=1):

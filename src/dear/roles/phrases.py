@@ -72,7 +72,7 @@ def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
     manners = [word for words in STYLES.words for word in words]
     yield "style", manners, ["a {}", "a {} of a thing", "this is a {}", "a {} showing something"]
     counts = list(grammar["counts"].values())
-    yield "number", counts, ["{} of them", "with {} copies", "{}", "{} things", "something with {} copies"]
+    yield "number", counts, ["{} of them", "with {} copies", "{}", "something with {} copies"]
     for kind, glyphs in (("letter", GLYPHS[:26]), ("digit", GLYPHS[26:])):
         yield (
             "text",
