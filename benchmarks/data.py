@@ -60,8 +60,9 @@ def measure(images: Images, options: argparse.Namespace) -> dict[str, list[float
     """Seconds of loading and of loading with views in each epoch, and resident memory (MiB) after it."""
     rows: dict[str, list[float]] = {"load": [], "epoch": [], "resident_mib": []}
     generator = torch.Generator().manual_seed(0)
+    some = torch.randperm(len(images), generator=generator)[: options.images]  # the same ones each epoch
     for _ in range(options.epochs):
-        order = torch.randperm(len(images), generator=generator)[: options.images]
+        order = some[torch.randperm(len(some), generator=generator)]
         start, loading = time.perf_counter(), 0.0
         for chosen in order.split(options.batch):
             before = time.perf_counter()

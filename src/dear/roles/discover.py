@@ -26,8 +26,8 @@ def span_heads(
 ) -> dict[Head, tuple[str, ...]]:
     """The phrases that span each head, first one first; ``top`` of them, at most one for each dimension.
 
-    By default a third as many as a head has dimensions [ours], 21 of 64: the last phrases of a whole span fill
-    whatever directions are left, and say little about the head.
+    By default a third as many as a head has dimensions [ours], 21 of 64: the last phrases of a whole span
+    fill whatever directions are left, and say little about the head.
     """
     rank, width = head_rank(clip, rank), clip.image.width // clip.image.heads
     top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
