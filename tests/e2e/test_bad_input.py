@@ -79,7 +79,7 @@ def test_a_folder_that_is_not_there(out: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_unknown_method(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused([*RUN, "--methods", "zero-shot,deer"], out, capsys)
-    assert "unknown method 'deer'. Did you mean 'dear'? Known methods: dear, zero-shot." in line
+    assert "unknown method 'deer'. Did you mean 'dear'? Known methods: dear, zero-shot, " in line
 
 
 def test_unknown_backbone(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:

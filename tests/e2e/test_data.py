@@ -94,7 +94,7 @@ def test_the_same_images_in_four_forms_give_the_same_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.evaluation.runs.load_clip", lambda *_args, **_options: small_clip)
     roles = tmp_path / "roles.json"
     role_table(small_clip).save(roles)
     results = []

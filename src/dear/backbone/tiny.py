@@ -64,7 +64,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Put ``state`` into ``model``, not copied. Raises WeightsError naming what does not fit."""
+    """Put a copy of ``state`` into ``model``. Raises WeightsError naming what does not fit.
+
+    A copy, as a file that is mapped into memory aligns tensors in its own way, and sums then round otherwise.
+    """
     wanted = model.state_dict()
     missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
     shapes = [n for n in wanted.keys() & state.keys() if wanted[n].shape != state[n].shape]
@@ -72,4 +75,4 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
         kinds = {"missing": missing, "unknown": foreign, "of another shape": shapes}
         what = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
         raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(what)}.")
-    model.load_state_dict(state, assign=True)
+    model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
