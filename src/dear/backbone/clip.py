@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,10 +17,16 @@ Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
 @dataclass(frozen=True)
 class Identity:
-    """Which weights these are. Everything computed from them (roles, adapters, records) carries it."""
+    """Which weights these are. Everything computed from them (roles, adapters, records) carries it.
+
+    Attributes:
+        pretrained: where they came from, for people: a tag or a file's name. It is not compared, because the
+            same tensors may lie in files of any name and form.
+        sha256: of the tensors (`tensors_hash`); empty where it was not published.
+    """
 
     model: str
-    pretrained: str
+    pretrained: str = field(compare=False)
     sha256: str
 
     def __str__(self) -> str:
