@@ -66,7 +66,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
     """Put a copy of ``state`` into ``model``. Raises WeightsError naming what does not fit.
 
-    A copy, as a file that is mapped into memory aligns tensors in its own way, and sums then round otherwise.
+    A copy, because a safetensors file's tensors lie where its header ends, and matrix products of tensors
+    that are not aligned are rounded otherwise (measured: 7e-7 in text features).
     """
     wanted = model.state_dict()
     missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
