@@ -39,7 +39,7 @@ def roles_page(table: Mapping[str, Any]) -> str:
         concepts=inline(roles_plots.concept_map(table)) if has_share else None,
         entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
         thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
-        map=inline(roles_plots.phrase_map(points)) if points else None,
+        map=inline(roles_plots.phrase_map(table)) if points else None,
         clusters=list(evidence.get("clusters") or ()),
         dbcv=evidence.get("dbcv"),
         tried=list(evidence.get("tried") or ()),

@@ -32,8 +32,9 @@ def concept_map(table: Mapping[str, Any]) -> str:
     heads = [head for head in table["heads"] if head.get("share")]
     if not heads:
         raise DataError("no head of the role table has a distribution over concepts to draw")
-    concepts = _concepts(heads)
-    looks = concept_looks(concepts)
+    order = concept_order(table)
+    looks = concept_looks(order)
+    concepts = [one for one in order if any(head["share"].get(one) for head in heads)]
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
 
@@ -110,13 +111,18 @@ def entropy_histogram(table: Mapping[str, Any]) -> str:
     return draw("entropy", text, (5.6, 3.0), paint)
 
 
-def phrase_map(points: Sequence[Sequence[Any]]) -> str:
-    """Phrases on a plane, coloured by concept; the name of each concept stands at its phrases' median."""
+def phrase_map(table: Mapping[str, Any]) -> str:
+    """Phrases on a plane, coloured by concept; the name of each concept stands at its phrases' median.
+
+    Raises DataError if the table has no map of its phrases.
+    """
+    points: Sequence[Sequence[Any]] = (table.get("evidence") or {}).get("points") or ()
     if not points:
         raise DataError("there are no phrases to draw a map of")
     counts = Counter(str(point[2]) for point in points if point[2])
-    concepts = [concept for concept, _ in counts.most_common()]
-    looks = concept_looks(concepts)
+    known = concept_order(table)
+    concepts = [*(one for one in known if one in counts), *(one for one in counts if one not in known)]
+    looks = concept_looks([*known, *(one for one in concepts if one not in known)])
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -146,10 +152,13 @@ def phrase_map(points: Sequence[Sequence[Any]]) -> str:
     return draw("phrases", f"Map of {len(points)} phrases by concept: {words}.", (7.2, 5.6), paint)
 
 
-def _concepts(heads: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Concepts by their share over all heads, the largest first."""
-    total: Counter[str] = Counter()
-    for head in heads:
-        for concept, share in head["share"].items():
-            total[concept] += share
-    return [concept for concept, share in total.most_common() if share > 0]
+def concept_order(table: Mapping[str, Any]) -> list[str]:
+    """The core attributes, which so keep their colours of the map of roles, then concepts by share."""
+    total: dict[str, float] = dict.fromkeys(map(str, table.get("attributes") or ()), 0.0)
+    core = len(total)
+    for head in table["heads"]:
+        for concept, share in (head.get("share") or {}).items():
+            if share > 0:
+                total[concept] = total.get(concept, 0.0) + share
+    names = [*total]
+    return names[:core] + sorted(names[core:], key=lambda one: -total[one])

@@ -64,7 +64,7 @@ def test_everything_that_the_table_holds(tmp_path: Path) -> None:
         "&#39;", "'"
     )
     assert "at or below 0.15 nats" in page
-    assert "3 more" in page  # of the eleven phrases of layer 9, head 1
+    assert "1 more" in page  # of the eleven phrases of layer 9, head 1
     assert "K = 3: 0.250." in page
     assert "15, 99" in page
     assert page == roles_page(table())
@@ -85,9 +85,9 @@ def test_what_the_figures_say() -> None:
     assert "Concept entropy of 6 heads, 0.10 to 1.30 nats. Thresholds at 0.15 and 0.90." in (
         roles_plots.entropy_histogram(table())
     )
-    assert "Map of 3 phrases by concept: color 1, animal 1." in roles_plots.phrase_map(
-        table()["evidence"]["points"]
-    )
+    assert "Map of 3 phrases by concept: color 1, animal 1." in roles_plots.phrase_map(table())
+    # The core attributes first, then animal with a share of 1.5 over all heads and style with 1.4.
+    assert roles_plots.concept_order(table()) == ["color", "shape", "animal", "style"]
     looks = roles_plots.concept_looks([str(i) for i in range(35)])
     assert len(set(looks.values())) == 35
 
@@ -97,7 +97,7 @@ def test_nothing_to_draw() -> None:
         with pytest.raises(DataError, match="no head of the role table"):
             draw(table(heads=[]))
     with pytest.raises(DataError, match="no phrases to draw"):
-        roles_plots.phrase_map([])
+        roles_plots.phrase_map(table(evidence={}))
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
