@@ -47,7 +47,7 @@ def base_to_novel() -> dict[tuple[str, str], dict[str, float]]:
 @cache
 def transfer(protocol: str) -> dict[str, dict[str, float]]:
     """Method by the paper's name -> data set -> percent, for cross-dataset or domain-generalization."""
-    rows = _rows(protocol.replace("-", "_").replace("generalisation", "generalization"))
+    rows = _rows(protocol.replace("-", "_"))
     return {row["method"]: {k: float(v) for k, v in row.items() if k != "method"} for row in rows}
 
 

@@ -45,7 +45,8 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         first = [100 * accuracy(run, "source", read="decoupled") for run in runs]
         rows.append(GridRow(method, tuple(map(_cell, [first, averages, *by_target.values()]))))
     names = ["average", *titles]
-    rows = [*marked(rows), *_published(protocol, str(field(found[0], "dataset", "name")), names)]
+    printed = _published(protocol, str(field(found[0], "dataset", "name")), names)
+    rows = [*marked(rows), *printed]
     seeds = len(distinct(run.get("seed") for run in found))
     return Grid(
         protocol,
@@ -57,6 +58,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
             f"{', mean ± standard deviation' if seeds > 1 else ''}; class feature alone; "
             "the average leaves the source out.",
+            *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )
 

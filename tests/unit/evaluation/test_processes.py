@@ -1,0 +1,59 @@
+"""Runs on two processes: the records of one, each once; an error of a run ends them all."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.errors import DearError
+from dear.evaluation.execute import execute
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.machines import Machines
+from dear.evaluation.plan import Plan
+from dear.evaluation.processes import in_processes
+from dear.evaluation.runs import silent
+from dear.methods.settings import DearSettings
+from dear.training.settings import TrainSettings
+
+
+def experiment(out: Path) -> Experiment:
+    return Experiment(
+        protocol="base-to-novel",
+        out=out,
+        data=("fine-shades",),
+        plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
+        shots=(1,),
+        train=TrainSettings(epochs=1),
+    )
+
+
+def numbers(record: dict[str, Any]) -> Any:
+    return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
+
+
+def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
+    (alone,) = execute([experiment(tmp_path / "alone")], Machines("cpu"))
+    names: list[str] = []
+    found = execute(
+        [experiment(tmp_path / "two")],
+        Machines("cpu", jobs=2),
+        lambda name, _epoch, _parts: names.append(name),
+    )
+    assert [numbers(record) for record in found[0]] == [numbers(record) for record in alone]
+    written = {path.name for path in (tmp_path / "two").glob("*.json")}
+    assert (
+        written
+        == {path.name for path in (tmp_path / "alone").glob("*.json")}
+        == {f"{name}.json" for name in names}
+    )
+    again = execute([experiment(tmp_path / "two")], Machines("cpu", jobs=2))
+    assert [numbers(record) for record in again[0]] == [numbers(record) for record in found[0]]
+
+
+def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
+    good = experiment(tmp_path)
+    run = replace(good.runs()[1], shots=65)  # there are 64 images a class
+    with pytest.raises(DearError, match="has 64 images, fewer than 65 shots"):
+        in_processes({0: (good, run)}, 2, device="cpu", tell=silent)
+    assert not [*tmp_path.glob("*.json")]
