@@ -103,6 +103,8 @@ class PretrainSettings:
         lr: Peak learning rate of AdamW.
         weight_decay: Weight decay of matrices; vectors have none.
         warmup: Steps of linear warm-up, before the cosine to zero.
+        restart: Images after which warm-up and cosine start again, at half the peak (a warm restart as in
+            SGDR, Loshchilov & Hutter, ICLR 2017); 0 for none.
         bf16: Forward and backward pass in bfloat16, with float32 master weights.
         seed: Seeds the initial weights and the images.
         emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
@@ -111,12 +113,13 @@ class PretrainSettings:
             in the vocabulary mean something.
     """
 
-    images: int = 1_000_000
+    images: int = 1_700_000
     batch: int = 128
     captions: int = 2
     lr: float = 1e-3
     weight_decay: float = 0.05
     warmup: int = 500
+    restart: int = 1_000_000
     bf16: bool = True
     seed: int = 0
     emphasis: str = "texture"
@@ -124,7 +127,7 @@ class PretrainSettings:
 
     def __post_init__(self) -> None:
         counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
-        _at_least(counts | {"warmup": (self.warmup, 0)})
+        _at_least(counts | {"warmup": (self.warmup, 0), "restart": (self.restart, 0)})
         _rates({"lr": self.lr}, self.weight_decay)
         if not 0 <= self.spelled <= 1:
             raise SettingsError(f"spelled is {self.spelled}: it is a chance, from 0 to 1.")
@@ -135,11 +138,15 @@ class PretrainSettings:
         return math.ceil(self.images / self.batch)
 
     def lr_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
+        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero; once again at half
+        the peak after the restart.
+        """
+        first = min(math.ceil(self.restart / self.batch), self.steps) or self.steps
+        peak, begin, end = (self.lr, 0, first) if step < first else (self.lr / 2, first, self.steps)
+        if step - begin < self.warmup:
+            return peak * (step - begin + 1) / self.warmup
+        done = (step - begin - self.warmup) / max(1, end - begin - self.warmup)
+        return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def _at_least(values: dict[str, tuple[int, int]]) -> None:
