@@ -9,6 +9,7 @@ from rich.console import Console
 from dear.report.tables import Table
 
 RETRIEVAL_TASK = "cluttered-cards"
+SHOTS = 16
 NEXT = """\
 Next:
   your own images   dear run base-to-novel --data FOLDER   (layout: docs/how-to/own-data.md)
@@ -46,9 +47,13 @@ def command(
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
     from dear.data.dataset import load_dataset
-    from dear.data.world.tasks import downstream_names
+    from dear.data.world.tasks import downstream_names, load_task
+    from dear.evaluation.base_to_novel import adapt_on_base
+    from dear.evaluation.bench import Bench
+    from dear.evaluation.experiment import Run
     from dear.evaluation.plan import Plan
-    from dear.evaluation.runs import run_all
+    from dear.evaluation.records import make_folder
+    from dear.evaluation.runs import perform
     from dear.report.html import write_report
     from dear.report.tables import base_to_novel_table
     from dear.retrieval.world import world_retrieval
@@ -56,25 +61,24 @@ def command(
     from dear.training.settings import TrainSettings
 
     watch = _Watch()
-    datasets = [load_dataset(name) for name in tasks or downstream_names()]
+    datasets = {name: load_dataset(name) for name in tasks or downstream_names()}
     clip = load_clip("tiny")
     table_of_roles = role_table(clip, roles)
     watch.lap("load the tiny CLIP, its roles and the tasks")
+    bench = Bench(clip, table_of_roles, keep=True)
     plans = [Plan("zero-shot"), Plan("dear")]
     records = []
+    make_folder(out / "records")
     with RunProgress(len(datasets) * len(plans), TrainSettings().epochs) as progress:
         for plan in plans:
-            records += run_all(
-                clip,
-                datasets,
-                [plan],
-                seeds=[seed],
-                roles=table_of_roles,
-                out=out / "records",
-                progress=progress,
-            )
+            for name in datasets:
+                run = Run("base-to-novel", name, plan, seed, SHOTS)
+                records.append(
+                    perform(bench, run, datasets.__getitem__, out=out / "records", progress=progress)
+                )
             watch.lap(f"base-to-novel, {plan.method}")
-    retrieval = world_retrieval(clip, table_of_roles, task=RETRIEVAL_TASK, seed=seed)
+    adapted = adapt_on_base(bench, load_dataset(RETRIEVAL_TASK), Plan("dear"), seed=seed, shots=SHOTS)
+    retrieval = world_retrieval(adapted.method, load_task(RETRIEVAL_TASK).test)
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)
     report = out / "report.html"

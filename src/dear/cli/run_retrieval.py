@@ -30,7 +30,7 @@ def command(
     train: TrainSettings = TrainSettings(),  # noqa: B008 (frozen, and its fields become options)
     out: Path = Path("runs/retrieval"),
 ) -> Retrieved:
-    """Train DeAR on all classes of a world task, then retrieve among its test images by each feature.
+    """Train DeAR on the base classes of a world task, then retrieve among its test images by each feature.
 
     Leaves a record that `dear report` shows as panels; it is made again each time.
 
@@ -45,7 +45,11 @@ def command(
         out: Folder of the record.
     """
     from dear.backbone.load import load_clip
+    from dear.data.dataset import load_dataset
     from dear.data.world.tasks import load_task
+    from dear.evaluation.base_to_novel import adapt_on_base
+    from dear.evaluation.bench import Bench
+    from dear.evaluation.plan import Plan
     from dear.evaluation.records import environment, make_folder, write_json
     from dear.evaluation.schema import SCHEMA
     from dear.retrieval.world import world_retrieval
@@ -54,7 +58,9 @@ def command(
     chosen = load_task(task)
     make_folder(out)
     clip = load_clip("tiny", pretrained, device=device)
-    found = world_retrieval(clip, role_table(clip, roles), task=task, seed=seed, shots=shots, training=train)
+    bench = Bench(clip, role_table(clip, roles), train)
+    adapted = adapt_on_base(bench, load_dataset(task), Plan("dear"), seed=seed, shots=shots)
+    found = world_retrieval(adapted.method, chosen.test)
     facts = [task, chosen.test.identity, clip.identity.sha256, seed, shots, asdict(train)]
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     path = out / f"retrieval-{task}-seed{seed}-{key[:8]}.json"

@@ -9,11 +9,39 @@ from typing import Any
 
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, base_novel
-from dear.evaluation.bench import Bench, Progress, adapt, no_progress
+from dear.evaluation.bench import Adapted, Bench, Progress, adapt, no_progress
 from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import run_record
+
+
+def adapt_on_base(
+    bench: Bench,
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    seed: int,
+    shots: int = 16,
+    checkpoint: Path | None = None,
+    label: str = "run",
+    progress: Progress = no_progress,
+) -> Adapted:
+    """Train a plan's method on a few images of each base class; once, if the bench keeps states."""
+    base, _ = base_novel(len(dataset.classnames))
+    return adapt(
+        bench,
+        dataset,
+        base,
+        plan,
+        seed=seed,
+        shots=shots,
+        checkpoint=checkpoint,
+        remember=bench.key("base", [dataset], plan, seed, shots) if bench.keep else None,
+        other_classes=True,
+        label=label,
+        progress=progress,
+    )
 
 
 def base_to_novel(
@@ -29,15 +57,13 @@ def base_to_novel(
 ) -> dict[str, Any]:
     """Run one plan on one data set with one seed; returns the run record. Nothing is chosen on test data."""
     base, novel = base_novel(len(dataset.classnames))
-    adapted = adapt(
+    adapted = adapt_on_base(
         bench,
         dataset,
-        base,
         plan,
         seed=seed,
         shots=shots,
         checkpoint=checkpoint,
-        other_classes=True,
         label=label,
         progress=progress,
     )

@@ -46,7 +46,8 @@ class Bench:
         training: Settings of training: whole ones, or what is set over those that a method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         fabric: Where to train; one process on the model's device if None.
-        trained: States of methods trained on a whole data set, for the protocols that only test elsewhere.
+        keep: Whether to keep the states of methods trained on base classes, for what tests them afterwards.
+        trained: States of trained methods: those trained on a whole data set, and what is kept.
     """
 
     clip: Clip
@@ -55,6 +56,7 @@ class Bench:
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
     fabric: Fabric | None = None
+    keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
 
     @property

@@ -208,6 +208,18 @@ def test_spelling_trains_the_letters(spelled: float, words: bool, letters: bool,
     assert bool(gradient[a_to_z].any()) is letters
 
 
+def test_the_learning_rate_starts_again_at_half_the_peak() -> None:
+    settings = PretrainSettings(images=40, batch=4, warmup=2, restart=20, lr=0.8)
+    rates = [settings.lr_at(step) for step in range(10)]
+    assert rates == pytest.approx([0.4, 0.8, 0.8, 0.6, 0.2, 0.2, 0.4, 0.4, 0.3, 0.1])
+    once = replace(settings, restart=0)
+    assert [once.lr_at(step) for step in (1, 2, 6, 9)] == pytest.approx(
+        [0.8, 0.8, 0.4, 0.4 * (1 + math.cos(7 / 8 * math.pi))]
+    )
+    past_the_end = replace(settings, restart=41)
+    assert [past_the_end.lr_at(step) for step in range(10)] == [once.lr_at(step) for step in range(10)]
+
+
 def test_the_seed_decides(tmp_path: Path) -> None:
     one = [tensors_hash(Pretraining(SETTINGS, tmp_path).master.state_dict()) for _ in range(2)]
     other = Pretraining(PretrainSettings(seed=4), tmp_path).master.state_dict()
