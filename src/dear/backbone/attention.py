@@ -29,7 +29,9 @@ def attend(
     value: Float[Tensor, "batch head key dim"],
     bias: Float[Tensor, "*#batch #head #query key"] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
-    """Softmax attention through torch's fused kernel."""
+    """Softmax attention through torch's fused kernel, which takes a bias of two or four dimensions only."""
+    if bias is not None and bias.ndim == 3:
+        bias = bias.unsqueeze(0)
     return scaled_dot_product_attention(query, key, value, attn_mask=bias)
 
 

@@ -43,8 +43,28 @@ class Block(nn.Module):
         The last layer of a tower needs its output at a few tokens only: queries and MLP are then computed for
         those alone, with the same result. ``bias`` has one row for each token that is read.
         """
-        out = tokens if read is None else read
-        out = out + self.ls_1(self.out_proj(_merge(self.head_outputs(tokens, bias, read))))
+        return self._updated(tokens if read is None else read, self.head_outputs(tokens, bias, read))
+
+    def onwards(
+        self,
+        tokens: Float[Tensor, "batch token width"],
+        projected: Float[Tensor, "batch token three_widths"],
+        bias: Float[Tensor, "*#batch #head #token token"] | None = None,
+    ) -> Float[Tensor, "batch token width"]:
+        """The block's output from its ``project`` of the tokens."""
+        query, key, value = (_split(x, self.heads) for x in projected.chunk(3, dim=-1))
+        return self._updated(tokens, self.attend(query, key, value, bias))
+
+    def project(
+        self, tokens: Float[Tensor, "batch token width"]
+    ) -> Float[Tensor, "batch token three_widths"]:
+        """Queries, keys and values side by side: each token's depend on that token alone."""
+        return linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias)
+
+    def _updated(
+        self, out: Float[Tensor, "batch query width"], heads: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch query width"]:
+        out = out + self.ls_1(self.out_proj(_merge(heads)))
         updated: Tensor = out + self.ls_2(self.mlp(self.ln_2(out)))
         return updated
 
@@ -69,13 +89,12 @@ class Block(nn.Module):
     ]:
         """Queries of the tokens that are read, keys and values of all."""
         width = tokens.shape[-1]
-        normed = self.ln_1(tokens)
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if read is None:
-            query, key, value = linear(normed, weight, bias).chunk(3, dim=-1)
+            query, key, value = self.project(tokens).chunk(3, dim=-1)
         else:
             query = linear(self.ln_1(read), weight[:width], bias[:width])
-            key, value = linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
+            key, value = linear(self.ln_1(tokens), weight[width:], bias[width:]).chunk(2, dim=-1)
         return _split(query, self.heads), _split(key, self.heads), _split(value, self.heads)
 
 

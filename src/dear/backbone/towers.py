@@ -10,9 +10,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.attention import causal_bias
 from dear.backbone.block import Block
+
+GROUP_WORTH = 2**19
+"""Tokens of padding x width squared above which prompts of another length are worth kernels of their own."""
 
 Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch #head token token"]] | None
 
@@ -39,10 +43,19 @@ class Injection:
 
     def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
         """``x`` with the raw tokens put in."""
-        raw = self._raw(0).to(x.dtype).expand(x.shape[0], -1, -1)
-        replaced = raw.shape[1] - self.added
+        return self.put(x, self.raw(x))
+
+    def raw(self, like: Tensor) -> Float[Tensor, "1 token width"]:
+        """The raw tokens of the first layer, in the dtype of ``like``."""
+        return self._raw(0).to(like.dtype).unsqueeze(0)
+
+    def put(
+        self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "1 added any"]
+    ) -> Float[Tensor, "batch longer any"]:
+        """``x`` with the values of the injected tokens at their places."""
+        replaced = values.shape[1] - self.added
         at = x.shape[1] - replaced if self.at is None else self.at
-        return torch.cat([x[:, :at], raw, x[:, at + replaced :]], dim=1)
+        return torch.cat([x[:, :at], values.expand(x.shape[0], -1, -1), x[:, at + replaced :]], dim=1)
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
         """``x`` with the injected tokens drawn back to the raw ones, before layer ``step`` (from 0)."""
@@ -110,12 +123,16 @@ class Tower(nn.Module):
         token positions after injection, the same for the whole batch (1-D) or a row each (2-D); None reads
         all of them. If ``first`` is past the last layer, the tokens are read as they are.
         """
+        done = 0
         if inject is not None:
-            x = inject.enter(x)
-        for step, layer in enumerate(range(first, self.depth)):
-            if inject is not None and step > 0:
+            if first < self.depth:
+                x, done = self._entered(x, first, inject, _at(bias, 0)), 1
+            else:
+                x = inject.enter(x)
+        for step in range(done, self.depth - first):
+            if inject is not None:
                 x = inject.anchor(x, step)
-            x = self.blocks[layer - 1](x, _at(bias, step))
+            x = self.blocks[first + step - 1](x, _at(bias, step))
         if first > self.depth:
             return x if read is None else _rows(x, read)
         if inject is not None and first < self.depth:
@@ -125,6 +142,16 @@ class Tower(nn.Module):
             last = _bias_rows(last, read)
         out: Tensor = self.blocks[-1](x, last, None if read is None else _rows(x, read))
         return out
+
+    def _entered(
+        self, x: Float[Tensor, "batch token width"], layer: int, inject: Injection, bias: Tensor | None
+    ) -> Float[Tensor, "batch longer width"]:
+        """The layer at which tokens are injected. Their queries, keys and values are made apart, once for the
+        batch, so that those of a frozen ``x`` have no part in the gradient.
+        """
+        block, raw = self._block(layer), inject.raw(x)
+        projected = inject.put(block.project(x), block.project(raw))
+        return block.onwards(inject.put(x, raw), projected, bias)
 
     def finish(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any embed"]:
         """Final LayerNorm and projection into the joint space, not normalised."""
@@ -175,6 +202,37 @@ class TextTrunk:
     tokens: Float[Tensor, "class token width"]
     end: Int[Tensor, "class"]
 
+    def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "some"], int]] | None:
+        """The classes whose prompts go through a span together, and the length that they are cut at; None for
+        all of them as they are.
+
+        On a GPU, where each kernel has to be started, they are not parted by length. Elsewhere a length has a
+        group of its own if the padding that it saves is worth that.
+        """
+        if self.end.is_cuda:
+            return None if not chunk else [(rows, self.tokens.shape[1]) for rows in self._rows().split(chunk)]
+        lengths, counts = self.end.sort().values.add(1).unique_consecutive(return_counts=True)
+        sizes, last, held = [], [], 0
+        for length, count, longer in zip(
+            lengths.tolist(), counts.tolist(), [*lengths.tolist()[1:], None], strict=True
+        ):
+            held += count
+            if longer is None or held * (longer - length) * width**2 >= GROUP_WORTH:
+                sizes.append(held)
+                last.append(length)
+                held = 0
+        if len(sizes) == 1 and not chunk:
+            return None
+        parts = self._rows().split(sizes)
+        return [
+            (rows, length)
+            for part, length in zip(parts, last, strict=True)
+            for rows in part.split(chunk or len(part))
+        ]
+
+    def _rows(self) -> Int[Tensor, "class"]:
+        return self.end.argsort(stable=True)
+
 
 class TextTower(Tower):
     """The text tower: causal, read at the end-of-text token (the highest id of a prompt, as in CLIP)."""
@@ -199,17 +257,49 @@ class TextTower(Tower):
         return TextTrunk(self.layers(x, 1, first - 1, causal_bias(x.shape[1], x)), end)
 
     def features(
-        self, trunk: TextTrunk, first: int, inject: Injection | None = None
+        self, trunk: TextTrunk, first: int, inject: Injection | None = None, chunk: int = 0
     ) -> Float[Tensor, "class embed"]:
-        """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end."""
+        """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end.
+
+        Prompts of one length go together, each cut at its own end (exact: attention is causal). With
+        ``chunk`` they go so many at a time, and activations are not kept: gradients compute them again.
+        """
+        chunk = chunk if chunk < len(trunk.end) else 0
+        groups = trunk.groups(self.width, chunk)
+        if groups is None:
+            return self._features(trunk.tokens, trunk.end, first, inject)
+        parts = []
+        for rows, length in groups:
+            part = trunk.tokens[:, :length].index_select(0, rows), trunk.end[rows]
+            if chunk and torch.is_grad_enabled():
+                parts.append(_again(self._features, *part, first, inject))
+            else:
+                parts.append(self._features(*part, first, inject))
+        order = torch.cat([rows for rows, _ in groups])
+        return torch.cat(parts).index_select(0, order.argsort())
+
+    def _features(
+        self,
+        tokens: Float[Tensor, "class token width"],
+        end: Int[Tensor, "class"],
+        first: int,
+        inject: Injection | None,
+    ) -> Float[Tensor, "class embed"]:
         extra = 0 if inject is None else inject.added
-        bias = causal_bias(trunk.tokens.shape[1] + extra, trunk.tokens)
-        read = (trunk.end + extra).unsqueeze(1)
-        return self.finish(self.span(trunk.tokens, first, bias=bias, inject=inject, read=read)[:, 0])
+        bias = causal_bias(tokens.shape[1] + extra, tokens)
+        read = (end + extra).unsqueeze(1)
+        return self.finish(self.span(tokens, first, bias=bias, inject=inject, read=read)[:, 0])
 
     def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
         """CLIP's text embedding, not normalised."""
         return self.features(self.trunk(ids, self.depth), self.depth)
+
+
+def _again(features: Any, *given: Any) -> Tensor:
+    """Features whose activations are not kept: gradients compute them again."""
+    # Nothing here is random, so the global generator need not be kept.
+    found: Tensor = checkpoint(features, *given, use_reentrant=False, preserve_rng_state=False)
+    return found
 
 
 def _at(bias: Bias, step: int) -> Tensor | None:

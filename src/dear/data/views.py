@@ -29,9 +29,19 @@ def train_views(
     """
     numbers = torch.rand(
         len(images), DRAWS, generator=generator, dtype=torch.float64, device=generator.device
-    ).tolist()
+    )
+    return views_of(images, size, numbers, scale)
+
+
+def views_of(
+    images: Pictures,
+    size: int,
+    numbers: Float[Tensor, "batch draw"],
+    scale: tuple[float, float] = (0.5, 1.0),
+) -> Float[Tensor, "batch 3 size size"]:
+    """The views that `train_views` makes of these uniform numbers in [0, 1), a row a picture."""
     views = []
-    for image, row in zip(images, numbers, strict=True):
+    for image, row in zip(images, numbers.tolist(), strict=True):
         top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
         part = _resized(image[:, top : top + height, left : left + width], size, size)
         views.append(part.flip(-1) if row[-1] < 0.5 else part)

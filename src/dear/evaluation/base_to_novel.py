@@ -68,9 +68,17 @@ def base_to_novel(
         progress=progress,
     )
     started = time.perf_counter()
-    on_base = evaluate(adapted.method, ClassSubset(dataset.test, base), cache=bench.cache)
+    on_base = evaluate(
+        adapted.method, ClassSubset(dataset.test, base), cache=bench.cache, precision=adapted.precision
+    )
     adapted.method.set_classes([dataset.classnames[label] for label in novel], dataset.templates)
-    on_novel = evaluate(adapted.method, ClassSubset(dataset.test, novel), cache=bench.cache, novel=True)
+    on_novel = evaluate(
+        adapted.method,
+        ClassSubset(dataset.test, novel),
+        cache=bench.cache,
+        precision=adapted.precision,
+        novel=True,
+    )
     results = {
         "base": asdict(on_base),
         "novel": asdict(on_novel),

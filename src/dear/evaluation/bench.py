@@ -25,8 +25,9 @@ from dear.methods.registry import build_method
 from dear.roles.table import RoleTable
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.training.settings import TrainOptions
+from dear.training.settings import Precision, TrainOptions
 from dear.training.trunks import TrunkCache
+from dear.training.viewcache import ViewCache
 
 CACHE_BYTES = 2 * 2**30
 
@@ -45,6 +46,7 @@ class Bench:
         roles: The role table of the weights, for the methods that need one.
         training: Settings of training: whole ones, or what is set over those that a method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
+        views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
         keep: Whether to keep the states of methods trained on base classes, for what tests them afterwards.
         trained: States of trained methods: those trained on a whole data set, and what is kept.
@@ -55,6 +57,7 @@ class Bench:
     training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
+    views: ViewCache | None = None
     fabric: Fabric | None = None
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Bench:
             *(
                 asdict(self.clip.identity),
                 [dataset.identity for dataset in datasets],
-                asdict(training_of(plan, self.training)),
+                training_of(plan, self.training).facts(),
             ),
             *(asdict(settings_of(plan, datasets[0].name)), roles and roles.to_json()),
         ]
@@ -91,6 +94,7 @@ class Adapted:
     pick: Pick | None
     epochs: list[dict[str, Any]]
     tested: int | None
+    precision: Precision = "auto"
 
 
 def adapt(
@@ -114,7 +118,7 @@ def adapt(
     are to be scored after it and the method cannot.
     """
     start_counting()
-    roles = plan.table(bench.roles, seed)
+    roles, precision = plan.table(bench.roles, seed), training_of(plan, bench.training).precision
     method = build_method(
         plan.method,
         bench.clip,
@@ -130,7 +134,7 @@ def adapt(
     names = [dataset.classnames[label] for label in classes]
     method.set_classes(names, dataset.templates)
     if not method.trainable:
-        return Adapted(method, plan, roles, seed, shots, None, [], None)
+        return Adapted(method, plan, roles, seed, shots, None, [], None, precision)
     pick, few = draw_few(dataset, shots, seed, classes)
     if remember in bench.trained and remember is not None:
         state, epochs = bench.trained[remember]
@@ -142,9 +146,10 @@ def adapt(
             training_of(plan, bench.training),
             seed=seed,
             cache=bench.cache,
+            views=bench.views,
             checkpoint=checkpoint,
             fabric=bench.fabric,
-            validate=_validation(bench, method, dataset, classes),
+            validate=_validation(bench, method, dataset, classes, precision),
             label=label,
             progress=progress,
         )
@@ -154,11 +159,11 @@ def adapt(
     tested = len(epochs)
     if bench.select == "val":
         tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
-    return Adapted(method, plan, roles, seed, shots, pick, epochs, tested)
+    return Adapted(method, plan, roles, seed, shots, pick, epochs, tested, precision)
 
 
 def _validation(
-    bench: Bench, method: Method, dataset: Dataset, classes: Sequence[int]
+    bench: Bench, method: Method, dataset: Dataset, classes: Sequence[int], precision: Precision
 ) -> Callable[[], float] | None:
     """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
     if bench.select == "last":
@@ -172,4 +177,4 @@ def _validation(
         raise DataError(
             f"{dataset.name} has no validation images of the training classes: leave --select val out."
         )
-    return lambda: evaluate(method, images, cache=bench.cache).accuracy
+    return lambda: evaluate(method, images, cache=bench.cache, precision=precision).accuracy

@@ -36,5 +36,7 @@ def few_shot(
         progress=progress,
     )
     started = time.perf_counter()
-    results = {"all": asdict(evaluate(adapted.method, dataset.test, cache=bench.cache))}
+    results = {
+        "all": asdict(evaluate(adapted.method, dataset.test, cache=bench.cache, precision=adapted.precision))
+    }
     return run_record(bench, "few-shot", [dataset], dataset.classnames, adapted, results, started)

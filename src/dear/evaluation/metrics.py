@@ -1,16 +1,20 @@
 """Accuracies of a method on labelled images. Accuracies are fractions."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dear.data.dataset import Images
+from dear.data.ahead import load_ahead
+from dear.data.dataset import Images, Pictures
 from dear.data.views import eval_views
 from dear.methods.contract import Method
-from dear.training.loop import trunk_facts
+from dear.training.batches import trunk_facts
+from dear.training.devices import mixed
+from dear.training.settings import Precision
 from dear.training.trunks import TrunkCache
 
 
@@ -31,12 +35,14 @@ def evaluate(
     batch: int = 250,
     cache: TrunkCache | None = None,
     novel: bool = False,
+    precision: Precision = "auto",
 ) -> Scores:
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
     ``novel`` says that the method was not trained on these classes: it is then scored as its authors do.
+    ``precision`` is Fabric's; scores themselves are made in float32.
     """
-    fused, decoupled = hits(method, images, batch=batch, cache=cache)
+    fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)
     if novel and method.novel_decoupled:
         fused = decoupled
     per_class = {
@@ -49,26 +55,67 @@ def evaluate(
 
 @torch.no_grad()
 def hits(
-    method: Method, images: Images, *, batch: int = 250, cache: TrunkCache | None = None
+    method: Method,
+    images: Images,
+    *,
+    batch: int = 250,
+    cache: TrunkCache | None = None,
+    precision: Precision = "auto",
 ) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
     """Which images are classified rightly: fused, and by the class feature alone."""
-    cache = cache or TrunkCache(0)
-    text = method.text_features()
+    like = method.clip.image.projection
+    with mixed(like.device, precision):
+        text = method.text_features().to(like)
     fused, decoupled = [], []
-    for start in range(0, len(images), batch):
-        chosen = torch.arange(start, min(start + batch, len(images)))
-        key = (images.identity, *trunk_facts(method), start, batch)
-        features = method.image_features(cache.get(key, partial(eval_trunk, method, images, chosen)))
-        labels = images.labels[chosen]
-        fused.append(method.logits(features, text).argmax(dim=1).cpu() == labels)
+    for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
+        with mixed(like.device, precision):
+            features = method.image_features(trunk).to(like)
+        fused.append(method.logits(features, text).argmax(dim=1))
         if len(features) == 1:  # nothing to decouple
             decoupled.append(fused[-1])
         else:
-            decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1).cpu() == labels)
-    return torch.cat(fused), torch.cat(decoupled)
+            decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1))
+    # A GPU is waited for here only, not after each batch.
+    labels = images.labels.cpu()
+    return torch.cat(fused).cpu() == labels, torch.cat(decoupled).cpu() == labels
 
 
-def eval_trunk(method: Method, images: Images, chosen: Tensor) -> Tensor:
-    """Trunk outputs of images in the test view."""
-    views = eval_views(images.load(chosen), method.clip.image_size)
+def trunks(
+    method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
+) -> Iterator[Float[Tensor, "item token width"]]:
+    """Trunk outputs of all images in the test view; pictures of the next batches are loaded meanwhile. One
+    that is held at an earlier layer, of a method whose span begins there, goes on from it.
+    """
+    device = method.clip.image.projection.device
+
+    def key(start: int, layer: int) -> tuple[object, ...]:
+        return (images.identity, *trunk_facts(method, precision, layer), start, batch)
+
+    def held_at(start: int) -> int | None:
+        layers = range(method.image_from, 0, -1)
+        return next((layer for layer in layers if key(start, layer) in cache), None)
+
+    batches = torch.arange(len(images)).split(batch)
+    missing = [chosen for chosen in batches if held_at(int(chosen[0])) is None]
+    with closing(load_ahead(images, missing, device)) as ahead:
+        waiting = {int(chosen[0]) for chosen in missing}
+        for chosen in batches:
+            start = int(chosen[0])
+            pictures = next(ahead) if start in waiting else None
+
+            def compute(
+                start: int = start, chosen: Tensor = chosen, pictures: Pictures | None = pictures
+            ) -> Tensor:
+                layer = held_at(start)
+                with mixed(device, precision):
+                    if layer is not None:
+                        return method.deeper(cache[key(start, layer)], layer)
+                    return eval_trunk(method, images.load(chosen) if pictures is None else pictures)
+
+            yield cache.get(key(start, method.image_from), compute)
+
+
+def eval_trunk(method: Method, pictures: Pictures) -> Float[Tensor, "item token width"]:
+    """Trunk outputs of pictures in the test view."""
+    views = eval_views(pictures, method.clip.image_size)
     return method.image_trunk(views.to(method.clip.image.projection))

@@ -54,12 +54,19 @@ def transfer(
         progress=progress,
     )
     started = time.perf_counter()
-    results = {"source": asdict(evaluate(adapted.method, source.test, cache=bench.cache)), "targets": {}}
+    results = {
+        "source": asdict(
+            evaluate(adapted.method, source.test, cache=bench.cache, precision=adapted.precision)
+        ),
+        "targets": {},
+    }
     for target in targets:
         bench.cache.begin(target.identity)
         adapted.method.set_classes(target.classnames, target.templates)
         novel = protocol == "cross-dataset"
-        scores = evaluate(adapted.method, target.test, cache=bench.cache, novel=novel)
+        scores = evaluate(
+            adapted.method, target.test, cache=bench.cache, precision=adapted.precision, novel=novel
+        )
         results["targets"][target.name] = asdict(scores)
     datasets = [source, *targets]
     return run_record(bench, protocol, datasets, source.classnames, adapted, results, started)

@@ -81,9 +81,13 @@ class CoCoOp(Method):
         return normalize(self.clip.text.features(self.prompts_of_classes.trunk(contexts, classes), 1), dim=-1)
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy of the scores."""
+        del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
 
     def facts(self) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Method(nn.Module, ABC):
         features: Names of the image features it scores with, "cls" first.
         novel_decoupled: Its authors score classes that it was not trained on by the class feature alone.
         any_classes: It can score classes that it was not trained on.
+        compares: Its loss holds image features near those of the frozen CLIP.
+        text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
     """
 
     name: ClassVar[str]
@@ -39,6 +41,8 @@ class Method(nn.Module, ABC):
     features: tuple[str, ...] = ("cls",)
     novel_decoupled: ClassVar[bool] = False
     any_classes: bool = True
+    compares: ClassVar[bool] = False
+    text_chunk: int = 0
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()
@@ -73,7 +77,8 @@ class Method(nn.Module, ABC):
     def _mean_of_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
         """Unit text features: the normalised mean over templates of the normalised feature."""
         features = [
-            normalize(self.clip.text.features(p, self.text_from, inject), dim=-1) for p in self.prompts
+            normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk), dim=-1)
+            for p in self.prompts
         ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
@@ -84,10 +89,20 @@ class Method(nn.Module, ABC):
         """What the method's image span takes: frozen, so it can be computed once and kept. Images are in
         [0, 1]. A method that changes no layer of the image tower takes the class token only.
         """
-        tower, pixels = self.clip.image, self.clip.normalize_pixels(images)
+        return self.deeper(self.clip.image.embed(self.clip.normalize_pixels(images)), 1)
+
+    @torch.no_grad()
+    def deeper(
+        self, tokens: Float[Tensor, "batch token width"], layer: int
+    ) -> Float[Tensor, "batch token width"]:
+        """What the method's image span takes, from the input of an earlier layer: the same bits."""
+        tower = self.clip.image
+        if layer == self.image_from:
+            return tokens
         if self.image_from <= tower.depth:
-            return tower.trunk(pixels, self.image_from)
-        return tower.span(tower.trunk(pixels, tower.depth), tower.depth, read=_class_token(pixels))
+            return tower.layers(tokens, layer, self.image_from - 1)
+        before = tower.layers(tokens, layer, tower.depth - 1)
+        return tower.span(before, tower.depth, read=_class_token(tokens))
 
     @torch.no_grad()
     def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
@@ -114,9 +129,14 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """The training loss as "loss", and its parts by name for the record."""
+        """The training loss as "loss", and its parts by name for the record. ``frozen`` is what
+        ``frozen_image`` gives for the trunk, where it is known; a method that compares makes it otherwise.
+        """
 
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the share of training done."""

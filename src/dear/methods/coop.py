@@ -65,12 +65,17 @@ class CoOp(Method):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        return normalize(self.clip.text.features(self.prompts_of_classes.trunk(self.context), 1), dim=-1)
+        trunk = self.prompts_of_classes.trunk(self.context)
+        return normalize(self.clip.text.features(trunk, 1, chunk=self.text_chunk), dim=-1)
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy of the scores."""
+        del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def facts(self) -> dict[str, Any]:

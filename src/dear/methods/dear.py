@@ -4,7 +4,7 @@ their evidence.
 
 import math
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,7 @@ class Dear(Method):
     """
 
     name = "dear"
+    compares: ClassVar[bool] = True
 
     def __init__(
         self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
@@ -111,12 +112,16 @@ class Dear(Method):
         return self.clip.scale * fused @ text.T
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Eq. 12 to 16."""
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
         ce = cross_entropy(self.logits(image, text), labels)
-        reg = cosine_distance(image[0], self.frozen_image(trunk)) + cosine_distance(text, self.frozen_text)
+        reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         fusion = fusion_loss(self.fusion.softmax(dim=0)[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion
         return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}

@@ -69,12 +69,16 @@ class MaPLe(Method):
         first = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
         tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
         inject = Injection(tokens, beta=1, at=1, written=True)
-        return normalize(self.clip.text.features(self.placed, 1, inject), dim=-1)
+        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy of the scores."""
+        del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def facts(self) -> dict[str, Any]:

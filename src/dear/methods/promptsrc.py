@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +35,7 @@ class PromptSRC(Method):
     """
 
     name = "promptsrc"
+    compares: ClassVar[bool] = True
     placed: TextTrunk
     image_average: Tensor
     text_average: Tensor
@@ -93,13 +94,17 @@ class PromptSRC(Method):
         places = self.clip.text.positional_embedding[1 : 1 + self.settings.text_tokens]
         tokens = torch.cat([self.text_prompts[:1] + places, self.text_prompts[1:]])
         inject = Injection(tokens, beta=1, at=1, written=True)
-        return normalize(self.clip.text.features(self.placed, 1, inject), dim=-1)
+        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy, and distances of features and scores from the frozen ones."""
-        s, teacher, frozen = self.settings, self.teacher(), self.frozen_image(trunk)
+        s, teacher = self.settings, self.teacher()
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
         scores = self.logits(image, text)
         ce = cross_entropy(scores, labels)

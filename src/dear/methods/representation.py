@@ -28,6 +28,7 @@ class Representation(Method):
     """
 
     novel_decoupled: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
     features = ("cls", "rep")
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: MmrlSettings, beta: float) -> None:
@@ -79,13 +80,17 @@ class Representation(Method):
         return scores
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """The mixture of both features' cross-entropies, and the distance from the frozen features."""
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
         of_cls, of_rep = (cross_entropy(self.scale * feature @ text.T, labels) for feature in image)
         ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
-        reg = cosine_distance(image[0], self.frozen_image(trunk)) + cosine_distance(text, self.frozen_text)
+        reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
 
     def facts(self) -> dict[str, Any]:

@@ -36,6 +36,9 @@ class ZeroShot(Method):
         return self.frozen_text
 
     def loss(
-        self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         raise NotImplementedError("zero-shot CLIP is not trained")

@@ -1,5 +1,6 @@
 """Where a run computes: one device, or several processes that share each batch (data parallel)."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def make_fabric(
         precision=precision,  # type: ignore[arg-type]
         loggers=[] if log is None else [_tensorboard(log)],
     )
+
+
+def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """The context of a precision for what Fabric does not wrap: trunks and inference."""
+    if precision == "auto":
+        precision = "bf16-mixed" if device.type == "cuda" else "32-true"
+    kinds = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+    return torch.autocast(device.type, kinds[precision]) if precision in kinds else nullcontext()
 
 
 def share(items: int, rank: int, world: int) -> tuple[slice, float]:

@@ -2,26 +2,23 @@
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from lightning_fabric import Fabric
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.views import DRAWS, train_views
-from dear.errors import TrainingDiverged
+from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.contract import Method
+from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
-from dear.training.devices import make_fabric, share, summed
-from dear.training.seeding import generator
+from dear.training.devices import make_fabric, summed
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
+from dear.training.viewcache import ViewCache
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -33,6 +30,7 @@ def train(
     *,
     seed: int,
     cache: TrunkCache | None = None,
+    views: ViewCache | None = None,
     checkpoint: Path | None = None,
     fabric: Fabric | None = None,
     validate: Callable[[], float] | None = None,
@@ -42,50 +40,48 @@ def train(
     """Train a method on images of its current classes; returns each epoch's mean loss, its parts and
     learning rate.
 
-    With ``checkpoint`` the state after each epoch is kept there and a run that was cut off goes on from
-    it, to the same numbers. With ``validate`` its score stands in each epoch as "val" and the method ends in
-    the state of the best (the first of equals); else in that of the last. A ``fabric`` of several processes
-    shares each batch among them: the numbers are those of one process, to rounding. ``label`` names the run
-    in Fabric's loggers. Raises TrainingDiverged at the first loss that is not finite, or at the end of an
-    epoch that left parameters not finite.
+    ``cache`` keeps trunk outputs in memory for runs with the same batches, ``views`` on disk for all with
+    the same views, which takes a view seed. With ``checkpoint`` the state after each epoch is kept there and
+    a run that was cut off goes on from it, to the same numbers. With ``validate`` its score stands in each
+    epoch as "val" and the method ends in the state of the best (the first of equals); else in that of the
+    last. A ``fabric`` of several processes shares each batch among them: the numbers are those of one
+    process, to rounding. ``label`` names the run in Fabric's loggers. Raises SettingsError for ``views``
+    without a view seed; TrainingDiverged at the first loss that is not finite, or at the end of an epoch
+    that left parameters not finite.
     """
+    if views is not None and settings.view_seed is None:
+        raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
     device = method.clip.image.projection.device
+    method.text_chunk = settings.text_chunk
     fabric = fabric or make_fabric(device, settings.precision)
     optimizer = _optimizer(method, settings)
     wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)
     wrapped.mark_forward_method("loss")
-    run = run_facts(method, images.identity, asdict(settings), seed, "val" if validate else "last")
+    run = run_facts(method, images.identity, settings.facts(), seed, "val" if validate else "last")
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     if checkpoint is not None:
         history, best = load_checkpoint(checkpoint, method, optimizer, run)
     steps = math.ceil(len(images) / settings.batch)
-    cache = cache or TrunkCache(0)
+    batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
     for epoch in range(len(history), settings.epochs):
         start = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = settings.lr_at(epoch)
-        order = torch.randperm(len(images), generator=generator(seed, "order", epoch))
         sums: dict[str, float] = {}
-        for step, batch in enumerate(order.split(settings.batch)):
-            part, weight = share(len(batch), fabric.global_rank, fabric.world_size)
-            chosen = batch[part]
-            key = (
-                images.identity,
-                *trunk_facts(method),
-                *(seed, epoch, step, settings.batch, part.start, part.stop),
-            )
-            trunk = cache.get(key, partial(_views_trunk, method, images, batch, part, seed, epoch, step))
-            parts = wrapped.loss(trunk, images.labels[chosen].to(device))
-            (bad,) = summed(fabric, [float(not torch.isfinite(parts["loss"]))], device)
+        for step, batch in enumerate(batches.of(epoch)):
+            given = () if batch.frozen is None else (batch.frozen,)
+            parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
+            values = dict(zip(parts, _numbers(parts.values()), strict=True))
+            (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
             if bad:
                 raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
             optimizer.zero_grad()
-            fabric.backward(parts["loss"] if fabric.world_size == 1 else parts["loss"] * weight)
+            fabric.backward(parts["loss"] if fabric.world_size == 1 else parts["loss"] * batch.weight)
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
-            for name, value in parts.items():
-                sums[name] = sums.get(name, 0.0) + float(value.detach()) * len(chosen) * (weight > 0)
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value * len(batch.chosen) * (batch.weight > 0)
         if not all(
             torch.isfinite(p).all() for p in method.trainable
         ):  # a gradient of the last step; no bad state is kept
@@ -108,10 +104,10 @@ def train(
     return history
 
 
-def trunk_facts(method: Method) -> tuple[str, int, str, str]:
-    """What a trunk output depends on beside the images: weights, layer, precision, device."""
-    like = method.clip.image.projection
-    return method.clip.identity.sha256, method.image_from, str(like.dtype), str(like.device)
+def _numbers(values: Iterable[Tensor]) -> list[float]:
+    """All values at once: the one place where a step waits for the GPU."""
+    numbers: list[float] = torch.stack([value.detach() for value in values]).tolist()
+    return numbers
 
 
 def _optimizer(method: Method, settings: TrainSettings) -> Any:
@@ -119,16 +115,3 @@ def _optimizer(method: Method, settings: TrainSettings) -> Any:
     if settings.optimizer == "sgd":
         return torch.optim.SGD(method.trainable, lr, momentum=settings.momentum, weight_decay=decay)
     return torch.optim.AdamW(method.trainable, lr, weight_decay=decay)
-
-
-def _views_trunk(
-    method: Method, images: Images, batch: Tensor, part: slice, seed: int, epoch: int, step: int
-) -> Float[Tensor, "batch token width"]:
-    """Trunk outputs of a part of a step's random views, which depend on the seed, epoch, step and place in
-    the batch only, not on the method.
-    """
-    stream = generator(seed, "views", epoch, step)
-    if part.start:  # as if the views before it had been drawn too
-        torch.rand(part.start, DRAWS, generator=stream, dtype=torch.float64)
-    views = train_views(images.load(batch[part]), method.clip.image_size, stream)
-    return method.image_trunk(views.to(method.clip.image.projection))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from dear.errors import SettingsError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd"]
 
 
@@ -27,6 +28,12 @@ class TrainSettings:
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
         optimizer: "adamw", or "sgd" with momentum, as the peers up to PromptSRC.
         momentum: Momentum of SGD.
+        view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
+            so that runs share them.
+        view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
+        view_cache_type: What they are rounded to there.
+        text_chunk: Prompts that go through the text span at a time, computed again for gradients: less memory
+            and more time, the same loss; 0 for all of them.
     """
 
     epochs: int = 10
@@ -38,14 +45,38 @@ class TrainSettings:
     precision: Precision = "auto"
     optimizer: Optimizer = "adamw"
     momentum: float = 0.9
+    view_seed: int | None = None
+    view_cache: float = 0.0
+    view_cache_type: CacheType = "bfloat16"
+    text_chunk: int = 0
 
     def __post_init__(self) -> None:
         _at_least(
-            {"epochs": (self.epochs, 1), "batch": (self.batch, 1), "warmup_epochs": (self.warmup_epochs, 0)}
+            {
+                "epochs": (self.epochs, 1),
+                "batch": (self.batch, 1),
+                "warmup_epochs": (self.warmup_epochs, 0),
+                "view_cache": (self.view_cache, 0),
+                "text_chunk": (self.text_chunk, 0),
+            }
         )
         _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
+        if self.view_cache and self.view_seed is None:
+            raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's numbers depend on: all but what saves time or memory only, or is left as it was before
+        there was a choice.
+        """
+        facts = asdict(self)
+        del facts["view_cache"], facts["text_chunk"]
+        if self.view_seed is None:
+            del facts["view_seed"]
+        if not self.view_cache or self.view_cache_type == "float32":
+            del facts["view_cache_type"]
+        return facts
 
     def lr_at(self, epoch: int) -> float:
         """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after
@@ -73,6 +104,12 @@ class TrainOptions:
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
         optimizer: "adamw", or "sgd" with momentum.
         momentum: Momentum of SGD.
+        view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
+            so that runs share them.
+        view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
+        view_cache_type: What they are rounded to there; float32 changes no number.
+        text_chunk: Prompts that go through the text span at a time, computed again for gradients: less memory
+            and more time, the same loss; 0 for all of them.
     """
 
     epochs: int | None = None
@@ -84,6 +121,10 @@ class TrainOptions:
     precision: Precision | None = None
     optimizer: Optimizer | None = None
     momentum: float | None = None
+    view_seed: int | None = None
+    view_cache: float | None = None
+    view_cache_type: CacheType | None = None
+    text_chunk: int | None = None
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
         """The settings of a method that is published with these. Raises SettingsError."""
@@ -149,7 +190,7 @@ class PretrainSettings:
         return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _at_least(values: dict[str, tuple[int, int]]) -> None:
+def _at_least(values: Mapping[str, tuple[float, int]]) -> None:
     for name, (value, least) in values.items():
         if value < least:
             raise SettingsError(f"{name} is {value}: it must be at least {least}.")

@@ -25,6 +25,13 @@ class TrunkCache:
         self._current = self._groups.pop(group, {})
         self._groups[group] = self._current
 
+    def __contains__(self, key: Hashable) -> bool:
+        return any(key in group for group in self._groups.values())
+
+    def __getitem__(self, key: Hashable) -> Tensor:
+        """The tensor of a key that is held."""
+        return next(group[key] for group in self._groups.values() if key in group)
+
     def get(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
         """The tensor of a key, computed if it is not held."""
         for group in self._groups.values():

@@ -7,8 +7,9 @@ from tests.unit.training.world import CLASSES, Noise, small_dear
 from dear.backbone.clip import Clip
 from dear.data.views import eval_views
 from dear.evaluation.harmonic import harmonic_mean
-from dear.evaluation.metrics import evaluate
+from dear.evaluation.metrics import evaluate, trunks
 from dear.methods.dear import Dear
+from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache
 
 
@@ -65,5 +66,19 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
     assert images.loads == 2
-    evaluate(small_dear(small_clip, first=10), images, batch=3, cache=cache)  # its span begins elsewhere
+    evaluate(small_dear(small_clip, first=6), images, batch=3, cache=cache)  # its span begins earlier
     assert images.loads == 4
+
+
+def test_a_span_that_begins_later_goes_on_from_what_is_held(small_clip: Clip) -> None:
+    """Zero-shot CLIP, and DeAR from layer 5, after DeAR from layer 4 (of 5): no image is loaded again."""
+    cache, images = TrunkCache(10**7), Noise([0, 1, 2, 1, 0])
+    evaluate(small_dear(small_clip), images, batch=3, cache=cache)
+    zero_shot = build_method("zero-shot", small_clip, torch.Generator())
+    zero_shot.set_classes(CLASSES, ["a photo of a {}"])
+    for method in (zero_shot, small_dear(small_clip, first=12)):
+        held = [*trunks(method, images, 3, cache, "auto")]
+        for got, want in zip(held, trunks(method, images, 3, TrunkCache(0), "auto"), strict=True):
+            assert torch.equal(got, want)
+        assert held[0].shape[1] == (1 if method is zero_shot else 26)
+    assert images.loads == 2 + 2 * 2  # twice for the comparison

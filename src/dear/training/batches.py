@@ -1,0 +1,165 @@
+"""The batches of an epoch: which images, trunk outputs of their views, and frozen features of these."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from dear.data.ahead import load_ahead
+from dear.data.dataset import Images, Pictures
+from dear.data.views import DRAWS, views_of
+from dear.methods.contract import Method
+from dear.training.devices import mixed, share
+from dear.training.seeding import generator
+from dear.training.settings import TrainSettings
+from dear.training.trunks import TrunkCache
+from dear.training.viewcache import ViewCache, ViewFacts, origin
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This process's part of a step.
+
+    Attributes:
+        chosen: Its images.
+        weight: The weight of its mean loss in the step's.
+        frozen: The frozen CLIP's features of them, where a cache has them.
+    """
+
+    chosen: Int[Tensor, "item"]
+    weight: float
+    trunk: Float[Tensor, "item token width"]
+    frozen: Float[Tensor, "item embed"] | None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A step before its views are made: the place of its first image in the step, its key, whether held."""
+
+    step: int
+    start: int
+    chosen: Int[Tensor, "item"]
+    weight: float
+    key: tuple[object, ...]
+    held: bool
+
+
+class Batches:
+    """Makes the batches of a run. Random views depend on the seed, epoch, step and place in the batch only,
+    not on the method; with a view seed, on that, the epoch and the image.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        images: Images,
+        settings: TrainSettings,
+        seed: int,
+        fabric: Fabric,
+        cache: TrunkCache,
+        views: ViewCache | None,
+    ) -> None:
+        self.method, self.images, self.settings, self.seed = method, images, settings, seed
+        self.fabric, self.cache, self.views = fabric, cache, views
+        self.like = method.clip.image.projection
+        if views is not None:
+            views.begin(self._facts(), method.image_from)
+
+    def of(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch, counted from 0; pictures of the next ones are loaded meanwhile."""
+        order = torch.randperm(len(self.images), generator=generator(self.seed, "order", epoch))
+        parts = [self._part(epoch, *batch) for batch in enumerate(order.split(self.settings.batch))]
+        missing = [part.chosen for part in parts if not part.held]
+        with closing(load_ahead(self.images, missing, self.like.device)) as ahead:
+            for part in parts:
+                pictures = None if part.held else next(ahead)
+                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pictures))
+                yield Batch(part.chosen, part.weight, trunk, self._frozen(epoch, part, trunk))
+
+    def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
+        part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
+        key = (
+            self.images.identity,
+            *trunk_facts(self.method, self.settings.precision),
+            *(self.seed, epoch, step, self.settings.batch, part.start, part.stop, self.settings.view_seed),
+        )
+        held = key in self.cache or (
+            self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1])
+        )
+        return _Part(step, part.start, batch[part], weight, key, held)
+
+    @torch.no_grad()
+    def _trunk(self, epoch: int, part: _Part, pictures: Pictures | None) -> Float[Tensor, "item token width"]:
+        """From the view cache, else from the pictures."""
+        items = origin(self.images, part.chosen)[1]
+        if self.views is not None:
+            found = self.views.get(epoch, items)
+            if found is not None:
+                layer, tokens = found
+                with mixed(self.like.device, self.settings.precision):
+                    return self.method.deeper(tokens.to(self.like), layer)
+        if pictures is None:  # forgotten since the epoch began
+            pictures = self.images.load(part.chosen)
+        views = views_of(pictures, self.method.clip.image_size, self._draws(epoch, part, items))
+        with mixed(self.like.device, self.settings.precision):
+            trunk = self.method.image_trunk(views.to(self.like))
+        return trunk if self.views is None else self.views.put(epoch, items, trunk)
+
+    @torch.no_grad()
+    def _frozen(
+        self, epoch: int, part: _Part, trunk: Float[Tensor, "item token width"]
+    ) -> Float[Tensor, "item embed"] | None:
+        """Made from the trunk as it is kept, so that they do not depend on what was there."""
+        if not self.method.compares or (self.cache.limit == 0 and self.views is None):
+            return None
+
+        def compute() -> Tensor:
+            items = origin(self.images, part.chosen)[1]
+            known = None if self.views is None else self.views.frozen(epoch, items)
+            if known is not None:
+                return known.to(self.like)
+            with mixed(self.like.device, self.settings.precision):
+                features = self.method.frozen_image(trunk)
+            if self.views is not None:
+                self.views.put_frozen(epoch, items, features)
+            return features
+
+        return self.cache.get((*part.key, "frozen"), compute)
+
+    def _draws(self, epoch: int, part: _Part, items: list[int]) -> Float[Tensor, "item draw"]:
+        """The random numbers of the views of a part."""
+        kind = torch.float64
+        if self.settings.view_seed is None:  # as if the views before them had been drawn too
+            stream = generator(self.seed, "views", epoch, part.step)
+            return torch.rand(part.start + len(items), DRAWS, generator=stream, dtype=kind)[part.start :]
+        streams = (generator(self.settings.view_seed, "view", epoch, item) for item in items)
+        return torch.stack([torch.rand(DRAWS, generator=stream, dtype=kind) for stream in streams])
+
+    def _facts(self) -> ViewFacts:
+        seed = self.settings.view_seed
+        assert seed is not None  # TrainSettings sees to it
+        clip = self.method.clip
+        return ViewFacts(
+            clip.identity.sha256,
+            origin(self.images, torch.arange(0))[0],
+            seed,
+            clip.image_size,
+            self.settings.precision,
+            f"{self.like.dtype} {self.like.device.type}",
+        )
+
+
+def trunk_facts(
+    method: Method, precision: str = "auto", layer: int | None = None
+) -> tuple[str, int, str, str, str]:
+    """What a trunk output depends on beside the images: weights, layer (the method's own if not given),
+    numbers, device.
+    """
+    like = method.clip.image.projection
+    of = method.image_from if layer is None else layer
+    return method.clip.identity.sha256, of, str(like.dtype), str(like.device), precision

@@ -1,0 +1,191 @@
+"""Trunk outputs of augmented views on disk, shared by all runs whose views are the same: methods, ablations,
+seeds, processes.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dear.data.dataset import Images
+from dear.data.fewshot import Subset
+from dear.errors import OutputError
+
+VERSION = 1
+"""To be counted up when views or trunk outputs of the same facts come out otherwise."""
+TRUNK, FROZEN = "trunk", "frozen"
+
+
+@dataclass(frozen=True)
+class ViewFacts:
+    """What views and their trunk outputs depend on, but for epoch, image and layer."""
+
+    weights: str
+    images: str
+    view_seed: int
+    size: int
+    precision: str
+    computed: str
+
+
+class ViewCache:
+    """Tensors of views, one file each, up to a number of bytes.
+
+    A folder holds those of some facts and a layer. Room is made by removing other folders, those that were
+    begun longest ago first, never the current one: what does not fit any more is computed each time. The
+    tensors are rounded to ``kind`` when they are put, so that numbers do not depend on what was there; what
+    is kept in float32 serves spans that begin later too. Files are renamed into place, so that processes may
+    share a cache.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, kind: torch.dtype = torch.bfloat16) -> None:
+        self.folder, self.limit, self.kind = folder / f"v{VERSION}", limit_bytes, kind
+        self._layers: list[int] = []
+        self._group = self._current = self.folder
+        self._held = 0
+
+    def begin(self, facts: ViewFacts, layer: int) -> None:
+        """Let what comes next be of these facts and this layer, whose folder becomes the youngest. Raises
+        OutputError if it cannot be written.
+        """
+        text = json.dumps([asdict(facts), str(self.kind)], sort_keys=True)
+        self._group = self.folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._current = self._group / f"{layer:03}"
+        try:
+            self._current.mkdir(parents=True, exist_ok=True)
+            os.utime(self._current)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        there = [int(place.name) for place in self._group.iterdir() if place.name.isdigit()]
+        # Layers between would go on from rounded values: numbers would depend on what was there.
+        exact = self.kind != torch.bfloat16
+        self._layers = sorted((one for one in there if one == layer or (exact and one < layer)), reverse=True)
+        self._held = sum(_size(place) for place in self._folders())
+
+    def holds(self, epoch: int, items: Sequence[int]) -> bool:
+        """Whether the trunk outputs of all these images are there, at the layer or an earlier one."""
+        return any(
+            all(_path(self._at(layer), TRUNK, epoch, item).exists() for item in items)
+            for layer in self._layers
+        )
+
+    def get(self, epoch: int, items: Sequence[int]) -> tuple[int, Float[Tensor, "item token width"]] | None:
+        """The layer, the current or the nearest before it, and the trunk outputs there; None if one is
+        missing or damaged.
+        """
+        for layer in self._layers:
+            found = _read(self._at(layer), TRUNK, epoch, items)
+            if found is not None:
+                return layer, found
+        return None
+
+    def put(
+        self, epoch: int, items: Sequence[int], trunk: Float[Tensor, "item token width"]
+    ) -> Float[Tensor, "item token width"]:
+        """Keep trunk outputs of the current layer if there is room; returns them as they are kept. Raises
+        OutputError.
+        """
+        rounded = trunk.to(self.kind)
+        self._write(TRUNK, epoch, items, rounded)
+        return rounded.to(trunk)
+
+    def frozen(self, epoch: int, items: Sequence[int]) -> Float[Tensor, "item embed"] | None:
+        """The frozen CLIP's features of the images, which go with trunk outputs of the current layer."""
+        return _read(self._current, FROZEN, epoch, items)
+
+    def put_frozen(self, epoch: int, items: Sequence[int], features: Float[Tensor, "item embed"]) -> None:
+        """Keep them if there is room, not rounded. Raises OutputError."""
+        self._write(FROZEN, epoch, items, features)
+
+    def _at(self, layer: int) -> Path:
+        return self._group / f"{layer:03}"
+
+    def _write(self, what: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
+        """All of them or none, so that a batch is never there in part."""
+        if not self._room(tensors.numel() * tensors.element_size()):
+            return
+        tensors = tensors.cpu()
+        try:
+            for item, tensor in zip(items, tensors, strict=True):
+                path = _path(self._current, what, epoch, item)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _save(path, tensor)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._held += tensors.numel() * tensors.element_size()
+
+    def _room(self, size: int) -> bool:
+        if self._held + size > self.limit:  # others may have removed something, or added to it
+            self._held = sum(_size(place) for place in self._folders())
+            for place in sorted(self._folders(), key=lambda place: place.stat().st_mtime):
+                if self._held + size <= self.limit:
+                    break
+                if place != self._current:
+                    self._held -= _size(place)
+                    shutil.rmtree(place, ignore_errors=True)
+        return self._held + size <= self.limit
+
+    def _folders(self) -> list[Path]:
+        """The folders that room is made by removing."""
+        return [place for place in self.folder.glob("*/*") if place.is_dir()]
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"cannot write the view cache {self.folder}: {error}. "
+            "Choose another folder with --dataset.cache, or leave --train.view-cache out."
+        )
+
+
+def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]:
+    """The whole set that images are part of, and their places in it: the same in every few-shot pick."""
+    while isinstance(images, Subset):
+        images, chosen = images.images, images.indices[chosen]
+    return images.identity, chosen.tolist()
+
+
+def _path(folder: Path, what: str, epoch: int, item: int) -> Path:
+    return folder / f"{what}-{epoch}" / f"{item}.safetensors"
+
+
+def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor | None:
+    try:
+        return torch.stack([load_file(_path(folder, what, epoch, item))[what] for item in items])
+    except (OSError, SafetensorError, KeyError, RuntimeError):
+        return None
+
+
+def _save(path: Path, tensor: Tensor) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        part = Path(file.name)
+    try:
+        save_file({path.parent.name.split("-")[0]: tensor.contiguous()}, part)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder; what is removed meanwhile counts nothing."""
+    total = 0
+    for file in _files(folder):
+        with suppress(OSError):
+            total += file.stat().st_size
+    return total
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from folder.glob("*/*")
