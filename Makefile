@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test check format docs pretrain pins clean
+.PHONY: help demo test check format docs pretrain bench pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -57,6 +57,12 @@ docs: $(VENV)/.dev ## Write docs/cli.md anew from --help
 
 pretrain: $(VENV)/.run ## Train the tiny CLIP anew (hours on a CPU); it resumes where it stopped
 	$(BIN)/dear pretrain $(ARGS)
+
+bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into docs/performance.md
+	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 3 --out benchmarks/results/train_step.json
+	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 5 --out benchmarks/results/evaluate.json
+	$(BIN)/python benchmarks/sweep.py --tiny --out benchmarks/results/sweep_tiny.json
+	$(BIN)/python benchmarks/table.py
 
 pins: $(VENV)/.dev ## Resolve the pinned versions anew
 	@{ sed -n '/^#/p' $(CONSTRAINTS); \

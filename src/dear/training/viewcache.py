@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dear.data.dataset import Images
@@ -24,6 +24,8 @@ from dear.errors import OutputError
 
 VERSION = 1
 """To be counted up when views or trunk outputs of the same facts come out otherwise."""
+DAMAGED = (OSError, SafetensorError, KeyError, RuntimeError, ValueError)
+"""What reading a file raises that is cut, foreign or gone."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
@@ -113,17 +115,18 @@ class ViewCache:
 
     def _write(self, what: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
         """All of them or none, so that a batch is never there in part."""
-        if not self._room(tensors.numel() * tensors.element_size()):
+        contents = [save({what: tensor}) for tensor in tensors.cpu().contiguous()]
+        size = sum(map(len, contents))
+        if not self._room(size):
             return
-        tensors = tensors.cpu()
         try:
-            for item, tensor in zip(items, tensors, strict=True):
+            for item, content in zip(items, contents, strict=True):
                 path = _path(self._current, what, epoch, item)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _save(path, tensor)
+                _write_whole(path, content)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._held += tensors.numel() * tensors.element_size()
+        self._held += size
 
     def _room(self, size: int) -> bool:
         if self._held + size > self.limit:  # others may have removed something, or added to it
@@ -161,20 +164,20 @@ def _path(folder: Path, what: str, epoch: int, item: int) -> Path:
 def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
         return torch.stack([load_file(_path(folder, what, epoch, item))[what] for item in items])
-    except (OSError, SafetensorError, KeyError, RuntimeError):
+    except DAMAGED:
         return None
 
 
-def _save(path: Path, tensor: Tensor) -> None:
+def _write_whole(path: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-        part = Path(file.name)
-    try:
-        save_file({path.parent.name.split("-")[0]: tensor.contiguous()}, part)
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+        try:
+            file.write(content)
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(file.name)
+            raise
 
 
 def _size(folder: Path) -> int:

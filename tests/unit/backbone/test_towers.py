@@ -8,11 +8,12 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone import towers
 from dear.backbone.attention import attend_einsum, causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.load import random_network
-from dear.backbone.towers import Injection
+from dear.backbone.towers import Injection, TextTrunk
 
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
@@ -244,6 +245,52 @@ def test_text_injection_shifts_the_end_and_equals_the_whole_context(make_small_c
     expected = tower.finish(x[[0, 1, 2], [5, 9, 7]])
     features = tower.features(tower.trunk(ids, 2), 2, Injection(raw, beta=0.7, at=1))
     torch.testing.assert_close(features, expected, rtol=0, atol=1e-12)
+
+
+def test_prompts_that_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends at 4, 6, 4, 9, 6: sorted by length, a length apart where the padding saved is worth it."""
+    trunk = TextTrunk(torch.zeros(5, 10, 2), torch.tensor([4, 6, 4, 9, 6]))
+
+    def groups(worth: int, chunk: int = 0) -> list[tuple[list[int], int]] | None:
+        monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+        found = trunk.groups(2, chunk)
+        return None if found is None else [(rows.tolist(), length) for rows, length in found]
+
+    assert groups(0) == [([0, 2], 5), ([1, 4], 7), ([3], 10)]
+    # Padding of 2 prompts by 2 tokens and 4 by 3, times the width squared: 16 and 48.
+    assert groups(17) == [([0, 2, 1, 4], 7), ([3], 10)]
+    assert groups(49) is None
+    assert groups(49, chunk=3) == [([0, 2, 1], 10), ([4, 3], 10)]
+    assert groups(0, chunk=1) == [([0], 5), ([2], 5), ([1], 7), ([4], 7), ([3], 10)]
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 2, 3])
+@pytest.mark.parametrize("worth", [0, 2**19])
+def test_groups_and_chunks_change_neither_features_nor_gradients(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, worth: int, chunk: int
+) -> None:
+    """Against prompts one by one; gradients of injected tokens and of a trunk that is learned itself."""
+    monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+    tower = make_small_clip(dtype=torch.float64).text
+    held = tower.trunk(prompts(13, 50), 2)
+    weights = torch.randn(3, 17, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    found = []
+    for together in (True, False):
+        raw = torch.randn(2, 22, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        inject, tokens = Injection(raw.requires_grad_(), beta=0.7, at=1), held.tokens.clone().requires_grad_()
+        parts = [slice(0, 3)] if together else [slice(i, i + 1) for i in range(3)]
+        features = torch.cat(
+            [
+                tower.features(TextTrunk(tokens[part], held.end[part]), 2, inject, chunk if together else 0)
+                for part in parts
+            ]
+        )
+        (features * weights).sum().backward()
+        assert raw.grad is not None
+        assert tokens.grad is not None
+        found.append((features.detach(), raw.grad, tokens.grad))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-11)
 
 
 def test_weights_are_shared_not_copied(make_small_model: MakeModel) -> None:

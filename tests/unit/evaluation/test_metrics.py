@@ -66,7 +66,10 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
     assert images.loads == 2
-    evaluate(small_dear(small_clip, first=6), images, batch=3, cache=cache)  # its span begins earlier
+    earlier = build_method("mmrl", small_clip, torch.Generator())  # its span begins at layer 3, not 4
+    earlier.set_classes(CLASSES, ["a photo of a {}"])
+    assert earlier.image_from == 3
+    evaluate(earlier, images, batch=3, cache=cache)
     assert images.loads == 4
 
 

@@ -1,0 +1,172 @@
+"""What the benchmarks share: a clock, a matrix rate, peak memory, the machine in words, a model to time."""
+
+import argparse
+import copy
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from table import table
+
+from dear.backbone.clip import Clip
+from dear.backbone.load import build_from, random_network
+from dear.backbone.tokenizer import WordTokenizer
+from dear.evaluation.memory import peak, start_counting
+from dear.methods.dear import Dear
+from dear.methods.settings import DearSettings
+from dear.roles.table import HeadRole, Role, RoleTable
+
+RESULTS = Path(__file__).with_name("results")
+ATTRIBUTES = ("color", "shape", "texture", "object", "location")
+HALF = (0.5, 0.5, 0.5)
+TINY: dict[str, Any] = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 32, "layers": 6, "width": 64, "head_width": 16, "patch_size": 8},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 6},
+}
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """The options of every benchmark that times a model."""
+    made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--model", default="ViT-B-16", help="an open_clip architecture; its weights are random")
+    made.add_argument("--tiny", action="store_true", help="a tiny network, to try the benchmark out")
+    made.add_argument("--repeats", type=int, default=3, help="times that each is timed, in turn")
+    made.add_argument("--threads", type=int, default=0, help="threads of torch; its own choice if 0")
+    made.add_argument("--device", default="cpu")
+    made.add_argument("--json", action="store_true", help="print JSON and no table")
+    made.add_argument("--out", type=Path, help="write the JSON into this file too")
+    return made
+
+
+def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
+    options = made.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise SystemExit("--device cuda: there is no GPU here.")
+    return options
+
+
+def network(options: argparse.Namespace) -> tuple[Any, Clip]:
+    """An open_clip model with random weights, and the same as a frozen Clip."""
+    if options.tiny:
+        name, tokenizer = "tiny network", WordTokenizer([], 77)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            model = build_from(name, copy.deepcopy(TINY))
+    else:
+        model, name = random_network(options.model, 0), options.model
+        tokenizer = open_clip.get_tokenizer(options.model)
+    model = model.eval().to(options.device)
+    clip = Clip(model, tokenizer, name=name, pretrained="random:0", mean=HALF, std=HALF)
+    return model, clip.to(options.device)
+
+
+def dear_on(
+    clip: Clip, classnames: Sequence[str], template: str = "a photo of a {}.", **settings: Any
+) -> Dear:
+    """DeAR with roles dealt out in turn, eight kinds: a core head of each attribute and three others."""
+    kinds: list[tuple[Role, str | None]] = [("core", attribute) for attribute in ATTRIBUTES]
+    kinds += [("generalization", None), ("other-specialized", None), ("mixed", None)]
+    places = [(layer, head) for layer in range(1, clip.image.depth + 1) for head in range(clip.image.heads)]
+    heads = tuple(HeadRole(*place, *kinds[i % len(kinds)]) for i, place in enumerate(places))
+    table = RoleTable("dealt out", clip.identity, ATTRIBUTES, heads)
+    method = Dear(clip, table, torch.Generator().manual_seed(0), DearSettings(**settings))
+    method.to(clip.image.projection.device)
+    method.set_classes(classnames, [template])
+    return method
+
+
+def in_turn(
+    work: dict[str, Callable[[], object]], repeats: int, device: str = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of each, timed in turn so that what else the machine does falls on all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(repeats):
+        for name, one in work.items():
+            _wait(device)
+            start = time.perf_counter()
+            one()
+            _wait(device)
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(one) for name, one in seconds.items()}
+
+
+def matrix_rate(device: str = "cpu", kind: torch.dtype = torch.float32, side: int = 3072) -> float:
+    """Operations a second of a product of square matrices: the best of seven, which noise cannot raise."""
+    one, other = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
+    seconds = in_turn({"product": lambda: one @ other}, 7, device)["product"]
+    return 2 * side**3 / min(seconds)
+
+
+def step_memory(work: Callable[[], object], device: str) -> dict[str, float]:
+    """MiB before a step and at its peak: resident memory, or the GPU's allocated memory."""
+    if not start_counting() and device == "cpu":
+        raise SystemExit("the peak of resident memory cannot be reset here: leave --memory out.")
+    kind = "gpu" if device.startswith("cuda") else "resident"
+    before = float(peak()[kind] or 0)
+    work()
+    highest = float(peak()[kind] or 0)
+    return {"before": before, "peak": highest, "step": round(highest - before, 1)}
+
+
+def in_child(arguments: Sequence[str]) -> Any:
+    """What this script prints as JSON when it is run by itself with other arguments."""
+    done = subprocess.run(
+        [sys.executable, sys.argv[0], *arguments], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on. No name of a host and no path."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor() or platform.machine()
+    found: dict[str, Any] = {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if hasattr(os, "sysconf"):
+        found["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def show(result: dict[str, Any], options: argparse.Namespace) -> None:
+    """Print the rows as a table, or everything as JSON; write it where that is asked for."""
+    text = json.dumps(result, indent=1)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text + "\n", encoding="utf-8")
+    if options.json:
+        print(text)
+        return
+    print(json.dumps(result["machine"]))
+    print("\n".join(table(result["rows"])))
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()

@@ -1,0 +1,63 @@
+"""Writes the tables of docs/performance.md from benchmarks/results: python benchmarks/table.py [--check]
+
+A table stands between the lines <!-- table: NAME --> and <!-- end -->. Where a benchmark has no result there,
+"Not measured" stands in its place.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULTS = ROOT / "docs/performance.md", ROOT / "benchmarks/results"
+PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HIDDEN = ("all seconds", "gap to naive")
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as lines of a Markdown table; the first row names the columns."""
+    names = [name for name in rows[0] if name not in HIDDEN]
+    lines = [names, ["---"] * len(names), *([_cell(row.get(name)) for name in names] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def written(name: str) -> str:
+    """The table of a benchmark with what it was measured on."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return "Not measured.\n"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    facts = [f"{key.replace('_', ' ')} {value}" for key, value in result["machine"].items()]
+    if "matrix GFLOP/s" in result:
+        facts.append(f"matrix product {result['matrix GFLOP/s']:.0f} GFLOP/s")
+    settings = [f"{key} {value}" for key, value in result["settings"].items() if value not in (None, False)]
+    lines = [*table(result["rows"]), "", f"Measured on: {', '.join(facts)}. Settings: {', '.join(settings)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return "-" if value is None else str(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="only say whether the page is as it would be written"
+    )
+    options = parser.parse_args()
+    before = PAGE.read_text(encoding="utf-8")
+    after = PLACE.sub(lambda found: f"{found[1]}{written(found[2])}{found[3]}", before)
+    if not options.check:
+        PAGE.write_text(after, encoding="utf-8")
+    elif before != after:
+        raise SystemExit(
+            "docs/performance.md is not what benchmarks/results give: run python benchmarks/table.py"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""A training step of DeAR against the usual code: both towers in full, student and teacher, 77-token text.
+
+    python benchmarks/train_step.py --classes 50 500 --json
+
+Times a step (forward and backward; ViT-B/16, random weights, random pictures) of the naive reference, of this
+package, and of this package with trunk outputs and frozen features from a view cache on disk (bf16), in turn
+in one process. Losses and gradients of the first two are compared. The memory of each kind's step is the
+resident peak of a process of its own, less what was resident before it. FLOPs are those of the least that
+the equations need, counted by hand (benchmarks/arithmetic.py); the rate is these over the time, and the share
+is of the rate of a large matrix product measured in the same process.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the naive reference is the tests' own
+
+import measure
+from arithmetic import Step, Tower, naive_step, training_step
+from tests.parity import naive
+
+from dear.backbone.clip import fill
+from dear.methods.dear import Dear
+from dear.training.viewcache import ViewCache, ViewFacts
+
+NAMES = Path(__file__).parents[1] / "src/dear/data/classnames/ImageNet.txt"
+KINDS = ("naive", "ours", "view cache")
+
+
+def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
+    """The naive reference's attention with torch's fused kernel, as the usual code has it."""
+    mha = block.attn
+    qkv = torch.nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias)
+    q, k, v = (y.unflatten(2, (mha.num_heads, -1)).transpose(1, 2) for y in qkv.chunk(3, dim=-1))
+    bias = mask.to(x)[None] if mask.any() else None
+    return mha.out_proj(scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
+
+
+def steps(
+    options: argparse.Namespace, classes: int, folder: str, wanted: tuple[str, ...] = KINDS
+) -> tuple[dict[str, Callable[[], Tensor]], Step, dict[str, dict[str, Tensor]]]:
+    """A step of each kind, their sizes, and the parameters of naive and ours with their gradients."""
+    model, clip = measure.network(options)
+    names = NAMES.read_text(encoding="utf-8").splitlines()[:classes]
+    method = measure.dear_on(clip, names)
+    method.text_chunk = options.text_chunk
+    pixels = torch.rand(options.batch, 3, clip.image_size, clip.image_size, device=options.device)
+    labels = torch.arange(options.batch, device=options.device) % classes
+    ids = clip.tokenize(fill("a photo of a {}.", names))
+    parameters = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
+    masks = dict(enumerate(method.mask, start=method.image_from))
+    if options.attention == "fused":
+        naive.attention = fused
+    views, items = _view_cache(folder, method), [*range(options.batch)]
+    if "view cache" in wanted:
+        with torch.no_grad():
+            kept = views.put(0, items, method.image_trunk(pixels))
+            views.put_frozen(0, items, method.frozen_image(kept))
+
+    def usual() -> Tensor:
+        _forget(parameters)
+        loss = naive.loss(
+            model, clip.normalize_pixels(pixels), ids, labels, parameters, masks,
+            image_first=method.image_from, text_first=method.text_from, beta=0.9, each=1,
+            lambda_reg=1.0, lambda_fusion=0.7,
+        )  # fmt: skip
+        loss.backward()
+        return loss
+
+    def ours() -> Tensor:
+        _forget(dict(method.named_parameters()))
+        loss = method.loss(method.image_trunk(pixels), labels)["loss"]
+        loss.backward()
+        return loss
+
+    def cached() -> Tensor:
+        _forget(dict(method.named_parameters()))
+        found, frozen = views.get(0, items), views.frozen(0, items)
+        assert found is not None
+        assert frozen is not None
+        loss = method.loss(found[1].to(pixels), labels, frozen.to(pixels))["loss"]
+        loss.backward()
+        return loss
+
+    lengths = (ids.argmax(dim=-1) + 1).tolist()
+    image, text = (
+        Tower(tower.width, tower.depth, tower.depth - first + 1, tower.embed_dim)
+        for tower, first in ((clip.image, method.image_from), (clip.text, method.text_from))
+    )
+    tokens = (clip.image_size // clip.image.patch_size) ** 2 + 1
+    step = Step(
+        image, text, options.batch, tokens, 3 * clip.image.patch_size**2, lengths, len(measure.ATTRIBUTES)
+    )
+    given = {"naive": parameters, "ours": dict(method.named_parameters())}
+    return dict(zip(KINDS, (usual, ours, cached), strict=True)), step, given
+
+
+def _view_cache(folder: str, method: Dear) -> ViewCache:
+    views = ViewCache(Path(folder), 2**34)
+    views.begin(ViewFacts("random", "random", 0, method.clip.image_size, "auto", "any"), method.image_from)
+    return views
+
+
+def _forget(parameters: Any) -> None:
+    for parameter in parameters.values():
+        parameter.grad = None
+
+
+def differences(
+    kinds: dict[str, Callable[[], Tensor]], given: dict[str, dict[str, Tensor]]
+) -> dict[str, float]:
+    """How far ours is from naive: the loss, and the largest difference of a gradient by its largest entry."""
+    one, other = float(kinds["naive"]().detach()), float(kinds["ours"]().detach())
+    gaps = []
+    for name, wanted in given["naive"].items():
+        got = given["ours"][name].grad
+        assert wanted.grad is not None
+        assert got is not None
+        gaps.append(float((got - wanted.grad).abs().max() / wanted.grad.abs().max()))
+    return {"loss": abs(one - other) / abs(one), "gradient": max(gaps)}
+
+
+def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        kinds, step, given = steps(options, classes, folder)
+        gap = differences(kinds, given)  # which warms them up
+        kinds["view cache"]()
+        seconds = measure.in_turn(kinds, options.repeats, options.device)
+    least = training_step(step)
+    flops = {"naive": naive_step(step), "ours": least["all"], "view cache": least["cached"]}
+    median = measure.medians(seconds)
+    rows = []
+    for kind in KINDS:
+        memory = None if options.no_memory else _memory(options, classes, kind)
+        rows.append(
+            {
+                "classes": classes,
+                "kind": kind,
+                "seconds": median[kind],
+                "times naive": median["naive"] / median[kind],
+                "arithmetic allows": flops["naive"] / flops[kind],
+                "GFLOP": flops[kind] / 1e9,
+                "GFLOP/s": flops[kind] / median[kind] / 1e9,
+                "share of matrix rate": flops[kind] / median[kind] / rate,
+                "step MiB": None if memory is None else memory["step"],
+                "peak MiB": None if memory is None else memory["peak"],
+                "all seconds": [round(one, 4) for one in seconds[kind]],
+                "gap to naive": gap if kind == "ours" else None,
+            }
+        )
+    return rows
+
+
+def _memory(options: argparse.Namespace, classes: int, kind: str) -> dict[str, float]:
+    arguments = ["--only", kind, "--classes", str(classes), "--batch", str(options.batch)]
+    arguments += ["--model", options.model, "--device", options.device, "--attention", options.attention]
+    arguments += ["--threads", str(options.threads), "--text-chunk", str(options.text_chunk)]
+    found: dict[str, float] = measure.in_child([*arguments, *(["--tiny"] if options.tiny else [])])
+    return found
+
+
+def main() -> None:
+    made = measure.parser(__doc__)
+    made.add_argument("--classes", type=int, nargs="+", default=[50, 500])
+    made.add_argument("--batch", type=int, default=16)
+    made.add_argument("--attention", choices=("fused", "einsum"), default="fused", help="of the naive one")
+    made.add_argument("--text-chunk", type=int, default=0, help="of ours: prompts at a time")
+    made.add_argument("--no-memory", action="store_true", help="time only")
+    made.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
+    options = measure.parsed(made)
+    if options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            kinds, _, _ = steps(options, options.classes[0], folder, (options.only,))
+            print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
+        return
+    rate = measure.matrix_rate(options.device)
+    rows = [row for classes in options.classes for row in measured(options, classes, rate)]
+    facts = {name: getattr(options, name) for name in ("model", "tiny", "batch", "repeats", "attention")}
+    result = {
+        "benchmark": "train_step",
+        "machine": measure.machine(),
+        "matrix GFLOP/s": rate / 1e9,
+        "settings": facts | {"text_chunk": options.text_chunk, "precision": "float32"},
+        "rows": rows,
+    }
+    measure.show(result, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The work of a training step of DeAR, counted and not timed, stays at the least that is counted by hand."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.arithmetic import Step, Tower, naive_step, training_step
+from tests.unit.training.world import small_dear
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from dear.backbone import towers
+from dear.backbone.clip import Clip
+from dear.methods.dear import Dear
+
+MATRIX, ATTENTION = ("mm", "addmm", "bmm", "baddbmm"), "_scaled_dot_product_flash_attention_for_cpu"
+PROMPTS = (11, 7, 8)  # "a photo of a" and 5, 1 or 2 words, with start and end
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(work: Callable[[], None]) -> tuple[int, Counter[str]]:
+    with Calls() as calls, FlopCounterMode(display=False) as flops:
+        work()
+    return flops.get_total_flops(), calls.names
+
+
+def step_of(lengths: Sequence[int]) -> Step:
+    """The small CLIP: DeAR has layers 4 and 5 of the image tower, 3 and 4 of the text tower."""
+    return Step(Tower(21, 5, 2, 17), Tower(22, 4, 2, 17), 2, 26, 3 * 4 * 4, lengths, attributes=2)
+
+
+def a_step(method: Dear, *, cached: bool = False) -> Callable[[], None]:
+    images = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(1))
+    held = method.image_trunk(images)
+    frozen = method.frozen_image(held)
+
+    def work() -> None:
+        if cached:
+            loss = method.loss(held, torch.tensor([2, 0]), frozen)["loss"]
+        else:
+            loss = method.loss(method.image_trunk(images), torch.tensor([2, 0]))["loss"]
+        loss.backward()
+
+    return work
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_training_step_is_at_the_least(
+    apart: bool, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts of each length apart, and all of them together, as is the rule for so small a tower."""
+    monkeypatch.setattr(towers, "GROUP_WORTH", 0 if apart else towers.GROUP_WORTH)
+    method = small_dear(small_clip)
+    groups, step = (3, step_of(PROMPTS)) if apart else (1, step_of([11] * 3))
+    flops, calls = counted(a_step(method))
+    assert flops == training_step(step)["all"]
+    # Trunk: 4 a layer. Spans: 4 and 5 for the teacher, 5 and 5 with learned tokens; then the projections
+    # (1 for the teacher, 2 for the student, 1 a group of prompts), the fusion and the scores.
+    forward = 3 * 4 + (9 + 1) + (10 + 2) + groups * (10 + 1) + 2
+    # The first layer's queries, keys and values have a gradient in the learned tokens only; the shared
+    # projection has one of its weight; fusion and scores have two each.
+    backward = (4 + 5 + 2 + 1) + groups * (4 + 5 + 1) + 2 + 2
+    assert sum(calls[name] for name in MATRIX) == forward + backward
+    assert calls[ATTENTION] == 3 + 2 + 2 + 2 * groups
+    assert calls[f"{ATTENTION}_backward"] == 2 + 2 * groups
+    assert calls["convolution"] == 1
+
+
+def test_a_step_from_the_view_cache_has_no_trunk_and_no_teacher(small_clip: Clip) -> None:
+    flops, calls = counted(a_step(small_dear(small_clip), cached=True))
+    assert flops == training_step(step_of([11] * 3))["cached"]
+    assert (calls[ATTENTION], calls["convolution"]) == (4, 0)
+
+
+def test_the_usual_code_by_hand() -> None:
+    """One layer a tower of width 1 is no DeAR, but its count can be made on paper: batch 3, 2 image tokens
+    with 1 learned one; 1 class, 7 places of text with 5 learned ones.
+    """
+    step = Step(Tower(1, 1, 1, 1), Tower(1, 1, 1, 1), 3, 2, 1, [2], attributes=1)
+    patches = 2 * (2 * 3 * 1)
+    image = (24 * 6 + 4 * 3 * 2 * 2) + 2 * 24 * 9 + 4 * 3 * 3 * 3 * (1 + 2.5)
+    text = (24 * 7 + 4 * 7 * 7) + 2 * 24 * 12 + 4 * 12 * 12 * (1 + 2.5)
+    assert naive_step(step, context=7) == patches + image + text
