@@ -29,11 +29,12 @@ def written(name: str) -> str:
     if not path.exists():
         return "Not measured.\n"
     result = json.loads(path.read_text(encoding="utf-8"))
-    facts = [f"{key.replace('_', ' ')} {value}" for key, value in result["machine"].items()]
+    facts = [f"{key.replace('_', ' ')} {value}" for key, value in result.get("machine", {}).items()]
     if "matrix GFLOP/s" in result:
         facts.append(f"matrix product {result['matrix GFLOP/s']:.0f} GFLOP/s")
     settings = [f"{key} {value}" for key, value in result["settings"].items() if value not in (None, False)]
-    lines = [*table(result["rows"]), "", f"Measured on: {', '.join(facts)}. Settings: {', '.join(settings)}."]
+    on = f"Measured on: {', '.join(facts)}." if facts else "Counted by hand."
+    lines = [*table(result["rows"]), "", f"{on} Settings: {', '.join(settings)}."]
     return "\n".join(lines) + "\n"
 
 

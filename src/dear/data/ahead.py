@@ -12,6 +12,8 @@ from dear.data.dataset import Images, Pictures
 
 DEPTH = 2
 
+Loaded = tuple[Pictures, torch.cuda.Event | None]
+
 
 def load_ahead(
     images: Images,
@@ -25,24 +27,40 @@ def load_ahead(
     for. Views made from pictures on a GPU are made there.
     """
     target, waiting = torch.device(device), iter(batches)
+    # A stream of its own, so that copies run beside the computation.
+    side = torch.cuda.Stream(target) if target.type == "cuda" else None
 
-    def fetch(indices: Int[Tensor, "batch"]) -> Pictures:
+    def fetch(indices: Int[Tensor, "batch"]) -> Loaded:
         pictures = images.load(indices)
-        if target.type != "cuda":
-            return pictures
-        if isinstance(pictures, Tensor):
-            return pictures.pin_memory().to(target, non_blocking=True)
-        return [picture.pin_memory().to(target, non_blocking=True) for picture in pictures]
+        if side is None:
+            return pictures, None
+        with torch.cuda.stream(side):
+            moved: Pictures = (
+                pictures.pin_memory().to(target, non_blocking=True)
+                if isinstance(pictures, Tensor)
+                else [picture.pin_memory().to(target, non_blocking=True) for picture in pictures]
+            )
+            return moved, side.record_event()
 
-    queue: deque[Future[Pictures]] = deque()
+    queue: deque[Future[Loaded]] = deque()
     with ThreadPoolExecutor(1) as loader:
         try:
             for indices in waiting:
                 queue.append(loader.submit(fetch, indices))
                 if len(queue) > depth:
-                    yield queue.popleft().result()
+                    yield _arrived(*queue.popleft().result())
             while queue:
-                yield queue.popleft().result()
+                yield _arrived(*queue.popleft().result())
         finally:
             for future in queue:
                 future.cancel()
+
+
+def _arrived(pictures: Pictures, event: torch.cuda.Event | None) -> Pictures:
+    """Pictures that what is computed next may use: it waits for their copy on the GPU, not here."""
+    if event is not None:
+        stream = torch.cuda.current_stream(pictures[0].device)
+        stream.wait_event(event)
+        for tensor in [pictures] if isinstance(pictures, Tensor) else pictures:
+            tensor.record_stream(stream)  # its memory is not given to others before that
+    return pictures

@@ -1,0 +1,67 @@
+"""Training, testing and the view cache on a GPU give what they give on the CPU, to rounding."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import small_clip_of
+from tests.unit.training.world import Noise, few, small_dear
+
+from dear.data.ahead import load_ahead
+from dear.evaluation.metrics import evaluate
+from dear.training.loop import train
+from dear.training.settings import Precision, TrainSettings
+from dear.training.viewcache import ViewCache
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize(("precision", "gap"), [("32-true", 1e-3), ("bf16-mixed", 3e-2)])
+def test_losses_are_those_of_the_cpu(precision: Precision, gap: float) -> None:
+    settings = TrainSettings(epochs=2, batch=3, precision=precision)
+    history = {}
+    for device in ("cpu", "cuda"):
+        method = small_dear(small_clip_of().to(device)).to(device)
+        history[device] = train(method, few(), settings, seed=1)
+    for one, other in zip(history["cuda"], history["cpu"], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=gap)
+
+
+def test_chunks_of_prompts_change_no_loss() -> None:
+    found = []
+    for chunk in (0, 2):
+        method = small_dear(small_clip_of().to("cuda")).to("cuda")
+        settings = TrainSettings(epochs=2, batch=3, precision="32-true", text_chunk=chunk)
+        found.append(train(method, few(), settings, seed=1)[-1]["loss"])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_the_view_cache(tmp_path: Path) -> None:
+    settings, found = TrainSettings(epochs=2, batch=3, view_seed=1), []
+    for views in (None, ViewCache(tmp_path, 10**8, torch.float32), ViewCache(tmp_path, 10**8, torch.float32)):
+        images = few()
+        method = small_dear(small_clip_of().to("cuda")).to("cuda")
+        found.append(train(method, images, settings, seed=1, views=views)[-1]["loss"])
+    assert images.loads == 0
+    assert found[1:] == pytest.approx(found[:1] * 2, rel=1e-4)
+
+
+def test_accuracy_is_that_of_the_cpu() -> None:
+    images = Noise([0, 1, 2] * 9, seed=5)
+    scores = [
+        evaluate(small_dear(small_clip_of().to(device)).to(device), images, batch=5, precision="32-true")
+        for device in ("cpu", "cuda")
+    ]
+    assert scores[0].accuracy == pytest.approx(scores[1].accuracy, abs=1.01 / 27)
+
+
+def test_pictures_arrive_in_order() -> None:
+    images = few()
+    batches = torch.arange(7).split(3)
+    for chosen, pictures in zip(batches, load_ahead(images, batches, "cuda"), strict=True):
+        assert isinstance(pictures, torch.Tensor)
+        assert pictures.is_cuda
+        assert torch.equal(pictures.cpu(), images.pictures[chosen])
