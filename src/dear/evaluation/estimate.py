@@ -107,7 +107,7 @@ def _timed(bench: Bench, dataset: Dataset, run: Run) -> _Speed:
     pool = ClassSubset(dataset.train, classes)
     step = 0.0
     if method.trainable:
-        once = replace(training_of(plan, bench.training), epochs=1)
+        once = replace(training_of(plan, bench.training), epochs=1, view_cache=0.0)
         batch = once.batch
         for steps in (1, STEPS):
             few = Subset(pool, torch.arange(min(steps * batch, len(pool))))

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.clip import Clip
@@ -25,7 +24,7 @@ from dear.evaluation.transfer import transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
-from dear.training.viewcache import ViewCache
+from dear.training.viewcache import view_cache
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints, in that of the records."""
@@ -56,9 +55,8 @@ class Workplace:
         shared = self._benches[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, model.roles)
-        return replace(
-            shared, training=experiment.train, select=experiment.select, views=_view_cache(experiment)
-        )
+        views = view_cache(experiment.train, experiment.dataset.cache_folder())
+        return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
     def load(self, experiment: Experiment) -> Load:
         """How data sets of an experiment are had by name."""
@@ -145,15 +143,6 @@ def perform(
     done[key] = record
     progress(name, training_of(run.plan, bench.training).epochs, {})
     return record
-
-
-def _view_cache(experiment: Experiment) -> ViewCache | None:
-    """The view cache that an experiment asks for, in its folder of caches."""
-    size = experiment.train.view_cache
-    if not size:
-        return None
-    kind = torch.float32 if experiment.train.view_cache_type == "float32" else torch.bfloat16
-    return ViewCache(experiment.dataset.cache_folder() / "views", int(size * 2**30), kind)
 
 
 def run_name(run: Run, dataset: str, key: str) -> str:

@@ -18,7 +18,7 @@ from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
 from dear.training.devices import make_fabric, summed
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache
+from dear.training.viewcache import ViewCache, view_cache
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -40,15 +40,16 @@ def train(
     """Train a method on images of its current classes; returns each epoch's mean loss, its parts and
     learning rate.
 
-    ``cache`` keeps trunk outputs in memory for runs with the same batches, ``views`` on disk for all with
-    the same views, which takes a view seed. With ``checkpoint`` the state after each epoch is kept there and
-    a run that was cut off goes on from it, to the same numbers. With ``validate`` its score stands in each
-    epoch as "val" and the method ends in the state of the best (the first of equals); else in that of the
-    last. A ``fabric`` of several processes shares each batch among them: the numbers are those of one
-    process, to rounding. ``label`` names the run in Fabric's loggers. Raises SettingsError for ``views``
-    without a view seed; TrainingDiverged at the first loss that is not finite, or at the end of an epoch
-    that left parameters not finite.
+    ``cache`` keeps trunk outputs in memory for runs with the same batches, ``views`` (else what the settings
+    ask for) on disk for all with the same views, which takes a view seed. With ``checkpoint`` the state after
+    each epoch is kept there and a run that was cut off goes on from it, to the same numbers. With
+    ``validate`` its score stands in each epoch as "val" and the method ends in the state of the best (the
+    first of equals); else in that of the last. A ``fabric`` of several processes shares each batch among
+    them: the numbers are those of one process, to rounding. ``label`` names the run in Fabric's loggers.
+    Raises SettingsError for ``views`` without a view seed; TrainingDiverged at the first loss that is not
+    finite, or at the end of an epoch that left parameters not finite.
     """
+    views = views or view_cache(settings)
     if views is not None and settings.view_seed is None:
         raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
     device = method.clip.image.projection.device

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
+from dear.data.settings import DataSettings
 from dear.errors import OutputError
+from dear.training.settings import TrainOptions, TrainSettings
 
 VERSION = 1
 """To be counted up when views or trunk outputs of the same facts come out otherwise."""
@@ -148,6 +150,16 @@ class ViewCache:
             f"cannot write the view cache {self.folder}: {error}. "
             "Choose another folder with --dataset.cache, or leave --train.view-cache out."
         )
+
+
+def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = None) -> ViewCache | None:
+    """The view cache that settings ask for, in a folder of caches; in the usual one if none is given."""
+    if not settings.view_cache:
+        return None
+    kind = torch.float32 if settings.view_cache_type == "float32" else torch.bfloat16
+    return ViewCache(
+        (folder or DataSettings().cache_folder()) / "views", int(settings.view_cache * 2**30), kind
+    )
 
 
 def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]:

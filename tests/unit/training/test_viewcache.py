@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from lightning_fabric import Fabric
 from tests.unit.training.world import Noise, few, small_dear
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from dear.data.fewshot import ClassSubset, Subset
 from dear.errors import OutputError, SettingsError
 from dear.methods.dear import Dear
 from dear.training.batches import Batches
+from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
@@ -32,7 +32,9 @@ def numbers(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def trunks(clip: Clip, seed: int, batch: int, epoch: int) -> dict[int, Tensor]:
     """The trunk output of each image's view."""
     settings = replace(SETTINGS, batch=batch)
-    made = Batches(small_dear(clip), few(), settings, seed, Fabric("cpu"), TrunkCache(0), None)
+    made = Batches(
+        small_dear(clip), few(), settings, seed, make_fabric(torch.device("cpu"), "auto"), TrunkCache(0), None
+    )
     found = ((batch.chosen.tolist(), batch.trunk) for batch in made.of(epoch))
     return {item: row for items, rows in found for item, row in zip(items, rows, strict=True)}
 
