@@ -3,7 +3,7 @@
 Forward and backward, at the sizes of ViT-B/16 with five learned tokens in a batch of 16 (a role mask, one a
 head) and of prompts (a causal mask): torch's fused attention without a mask, with it (four dimensions), with
 it in three dimensions, which no fused kernel takes; heads grouped by role, so that none needs a mask; written
-out; and the fused form on tokens padded to a multiple of eight, which GPU kernels like. In turn in one process.
+out; and the fused form on tokens padded to a multiple of eight, as GPU kernels like. In turn in one process.
 """
 
 from collections.abc import Callable

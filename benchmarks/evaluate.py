@@ -52,7 +52,7 @@ def main() -> None:
         for one in work.values():
             one()
         seconds = in_turn(work, options.repeats, options.device)
-        rate = matrix_rate(options.device, torch.bfloat16 if options.bf16 else torch.float32)
+        rate = matrix_rate(options, torch.bfloat16 if options.bf16 else torch.float32)
     median, flops = medians(seconds), _flops(clip, method, options.batch, options.classes)
     rows = [
         {

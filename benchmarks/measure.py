@@ -106,8 +106,9 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(one) for name, one in seconds.items()}
 
 
-def matrix_rate(device: str = "cpu", kind: torch.dtype = torch.float32, side: int = 3072) -> float:
+def matrix_rate(options: argparse.Namespace, kind: torch.dtype = torch.float32) -> float:
     """Operations a second of a product of square matrices: the best of seven, which noise cannot raise."""
+    device, side = options.device, 256 if options.tiny else 3072
     one, other = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
     seconds = in_turn({"product": lambda: one @ other}, 7, device)["product"]
     return 2 * side**3 / min(seconds)

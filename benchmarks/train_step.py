@@ -182,7 +182,7 @@ def main() -> None:
             kinds, _, _ = steps(options, options.classes[0], folder, (options.only,))
             print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
         return
-    rate = measure.matrix_rate(options.device)
+    rate = measure.matrix_rate(options)
     rows = [row for classes in options.classes for row in measured(options, classes, rate)]
     facts = {name: getattr(options, name) for name in ("model", "tiny", "batch", "repeats", "attention")}
     result = {

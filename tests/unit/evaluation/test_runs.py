@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,17 @@ import pytest
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone.clip import Clip
+from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
 from dear.evaluation import bench as protocol
 from dear.evaluation.base_to_novel import base_to_novel
 from dear.evaluation.bench import Bench
+from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
-from dear.evaluation.runs import UNFINISHED, run_all
+from dear.evaluation.runs import UNFINISHED, Workplace, run_all
 from dear.evaluation.schema import SCHEMA
 from dear.methods.settings import DearSettings
-from dear.training.settings import TrainSettings
+from dear.training.settings import TrainOptions, TrainSettings
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
 ZERO, DEAR = Plan("zero-shot"), Plan("dear", settings=SETTINGS)
@@ -195,3 +198,30 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(
 def test_too_few_images_for_the_shots(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="has 3 images, fewer than 5 shots"):
         run(small_clip, [DEAR], shots=5)
+
+
+def test_the_view_cache_of_the_settings(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the usual folder of caches; an experiment names its own. The float32 one has no part in the key."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "usual"))
+    shared = replace(TRAINING, view_seed=3)
+    (plain,) = run(small_clip, [DEAR], training=shared)
+    (kept,) = run(small_clip, [DEAR], training=replace(shared, view_cache=0.01, view_cache_type="float32"))
+    assert (kept["key"], numbers(kept)) == (plain["key"], numbers(plain))
+    assert plain["key"] != run(small_clip, [DEAR])[0]["key"]
+    # Four images in two epochs: a trunk output and a frozen feature each.
+    assert len([*(tmp_path / "usual" / "views").rglob("*.safetensors")]) == 4 * 2 * 2
+
+    experiment = Experiment(
+        "few-shot",
+        tmp_path / "out",
+        ("fine-shades",),
+        (DEAR,),
+        train=TrainOptions(view_seed=3, view_cache=0.5),
+        dataset=DataSettings(cache=tmp_path / "own"),
+    )
+    views = Workplace("cpu").bench(experiment).views
+    assert views is not None
+    assert views.folder.parent == tmp_path / "own" / "views"
+    assert views.limit == 2**29
