@@ -1,7 +1,7 @@
 """Pictures loaded ahead of their use, in a thread, pinned and on their way to the GPU where there is one."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -20,7 +20,7 @@ def load_ahead(
     batches: Iterable[Int[Tensor, "batch"]],
     device: str | torch.device = "cpu",
     depth: int = DEPTH,
-) -> Iterator[Pictures]:
+) -> Generator[Pictures, None, None]:
     """The pictures of each batch of indices, in order, on the device; `depth` more are loaded meanwhile.
 
     At most `depth` + 1 batches are in memory. A picture that cannot be read raises where its batch is asked

@@ -165,7 +165,7 @@ def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = Non
 def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]:
     """The whole set that images are part of, and their places in it: the same in every few-shot pick."""
     while isinstance(images, Subset):
-        images, chosen = images.images, images.indices[chosen]
+        chosen, images = images.indices[chosen], images.images
     return images.identity, chosen.tolist()
 
 
