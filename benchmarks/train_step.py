@@ -12,27 +12,25 @@ is of the rate of a large matrix product measured in the same process.
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import measure
 import torch
+from arithmetic import Step, Tower, naive_step, training_step
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the naive reference is the tests' own
-
-import measure
-from arithmetic import Step, Tower, naive_step, training_step
-from tests.parity import naive
 
 from dear.backbone.clip import fill
 from dear.methods.dear import Dear
 from dear.training.viewcache import ViewCache, ViewFacts
 
-NAMES = Path(__file__).parents[1] / "src/dear/data/classnames/ImageNet.txt"
+ROOT = Path(__file__).parents[1]
+NAMES = ROOT / "src/dear/data/classnames/ImageNet.txt"
 KINDS = ("naive", "ours", "view cache")
 
 
@@ -43,6 +41,18 @@ def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     q, k, v = (y.unflatten(2, (mha.num_heads, -1)).transpose(1, 2) for y in qkv.chunk(3, dim=-1))
     bias = mask.to(x)[None] if mask.any() else None
     return mha.out_proj(scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
+
+
+def usual_code(attention: str) -> ModuleType:
+    """The tests' naive reference, a copy of the module to itself."""
+    spec = spec_from_file_location("naive", ROOT / "tests/parity/naive.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if attention == "fused":
+        module.attention = fused  # type: ignore[attr-defined]
+    return module
 
 
 def steps(
@@ -58,8 +68,7 @@ def steps(
     ids = clip.tokenize(fill("a photo of a {}.", names))
     parameters = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
     masks = dict(enumerate(method.mask, start=method.image_from))
-    if options.attention == "fused":
-        naive.attention = fused
+    naive = usual_code(options.attention)
     views, items = _view_cache(folder, method), [*range(options.batch)]
     if "view cache" in wanted:
         with torch.no_grad():
