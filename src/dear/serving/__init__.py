@@ -1,0 +1,1 @@
+"""Using an adapted model: bundles, predictions, exports, the server."""
