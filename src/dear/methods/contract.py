@@ -112,6 +112,16 @@ class Method(nn.Module, ABC):
         del decoupled  # methods with one feature have nothing to decouple
         return self.clip.scale * image[0] @ text.T
 
+    def evidence(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "feature batch class"]:
+        """What each image feature adds to the scores, which are their sum: for DeAR, alpha_k s_k.
+
+        For methods of one feature, or whose scores are linear in the features, as all so far.
+        """
+        alone = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
+        return torch.stack([self.logits(image * one, text, decoupled=decoupled) for one in alone])
+
     @abstractmethod
     def loss(
         self, trunk: Float[Tensor, "batch token width"], labels: Int[Tensor, "batch"]

@@ -1,1 +1,1 @@
-"""Using an adapted model: bundles, predictions, exports, the server."""
+"""Using an adapted model: fit, save, predict with reasons, export, serve."""
