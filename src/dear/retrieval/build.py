@@ -8,6 +8,7 @@ alone.
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,7 @@ def build_index(
     found = scan(folder, leave_out=out)
     if not found and not (out / FILE).exists():
         raise DataError(f"{folder} has no images (by their names). Give a folder with images in it.")
-    catalogue = _open(encoder, folder, out, model)
-    with only_writer(out):
+    with closing(_open(encoder, folder, out, model)) as catalogue, only_writer(out):
         changes = compare(catalogue.stamps(), found)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding: a file that was moved finds its row
@@ -99,7 +99,6 @@ def build_index(
         made = _update(catalogue, kind, storage, progress)
         facts, broken = catalogue.facts(), catalogue.broken()
         files = len(catalogue.stamps()) - len(broken)
-        catalogue.close()
     if not files:
         first = f" The first: {next(iter(broken.values()))}" if broken else ""
         raise DataError(f"{folder} has no image that can be read.{first}")

@@ -27,7 +27,7 @@ def gallery(folder: Path) -> Path:
 
 
 class Plain:
-    """Its "class" is the direction of (height, width), "color" that of the mean RGB; both in five dimensions."""
+    """Its "class" is the direction of (height, width), "color" that of the mean RGB, in five dimensions."""
 
     def __init__(self, identity: str = "plain") -> None:
         self.identity, self.features, self.embed, self.short_side = identity, ("class", "color"), 5, 20

@@ -93,7 +93,7 @@ def test_a_build_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     build_index(Plain(), folder, out)
 
     class Broken(Plain):
-        def images(self, pictures: object) -> object:  # type: ignore[override]
+        def images(self, _: object) -> object:  # type: ignore[override]
             raise KeyboardInterrupt
 
     for number, color in enumerate(SHADES):
