@@ -4,8 +4,8 @@
     python benchmarks/index.py --rows 200000 --embed 512 --data random clustered
 
 Each kind and storage runs in a process of its own, so that its peak memory is its own. Vectors are random
-units ("random", which no index can do well: nothing is near anything) or drawn around centres ("clustered", as
-images of a few thousand things are). Recall is the share of the exact ten nearest that are among the ten answers.
+units ("random", which no index can do well: nothing is near anything) or drawn around centres ("clustered",
+as images of a few thousand things are). Recall is the share of the exact ten nearest among the ten answers.
 """
 
 import argparse

@@ -1,6 +1,8 @@
 """A small DeAR as a bundle, with parameters moved away from where they start, and pictures as files."""
 
 import io
+import struct
+import zlib
 
 import torch
 from PIL import Image
@@ -46,5 +48,12 @@ def png(image: Image.Image) -> bytes:
 
 
 def bomb(width: int = 10_000, height: int = 6_000) -> bytes:
-    """A PNG of 60 megapixels in a few kilobytes."""
-    return png(Image.new("1", (width, height)))
+    """A black PNG of 60 megapixels in a few kilobytes, whole and well-formed."""
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((1 + width // 8) * height), 9)
+    parts = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

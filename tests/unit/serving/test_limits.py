@@ -1,7 +1,7 @@
 """Limits: what is refused, with which status, before it is unpacked."""
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 from tests.unit.serving.small import bomb, picture, png
 
 from dear.errors import SettingsError
@@ -30,7 +30,7 @@ def test_what_is_refused(data: bytes, status: int, words: str) -> None:
 
 
 def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image.Image, "load", lambda _: pytest.fail("pixels were unpacked"))
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were unpacked"))
     with pytest.raises(Refused, match=r"10000 x 6000 pixels \(60.0 megapixels\).*40 megapixels") as refused:
         check_picture(bomb(), Limits())
     assert refused.value.status == 413
