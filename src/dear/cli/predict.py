@@ -128,18 +128,10 @@ def _names(file: Path) -> list[str]:
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the words name, folders searched. Raises DataError for a folder without any."""
-    from dear.data.decode import SUFFIXES
+    from dear.data.folder import image_files
 
     for word in images:
         if word == STDIN:
             yield from (line.rstrip("\n") for line in sys.stdin if line.strip())
             continue
-        if not Path(word).is_dir():
-            yield word
-            continue
-        found = sorted(path for path in Path(word).rglob("*") if path.suffix.lower() in SUFFIXES)
-        if not found:
-            raise DataError(
-                f"the folder {word} has no images (by their suffixes): name files or another one."
-            )
-        yield from map(str, found)
+        yield from map(str, image_files(Path(word)))
