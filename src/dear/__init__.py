@@ -17,6 +17,7 @@ _HOME = {
     "Plan": "dear.evaluation.plan",
     "Predictor": "dear.serving.predictor",
     "RoleTable": "dear.roles.table",
+    "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
     "fit": "dear.serving.fit",
     "load_clip": "dear.backbone.load",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from dear.serving.bundle import Bundle as Bundle
     from dear.serving.fit import fit as fit
     from dear.serving.predictor import Predictor as Predictor
+    from dear.training.settings import TrainOptions as TrainOptions
     from dear.training.settings import TrainSettings as TrainSettings
 
 
