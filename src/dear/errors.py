@@ -50,6 +50,10 @@ class BundleError(DearError):
     """An adapter bundle that is missing, damaged, of another schema, or fitted on other weights."""
 
 
+class ExportError(DearError):
+    """A model that cannot be exported, or that does not give the same once it is."""
+
+
 class SettingsError(DearError):
     """A setting outside the values that it can take."""
 

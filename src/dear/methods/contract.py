@@ -31,6 +31,7 @@ class Method(nn.Module, ABC):
         features: Names of the image features it scores with, "cls" first.
         novel_decoupled: Its authors score classes that it was not trained on by the class feature alone.
         any_classes: It can score classes that it was not trained on.
+        text_of_image: Its text features depend on the image.
     """
 
     name: ClassVar[str]
@@ -39,6 +40,7 @@ class Method(nn.Module, ABC):
     features: tuple[str, ...] = ("cls",)
     novel_decoupled: ClassVar[bool] = False
     any_classes: bool = True
+    text_of_image: ClassVar[bool] = False
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()

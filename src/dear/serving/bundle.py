@@ -1,7 +1,7 @@
 """The adapter bundle: a folder that holds all of an adapted model but its backbone."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
+from dear.data.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.contract import Method
 from dear.methods.registry import build_method
@@ -209,16 +210,10 @@ def trained(method: Method) -> dict[str, torch.nn.Parameter]:
     return {name: one for name, one in method.named_parameters() if one.requires_grad}
 
 
-def distinct(classes: Any) -> tuple[str, ...]:
-    """Class names as a tuple. Raises DataError for none, for one twice, and for what is no name."""
+def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:
+    """Class names as a tuple. Raises DataError for none, for one twice, and for an empty one."""
     names = tuple(classes)
-    spoken: dict[str, str] = {}
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise DataError(f"{name!r} is no class name: give words.")
-        other = spoken.setdefault(name.replace("_", " ").strip().casefold(), name)
-        if other is not name or names.count(name) > 1:
-            raise DataError(f"the class {name!r} is given twice ({other!r}): leave one out.")
     if not names:
-        raise DataError("there is no class to tell apart: give at least one name.")
+        raise DataError(f"{source}: there is no class to tell apart. Give at least one name.")
+    require_distinct(source, names, names)
     return names
