@@ -116,7 +116,7 @@ def test_everything_is_reached_by_the_keyboard(page: Any) -> None:
         page.keyboard.press("Tab")
         seen.add(
             page.evaluate(
-                "(e => [e.tagName, e.type || '', e.closest('[id]')?.id || ''].join(' '))(document.activeElement)"
+                "(e => [e.tagName, e.type || '', e.closest('[id]')?.id].join(' '))(document.activeElement)"
             )
         )
     kinds = " ".join(seen)
