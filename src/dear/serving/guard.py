@@ -57,6 +57,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":  # websockets: there are none
+            await send({"type": "websocket.close", "code": 1008})
             return
         started = False
 

@@ -64,5 +64,8 @@ def run(service: Service, opened: socket.socket, *, host: str, token: str | None
         from dear.serving.app import mount
 
         app = mount(app, service)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    # A client cannot name itself by a header: rates are of addresses.
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
+    )
     uvicorn.Server(config).run(sockets=[opened])
