@@ -92,15 +92,13 @@ def test_a_fresh_process_gives_the_same_bits(world: Path, bundle: Path, tmp_path
         [sys.executable, "-c", FRESH, str(bundle), str(tmp_path / "logits.pt"), *paths],
         check=True,
         env=os.environ | source,
-        timeout=300,
+        timeout=600,
     )
     assert torch.equal(torch.load(tmp_path / "logits.pt"), want)
     assert want.shape == (9, 3)
 
 
-def test_predict_in_three_forms(
-    world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_in_three_forms(world: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place,) = [path for path in (world / "test").iterdir() if "circle" in path.name][:1]
     words = ["predict", str(bundle), str(place), str(world / "test")]
     found = json.loads(run([*words, "--json"], capsys)[0])
@@ -212,7 +210,7 @@ def test_onnx_on_two_hundred_world_images(
 @pytest.mark.slow
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
 def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them, so accuracy is not looked at."""
+    """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them: accuracy is not looked at."""
     out = tmp_path / "bundle"
     words = ["fit", "--data", str(CALTECH), "--out", str(out), "--shots", "1", "--train.epochs", "1"]
     fitted: Any = json.loads(run([*words, "--calibrate", "--json"], capsys)[0])
@@ -222,5 +220,7 @@ def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[st
     paths = [str(CALTECH / "101_ObjectCategories" / path) for path, _, _ in listed]
     found = json.loads(run(["predict", str(out), *paths, "--json"], capsys)[0])
     assert [one["image"] for one in found["predictions"]] == paths
-    pixels = torch.stack([dear.Predictor(out).preprocess(path) for path in paths])
-    assert torch.equal(dear.Predictor(out).logits(pixels), dear.Predictor(out).logits(pixels))
+    predictor = dear.Predictor(out)
+    logits = predictor.logits(torch.stack([predictor.preprocess(path) for path in paths]))
+    best = [one["top"][0]["logit"] for one in found["predictions"]]
+    assert best == pytest.approx(logits.max(dim=1).values.tolist(), abs=1e-4)
