@@ -22,8 +22,7 @@ def command(
     """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
 
     The batch size is free. The input is pixels in [0, 1] of the backbone's size; normalisation is inside. A
-    file that differs from torch by more than 0.001, or in the best class, is not written. Needs the extra
-    `export` for ONNX.
+    file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra `export`.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -54,11 +53,12 @@ def command(
 
 def render(result: Exported, console: Console) -> None:
     """Show what was written and how it compares."""
+    same = "" if result.same_best is None else f", the best class is the same in {result.same_best}"
     what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
     console.print(
         f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
         f"{', '.join(result.outputs)}\nagainst torch on {result.checked} images: largest difference "
-        f"{result.difference:.1e}, the best is the same in all",
+        f"{result.difference:.1e}{same}",
         markup=False,
         soft_wrap=True,
     )

@@ -74,6 +74,8 @@ def command(
         raise SettingsError("--classes and --classes-file: give one of them.")
     named = _names(classes_file) if classes_file else classes
     paths = [*_paths(images)]
+    if not paths:
+        raise DataError("there is no image to predict: the list on stdin is empty.")
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
         named = [*(named or loaded.classes), *add_classes]
@@ -102,14 +104,15 @@ def render(result: Predicted, console: Console) -> None:
     if result.format == "csv":
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["image", "rank", "class", "probability", "logit", *features])
+        rows.writerow(["image", "rank", "name", "probability", "logit", *(f"evidence.{f}" for f in features)])
         rows.writerows(_rows(result.predictions))
         console.out(text.getvalue(), highlight=False, end="")
         return
-    columns = ("image", "", "class", "probability", "logit", *features)
+    columns = ("image", "", "name", "probability", "logit", *(f"by {feature}" for feature in features))
     console.print(table(None, columns, list(_rows(result.predictions))), markup=False)
     if result.unreadable:
-        console.print(f"{len(result.unreadable)} images could not be read", markup=False)
+        bad = len(result.unreadable)
+        console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
 
 
 def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:

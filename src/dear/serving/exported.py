@@ -13,8 +13,9 @@ class Exported:
 
     Attributes:
         classes: How many classes are baked in; None for the image tower alone.
-        checked: Images that it was compared with torch on, random ones included; all agree on the best.
+        checked: Images that it was compared with torch on, random ones included.
         difference: The largest difference of a logit (or of a feature) on them.
+        same_best: On how many of them the best class is the same; None for the image tower alone.
     """
 
     path: Path
@@ -24,3 +25,4 @@ class Exported:
     bytes: int
     checked: int
     difference: float
+    same_best: int | None
