@@ -10,12 +10,16 @@ except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
 _HOME = {
+    "Bundle": "dear.serving.bundle",
     "Clip": "dear.backbone.clip",
     "Dear": "dear.methods.dear",
     "DearSettings": "dear.methods.settings",
     "Plan": "dear.evaluation.plan",
+    "Predictor": "dear.serving.predictor",
     "RoleTable": "dear.roles.table",
+    "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
+    "fit": "dear.serving.fit",
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.dataset",
     "role_table": "dear.roles.packaged",
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from dear.methods.settings import DearSettings as DearSettings
     from dear.roles.packaged import role_table as role_table
     from dear.roles.table import RoleTable as RoleTable
+    from dear.serving.bundle import Bundle as Bundle
+    from dear.serving.fit import fit as fit
+    from dear.serving.predictor import Predictor as Predictor
+    from dear.training.settings import TrainOptions as TrainOptions
     from dear.training.settings import TrainSettings as TrainSettings
 
 

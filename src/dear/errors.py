@@ -46,6 +46,14 @@ class DataError(DearError):
     """A data set, split or image that is missing, malformed, or too small for what was asked."""
 
 
+class BundleError(DearError):
+    """An adapter bundle that is missing, damaged, of another schema, or fitted on other weights."""
+
+
+class ExportError(DearError):
+    """A model that cannot be exported, or that does not give the same once it is."""
+
+
 class SettingsError(DearError):
     """A setting outside the values that it can take."""
 

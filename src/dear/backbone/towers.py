@@ -176,7 +176,7 @@ class VisionTower(Tower):
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
         """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
         patches = self.conv1(images).flatten(2).transpose(1, 2)
-        token = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
+        token = self.class_embedding.to(patches.dtype).expand(patches.shape[0], 1, -1)
         x = torch.cat([token, patches], dim=1) + self.positional_embedding.to(patches.dtype)
         normed: Tensor = self.ln_pre(x)
         return normed

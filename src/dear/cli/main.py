@@ -1,8 +1,9 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
-Exit codes: 0 done, 2 something the user can mend (a DearError), 130 interrupted, 141 the reader of stdout
-went away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is one
-JSON object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
+Exit codes: 0 done, 1 done but for a part (images that cannot be read), 2 something the user can mend (a
+DearError), 130 interrupted, 141 the reader of stdout went away. An exception that is no DearError is a bug
+and keeps its traceback. With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name
+of the error}`, and its message is on stderr too.
 """
 
 import json
@@ -14,7 +15,7 @@ from dear import __version__
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DearError, UnknownNameError
 
-DONE, USER_ERROR, INTERRUPTED, READER_GONE = 0, 2, 130, 141
+DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
 HELP = {"-h", "--help"}
 
 
@@ -67,8 +68,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         keywords, as_json = parser.parse(options)
     except SystemExit as done:  # --print-config
         return int(done.code or 0)
-    emit(command(**keywords), as_json, render)
-    return DONE
+    result = command(**keywords)
+    emit(result, as_json, render)
+    return PARTLY if getattr(result, "partly", False) else DONE
 
 
 def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:

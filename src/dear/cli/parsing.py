@@ -127,11 +127,12 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     hints = get_type_hints(function)
     flags = [one for one in parameters if hints.get(one.name) is bool]
     positional = [one.name for one in parameters if one.default is one.empty and one.kind in POSITIONAL]
+    several = [name for name in positional if _is_list(hints[name])]
     families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
 
     parser = ArgumentParser(
         prog=f"dear {name}",
-        usage=" ".join([f"dear {name} [options]", *positional]),
+        usage=" ".join([f"dear {name} [options]", *(f"{p}..." if p in several else p for p in positional)]),
         description=documented.description or "",
         formatter_class=_Formatter,
         exit_on_error=False,
@@ -140,8 +141,13 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     parser.add_argument("--json", action="store_true", help="Print one JSON object, for programs.")
     parser._option_string_actions["--print_config"].help = "Print the options as YAML and exit."
     parser.add_function_arguments(
-        function, as_group=False, as_positional=True, skip={*(flag.name for flag in flags), *families}
+        function,
+        as_group=False,
+        as_positional=True,
+        skip={*(flag.name for flag in flags), *families, *several},
     )
+    for word in several:  # jsonargparse would take one word, a list in brackets
+        parser.add_argument(word, nargs="+", help=described.get(word))
     for group, method in option_groups().items() if families else ():
         parser.add_class_arguments(METHODS[method].settings, group)
     for flag in flags:

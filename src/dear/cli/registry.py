@@ -16,11 +16,13 @@ To add a command write one module and one line in COMMANDS. The module has two f
 
 - Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
   for a list; `--train.epochs 5` for a field of a dataclass; `**settings: MethodSettings` for the settings of
-  every method, `--coop.tokens 4`. A parameter before `*` without a default is
-  positional. The docstring, in Google style, becomes the help. `--config FILE` takes options from YAML.
+  every method, `--coop.tokens 4`. A parameter before `*` without a default is positional; a list takes the
+  words that follow. The docstring, in Google style, becomes the help. `--config FILE` takes options from
+  YAML.
 - `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
   goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may hold), else to `render`.
 - Progress goes to stderr: `dear.cli.output.progress_console`.
+- A result whose `partly` is true says that some of the work could not be done: exit code 1.
 - What the user can mend is raised as a DearError; the frame prints it and exits with code 2.
 - Heavy modules (torch, and what imports it) are imported inside the functions, so that help stays quick.
 
@@ -53,6 +55,10 @@ COMMANDS: Mapping[str, Command] = {
     "run base-to-novel": Command(
         "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
     ),
+    "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
+    "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
+    "predict": Command("dear.cli.predict", "Tell the classes of images, with the reasons."),
+    "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
     "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
     "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
     "data check": Command("dear.cli.data_check", "Report what is there of a data set and what is wrong."),
@@ -75,6 +81,9 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
     "run retrieval": Command("dear.cli.run_retrieval", "Retrieve images by each attribute's feature."),
+    "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
+    "index query": Command("dear.cli.index_query", "Search an index by an image or by words."),
+    "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
     "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
     "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),
     "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),

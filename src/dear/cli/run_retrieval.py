@@ -13,9 +13,14 @@ from dear.training.settings import TrainSettings
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Precision at 10 (fraction) of each feature (down) for each factor, and the record."""
+    """Precision at 10 (fraction) of each feature (down) for each factor, and the record.
+
+    Attributes:
+        chance: The precision of neighbours drawn at random.
+    """
 
     precision: dict[str, dict[str, float]]
+    chance: dict[str, float]
     record: Path
 
 
@@ -79,12 +84,13 @@ def command(
         "environment": environment(),
     }
     write_json(path, record)
-    return Retrieved(found["precision"], path)
+    return Retrieved(found["precision"], found["chance"], path)
 
 
 def render(result: Retrieved, console: Console) -> None:
     """Show the precision and where the record is."""
-    factors = list(next(iter(result.precision.values())))
-    rows = [(feature, *(100 * row[f] for f in factors)) for feature, row in result.precision.items()]
+    factors = list(result.chance)
+    shown = result.precision | {"(chance)": result.chance}
+    rows = [(feature, *(100 * row[f] for f in factors)) for feature, row in shown.items()]
     console.print(table("Neighbours that share the factor, percent", ["feature", *factors], rows))
     console.print(f"record: {result.record}", markup=False)

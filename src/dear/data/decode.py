@@ -57,11 +57,16 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
                     f"{file.width} x {file.height} pixels are above the limit of {MOST_PIXELS:,}"
                 )
             file.load()
-            image = _rgb(ImageOps.exif_transpose(file))
+            return as_picture(file, short_side)
     except PermissionError as error:
         raise DataError(f"cannot read the image {path}: no permission.") from error
     except Exception as error:  # what a decoder raises on broken bytes differs from format to format
         raise DataError(f"cannot read the image {path}: {_reason(error)}.") from error
+
+
+def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
+    """The same of an image that is open already. Raises ValueError for floating-point pixels."""
+    image = _rgb(ImageOps.exif_transpose(image))
     if min(image.size) > short_side:
         width, height = (side * short_side // min(image.size) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)

@@ -103,6 +103,19 @@ def class_rows(folder: Path, within: str, keys: Sequence[str]) -> tuple[list[Row
     return rows, other
 
 
+def image_files(place: Path) -> list[Path]:
+    """A file as it is, or all images below a folder in the order of their paths.
+
+    Errors: DataError for a folder without images.
+    """
+    if not place.is_dir():
+        return [place]
+    found = [path for path in _files(place) if path.suffix.lower() in SUFFIXES]
+    if not found:
+        raise DataError(f"the folder {place} has no images (by their suffixes): name another one.")
+    return found
+
+
 def left_out(other: Sequence[str]) -> tuple[str, ...]:
     """A note on files that are no images by their names, if there are any."""
     return (

@@ -25,6 +25,7 @@ class CoCoOp(Method):
     """
 
     name = "cocoop"
+    text_of_image = True
     prompts_of_classes: ContextPrompts
 
     def __init__(

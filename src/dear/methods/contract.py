@@ -33,6 +33,7 @@ class Method(nn.Module, ABC):
         any_classes: It can score classes that it was not trained on.
         compares: Its loss holds image features near those of the frozen CLIP.
         text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
+        text_of_image: Its text features depend on the image.
     """
 
     name: ClassVar[str]
@@ -43,6 +44,7 @@ class Method(nn.Module, ABC):
     any_classes: bool = True
     compares: ClassVar[bool] = False
     text_chunk: int = 0
+    text_of_image: ClassVar[bool] = False
 
     def __init__(self, clip: Clip) -> None:
         super().__init__()
@@ -126,6 +128,16 @@ class Method(nn.Module, ABC):
         """
         del decoupled  # methods with one feature have nothing to decouple
         return self.clip.scale * image[0] @ text.T
+
+    def evidence(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "feature batch class"]:
+        """What each image feature adds to the scores, which are their sum: for DeAR, alpha_k s_k.
+
+        For methods of one feature, or whose scores are linear in the features, as all so far.
+        """
+        alone = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
+        return torch.stack([self.logits(image * one, text, decoupled=decoupled) for one in alone])
 
     @abstractmethod
     def loss(

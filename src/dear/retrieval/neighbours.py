@@ -38,3 +38,9 @@ def precision_by_factor(
     """Share of neighbours that have the query's value of each factor."""
     same = factors[neighbours] == factors[:, None]
     return dict(zip(names, same.double().mean(dim=(0, 1)).tolist(), strict=True))
+
+
+def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
+    """The precision of neighbours drawn at random: the share of the other items with an item's value."""
+    same = (factors[:, None] == factors[None]).double().sum(dim=1) - 1
+    return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))

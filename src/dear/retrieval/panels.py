@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.methods.contract import Method
-from dear.retrieval.neighbours import all_features, nearest, precision_by_factor
+from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 
 
 def retrieval_panels(
@@ -28,7 +28,7 @@ def retrieval_panels(
     k: int = 10,
 ) -> dict[str, Any]:
     """Neighbours of some images by each feature, and precision at ``k`` of every feature for every factor
-    over all images.
+    over all images, with that of neighbours drawn at random ("chance").
 
     ``values`` names the factors (in column order) and their values.
     """
@@ -50,6 +50,7 @@ def retrieval_panels(
             for q in queries
         ],
         "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
+        "chance": chance_by_factor(factors, names),
     }
 
 

@@ -148,10 +148,18 @@ class RoleTable:
     def load(cls, path: Path) -> "RoleTable":
         """Read a table. Raises RoleTableError for a missing, damaged or foreign file."""
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
+            return cls.from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
+        except (OSError, ValueError) as error:
+            raise RoleTableError(f"{path} is not a role table: {error}") from error
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any], place: str) -> "RoleTable":
+        """The inverse of ``to_json``. Raises RoleTableError, which names ``place``."""
+        try:
+            saved = dict(saved)
             if saved.pop("schema") != SCHEMA:
                 raise RoleTableError(
-                    f"{path} is a role table of another schema: this version reads schema {SCHEMA}."
+                    f"{place} is a role table of another schema: this version reads schema {SCHEMA}."
                 )
             heads = tuple(
                 HeadRole(**head | {"phrases": tuple(head.get("phrases", ()))}) for head in saved.pop("heads")
@@ -160,8 +168,8 @@ class RoleTable:
             return cls(
                 **saved | {"weights": weights, "heads": heads, "attributes": tuple(saved["attributes"])}
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RoleTableError(f"{path} is not a role table: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RoleTableError(f"{place} is not a role table: {error}") from error
 
 
 def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from tests.unit.training.world import Noise, small_dear
 
 from dear.backbone.clip import Clip
 from dear.data.views import eval_views
-from dear.retrieval.neighbours import all_features, nearest, precision_by_factor
+from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 
 
 def test_nearest_by_hand() -> None:
@@ -29,6 +29,15 @@ def test_precision_by_hand() -> None:
     assert got == pytest.approx({"color": 2 / 6, "object": 2 / 6})
     got = precision_by_factor(neighbours[:, :1], factors, ["color", "object"])
     assert got == pytest.approx({"color": 2 / 3, "object": 1 / 3})
+
+
+def test_chance_is_the_precision_of_all_other_items() -> None:
+    factors = torch.tensor([[0, 5], [0, 6], [1, 5], [0, 7], [2, 8]])
+    everyone = torch.tensor([[j for j in range(5) if j != i] for i in range(5)])
+    wanted = precision_by_factor(everyone, factors, ["color", "object"])
+    # Colour: three items with two alike of four others each; object: two with one of four.
+    assert wanted == pytest.approx({"color": 3 * 2 / 4 / 5, "object": 2 * 1 / 4 / 5})
+    assert chance_by_factor(factors, ["color", "object"]) == pytest.approx(wanted)
 
 
 @torch.no_grad()

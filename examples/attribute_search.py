@@ -1,0 +1,58 @@
+"""Search a folder of images by an attribute: by class, by colour alone, by class in another colour.
+
+Run it with your bundle and folder, or without to try it on pictures of the Attribute World. It needs the
+extra `retrieval` and writes search.png:
+
+    python examples/attribute_search.py path/to/bundle path/to/images
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+import dear
+from dear.data.dataset import Dataset
+from dear.retrieval.build import build_index
+from dear.retrieval.query import Index
+from dear.retrieval.search import by_image
+from dear.retrieval.sheet import Row, contact_sheet, save_sheet
+from dear.serving.encoder import BundleEncoder
+
+SEARCHES = {
+    "class": {"class": 1.0},
+    "color": {"color": 1.0},
+    "class in another color": {"class": 1.0, "color": -0.5},
+}
+
+
+def world_images(task: Dataset, place: Path, every: int = 10) -> Path:
+    """Some test pictures of a world task as files."""
+    place.mkdir()
+    for number in range(0, len(task.test), every):
+        picture = task.test.load(task.test.labels.new_tensor([number]))[0]
+        Image.fromarray(picture.permute(1, 2, 0).numpy()).save(place / f"{number:04}.png")
+    return place
+
+
+def main(bundle: Path, images: Path, work: Path) -> None:
+    encoder = BundleEncoder(dear.Predictor(bundle))
+    built = build_index(encoder, images, work / "index")
+    print(f"{built.files} images by {', '.join(built.features)}")
+    index = Index.open(work / "index")
+    query = images / min(index.catalogue.stamps())
+    rows = [Row(f"by {name}", by_image(index, encoder, query, weights)) for name, weights in SEARCHES.items()]
+    for row in rows:
+        print(f"{row.title}:", *(f"{hit.path} {hit.score:.2f}" for hit in row.hits[:5]))
+    save_sheet(contact_sheet(query, query.name, rows, images), Path("search.png"))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        if len(sys.argv) == 3:
+            main(Path(sys.argv[1]), Path(sys.argv[2]), Path(folder))
+        else:
+            task = dear.load_dataset("cluttered-cards")
+            dear.fit(task, Path(folder) / "bundle", shots=4, train=dear.TrainOptions(epochs=3))
+            main(Path(folder) / "bundle", world_images(task, Path(folder) / "images"), Path(folder))

@@ -1,0 +1,49 @@
+"""From a folder of images, one folder a class, to a classifier that gives its reasons.
+
+Run it with your folder, or without one to try it on pictures of the Attribute World:
+
+    python examples/own_folder.py path/to/images
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+import dear
+
+
+def world_folder(place: Path, images: int = 8) -> Path:
+    """Some pictures of a world task, written as a folder of images."""
+    task = dear.load_dataset("fine-shades")
+    for label, name in enumerate(task.classnames):
+        (place / name).mkdir(parents=True)
+        chosen = (task.train.labels == label).nonzero().flatten()[:images]
+        for number, picture in enumerate(task.train.load(chosen)):
+            Image.fromarray(picture.permute(1, 2, 0).numpy()).save(place / name / f"{number}.png")
+    return place
+
+
+def main(data: Path, work: Path) -> None:
+    # 30% of each class are put aside for the test; `train/` and `test/` in the folder would be taken instead.
+    bundle = dear.fit(data, work / "bundle", shots=4, train=dear.TrainOptions(epochs=3), calibrate=True)
+    print(
+        f"accuracy on test images: {bundle.metrics['accuracy']:.3f}, {bundle.parameters:,} trained parameters"
+    )
+
+    predictor = dear.Predictor(work / "bundle")
+    pictures = sorted(path for path in data.rglob("*") if path.is_file())[::20]
+    for prediction in predictor.predict(pictures, top=1):
+        best = prediction.best
+        reasons = ", ".join(f"{name} {part:.1f}" for name, part in best.evidence.items())
+        print(f"{prediction.image}: {best.name} {best.probability:.2f} ({reasons})")
+
+    # Any other classes by name: this is still a CLIP.
+    (prediction,) = predictor.predict(pictures[:1], classes=["a red thing", "a blue thing", "a green thing"])
+    print([(one.name, round(one.probability, 2)) for one in prediction.top])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else world_folder(Path(folder) / "images"), Path(folder))

@@ -1,0 +1,56 @@
+"""`dear eval`: how good a bundle is on a data set."""
+
+from dataclasses import replace
+from typing import Literal
+
+from rich.console import Console
+
+from dear.cli.output import progress_console, table
+from dear.data.settings import DataSettings
+from dear.serving.judgement import Judgement
+
+
+def command(
+    bundle: str,
+    *,
+    data: str,
+    split: Literal["test", "val", "train"] = "test",
+    classes: Literal["bundle", "data"] = "bundle",
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+) -> Judgement:
+    """Measure a bundle on a data set: accuracy, log-loss, calibration error, accuracy by class.
+
+    Args:
+        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        split: Images to score.
+        classes: Tell the bundle's classes apart, or the data set's, by name.
+        pretrained: Where the backbone's weights are, if they have moved.
+        device: Where to compute; auto takes the GPU if there is one.
+        dataset: How the data set is read.
+    """
+    from dear.data.dataset import load_dataset
+    from dear.serving.bundle import Bundle
+    from dear.serving.judge import judge
+    from dear.serving.predictor import Predictor
+
+    loaded = Bundle.from_pretrained(bundle)
+    images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
+    with progress_console().status("scoring"):
+        predictor = Predictor(loaded, device, pretrained=pretrained)
+        return judge(predictor, images, split=split, own_classes=classes == "bundle")
+
+
+def render(result: Judgement, console: Console) -> None:
+    """Show accuracy by class, worst first, and the summary."""
+    worst = sorted(result.per_class.items(), key=lambda row: row[1])
+    console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
+    console.print(
+        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: accuracy "
+        f"{100 * result.accuracy:.2f}%, top 5 {100 * result.top5:.2f}%, log-loss {result.log_loss:.3f} nats, "
+        f"calibration error {100 * result.calibration_error:.2f}%",
+        markup=False,
+        soft_wrap=True,
+    )

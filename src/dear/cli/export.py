@@ -1,0 +1,64 @@
+"""`dear export`: an adapted model for other runtimes."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from dear.cli.output import progress_console
+from dear.serving.exported import Exported, ExportForm
+
+
+def command(
+    bundle: str,
+    *,
+    out: Path,
+    format: ExportForm = "onnx",
+    with_classes: bool = False,
+    classes: list[str] | None = None,
+    images: list[str] | None = None,
+    most: int = 200,
+    pretrained: str | None = None,
+) -> Exported:
+    """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
+
+    The batch size is free. The input is pixels in [0, 1] of the backbone's size; normalisation is inside. A
+    file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra `export`.
+
+    Args:
+        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+        out: The file.
+        format: ONNX, or torch's own exported program (.pt2).
+        with_classes: Bake the classes in: logits and probabilities instead of features.
+        classes: Bake these classes in, by name, in place of the bundle's.
+        images: Pictures or folders of them to check it on as well, besides random ones.
+        most: How many of those pictures to check it on.
+        pretrained: Where the backbone's weights are, if they have moved.
+    """
+    from dear.data.folder import image_files
+    from dear.serving.export import export
+    from dear.serving.predictor import Predictor
+
+    paths = [path for place in images or () for path in image_files(Path(place))]
+    with progress_console().status("exporting"):
+        predictor = Predictor(bundle, pretrained=pretrained)
+        return export(
+            predictor,
+            out,
+            form=format,
+            with_classes=with_classes or classes is not None,
+            classes=classes,
+            images=paths[:most],
+        )
+
+
+def render(result: Exported, console: Console) -> None:
+    """Show what was written and how it compares."""
+    same = "" if result.same_best is None else f", the best class is the same in {result.same_best}"
+    what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
+    console.print(
+        f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
+        f"{', '.join(result.outputs)}\nagainst torch on {result.checked} images: largest difference "
+        f"{result.difference:.1e}{same}",
+        markup=False,
+        soft_wrap=True,
+    )

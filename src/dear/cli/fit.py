@@ -1,0 +1,117 @@
+"""`dear fit`: adapt a backbone to your images and keep the adapter as a folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from dear.data.settings import DataSettings
+from dear.evaluation.plan import Select
+from dear.methods.settings import MethodSettings, known_method, option_groups
+from dear.training.settings import TrainOptions
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Where the bundle is, what it holds, and what was measured on test images (fractions)."""
+
+    out: Path
+    method: str
+    backbone: str
+    classes: int
+    parameters: int
+    bytes: int
+    temperature: float
+    metrics: dict[str, Any]
+    test_images: int
+
+
+def command(
+    *,
+    data: str,
+    out: Path,
+    method: str = "dear",
+    model: str = "tiny",
+    pretrained: str | None = None,
+    roles: Path | None = None,
+    shots: int | None = None,
+    seed: int = 1,
+    calibrate: bool = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
+    select: Select = "last",
+    dataset: DataSettings = DataSettings(),  # noqa: B008
+    **settings: MethodSettings,
+) -> Fitted:
+    """Adapt a backbone to all classes of your images, and write the adapter as a folder: a bundle.
+
+    The bundle holds the trained parameters, not the backbone. `dear predict` and `dear eval` use it.
+
+    Args:
+        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        out: Folder of the bundle.
+        method: Method, of those in docs/methods.md.
+        model: Backbone: tiny, or an open_clip architecture.
+        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
+        roles: Role table (JSON) of these weights; the package's own table if not given.
+        shots: Training images a class; all of them if not given.
+        seed: Seed of the few-shot pick, the order, the views and the initial parameters.
+        calibrate: Set the temperature of probabilities on validation images, or on training images that
+            were not picked.
+        device: Where to compute; auto takes the GPU if there is one.
+        train: Settings of training; what is not given is as the method is published.
+        select: Keep the last epoch, or the best one on validation images.
+        dataset: How the data set is read.
+        settings: Settings of the methods, as --dear.beta or --coop.tokens.
+    """
+    from dear.cli.progress import RunProgress
+    from dear.serving.fit import fit
+    from dear.serving.folder import ADAPTER
+
+    groups = {name: group for group, name in option_groups().items()}
+    with RunProgress(1, train.epochs) as progress:
+        bundle = fit(
+            data,
+            out,
+            method=known_method(method),
+            model=model,
+            pretrained=pretrained,
+            roles=roles,
+            shots=shots,
+            seed=seed,
+            settings=settings[groups[method]] if method in groups else None,
+            train=train,
+            select=select,
+            dataset=dataset,
+            calibrate=calibrate,
+            device=device,
+            progress=lambda epoch, parts: progress(method, epoch, parts),
+        )
+        progress(method, 0, {})
+    return Fitted(
+        out,
+        bundle.method,
+        str(bundle.weights),
+        len(bundle.classes),
+        bundle.parameters,
+        (out / ADAPTER).stat().st_size,
+        bundle.temperature,
+        dict(bundle.metrics),
+        bundle.training["test_images"],
+    )
+
+
+def render(result: Fitted, console: Console) -> None:
+    """Show what was measured and where the bundle is."""
+    metrics = result.metrics
+    console.print(
+        f"{result.method} on {result.backbone}: {result.classes} classes, {result.parameters:,} trained "
+        f"parameters ({result.bytes / 1e6:.2f} MB), temperature {result.temperature:.3g}\n"
+        f"on {result.test_images} test images: accuracy {100 * metrics['accuracy']:.2f}%, "
+        f"top 5 {100 * metrics['top5']:.2f}%, calibration error {100 * metrics['calibration_error']:.2f}%\n"
+        f"bundle: {result.out}\n"
+        f"next: dear predict {result.out} IMAGE...",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,96 @@
+"""`dear index query`: images of an index that are like an image or a text, by chosen features."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from dear.cli.output import table
+from dear.retrieval.query import Hit
+
+
+@dataclass(frozen=True)
+class Found:
+    """Neighbours, the best first.
+
+    Attributes:
+        folder: What their paths are relative to.
+        weights: Of the features' cosines.
+        sheet: The contact sheet, if one was asked for.
+    """
+
+    query: str
+    folder: Path
+    weights: dict[str, float]
+    hits: list[Hit]
+    sheet: Path | None = None
+
+
+def command(
+    index: Path,
+    query: str,
+    *,
+    text: bool = False,
+    by: list[str] = ["class"],  # noqa: B006 (never changed; a default that help shows)
+    weights: list[float] | None = None,
+    count: int = 10,
+    effort: float = 1.0,
+    itself: bool = False,
+    sheet: Path | None = None,
+    bundle: str | None = None,
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Found:
+    """Find the images of an index that are nearest to an image, or to words with --text.
+
+    Args:
+        index: Folder that `dear index build` made.
+        query: An image file; with --text, words.
+        text: The query is words; they go through the bundle's prompt templates.
+        by: Features to compare by: class, and the bundle's attributes, such as color,texture.
+        weights: Weight of each feature, 1 if not given; a negative one drives away from the query.
+        count: How many images to find.
+        effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.
+        itself: Show the query too where the index has it.
+        sheet: PNG file for a contact sheet of the result.
+        bundle: Folder of the bundle, if it has moved since the index was built.
+        pretrained: Other place of the backbone's weights.
+        device: Where to compute; auto takes the GPU if there is one.
+    """
+    from dear.retrieval.query import Index, weights_of
+    from dear.retrieval.search import by_image, by_text
+    from dear.retrieval.sheet import Row, contact_sheet, save_sheet
+    from dear.serving.encoder import BundleEncoder
+    from dear.serving.predictor import Predictor
+
+    mixed = weights_of(by, weights)
+    opened = Index.open(index)
+    opened.shares(mixed)  # before the backbone is loaded
+    encoder = BundleEncoder(Predictor(bundle or opened.facts["model"], device, pretrained=pretrained))
+    opened.check(encoder)
+    if text:
+        hits = by_text(opened, encoder, query, mixed, count=count, effort=effort)
+    else:
+        hits = by_image(opened, encoder, Path(query), mixed, count=count, effort=effort, itself=itself)
+    if sheet is not None:
+        title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
+        row = Row(f"by {title}", hits)
+        save_sheet(contact_sheet(None if text else Path(query), query, [row], opened.folder), sheet)
+    return Found(query, opened.folder, mixed, hits, sheet)
+
+
+def render(result: Found, console: Console) -> None:
+    """Show the neighbours and, if several features were asked for, the cosine of each."""
+    names = list(result.weights)
+    rows = [
+        (rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), _named(hit))
+        for rank, hit in enumerate(result.hits, start=1)
+    ]
+    console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
+    if result.sheet is not None:
+        console.print(f"contact sheet: {result.sheet}", markup=False)
+
+
+def _named(hit: Hit) -> str:
+    return hit.path + (f" (and {len(hit.copies)} copies)" if hit.copies else "")

@@ -1,0 +1,140 @@
+"""`dear predict`: classes of images, with their probabilities and the reasons."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+
+from dear.cli.output import progress_console, table, to_jsonable
+from dear.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from dear.serving.predictor import Prediction, Unreadable
+
+Form = Literal["table", "jsonl", "csv"]
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions in the order of the images, and the images that could not be read."""
+
+    predictions: list["Prediction"]
+    unreadable: list["Unreadable"]
+    format: Form
+
+    @property
+    def partly(self) -> bool:
+        """Whether some of the work could not be done, which the exit code tells."""
+        return bool(self.unreadable)
+
+
+def command(
+    bundle: str,
+    images: list[str],
+    *,
+    top: int = 5,
+    format: Form = "table",
+    classes: list[str] | None = None,
+    classes_file: Path | None = None,
+    add_classes: list[str] | None = None,
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    batch: int = 32,
+) -> Predicted:
+    """Tell the classes of images: the best ones with their probabilities, and what each feature adds.
+
+    The evidence of a class is, for each feature, its part of the class's score (alpha_k s_k); the parts sum
+    to the score. An image that cannot be read is reported, the others are done, and the exit code is 1.
+
+    Args:
+        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+        images: Image files, folders of them, or - for a list of paths on stdin, one a line.
+        top: How many classes to tell of each image.
+        format: A table, JSON lines, or CSV with one row for each image and class.
+        classes: Tell these classes apart, by name, in place of the bundle's own.
+        classes_file: The same from a text file, one name a line.
+        add_classes: Classes besides those.
+        pretrained: Where the backbone's weights are, if they have moved.
+        device: Where to compute; auto takes the GPU if there is one.
+        batch: Images at a time.
+    """
+    from dear.serving.bundle import Bundle
+    from dear.serving.predictor import Prediction, Predictor
+
+    if batch < 1:
+        raise SettingsError(f"batch is {batch}: it must be at least 1.")
+    if classes and classes_file:
+        raise SettingsError("--classes and --classes-file: give one of them.")
+    named = _names(classes_file) if classes_file else classes
+    paths = [*_paths(images)]
+    if not paths:
+        raise DataError("there is no image to predict: the list on stdin is empty.")
+    loaded = Bundle.from_pretrained(bundle)
+    if add_classes:
+        named = [*(named or loaded.classes), *add_classes]
+    predictor = Predictor(loaded, device, pretrained=pretrained)
+    predictions: list[Prediction] = []
+    unreadable: list[Unreadable] = []
+    console = progress_console()
+    for one in predictor.predict_each(paths, top, named, batch=batch):
+        if isinstance(one, Prediction):
+            predictions.append(one)
+        else:
+            unreadable.append(one)
+            console.print(f"dear: {one.reason}", markup=False, soft_wrap=True)
+    if not predictions:
+        raise DataError(f"none of {len(paths)} images can be read; the first: {unreadable[0].reason}")
+    return Predicted(predictions, unreadable, format)
+
+
+def render(result: Predicted, console: Console) -> None:
+    """Print the predictions in the form that was asked for."""
+    if result.format == "jsonl":
+        for line in [*result.predictions, *result.unreadable]:
+            console.out(json.dumps(to_jsonable(line), ensure_ascii=False), highlight=False)
+        return
+    features = [*result.predictions[0].best.evidence]
+    if result.format == "csv":
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["image", "rank", "name", "probability", "logit", *(f"evidence.{f}" for f in features)])
+        rows.writerows(_rows(result.predictions))
+        console.out(text.getvalue(), highlight=False, end="")
+        return
+    columns = ("image", "", "name", "probability", "logit", *(f"by {feature}" for feature in features))
+    console.print(table(None, columns, list(_rows(result.predictions))), markup=False)
+    if result.unreadable:
+        bad = len(result.unreadable)
+        console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
+
+
+def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:
+    for prediction in predictions:
+        for rank, one in enumerate(prediction.top, start=1):
+            yield [prediction.image, rank, one.name, one.probability, one.logit, *one.evidence.values()]
+
+
+def _names(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the classes in {file}: {error}.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _paths(images: Sequence[str]) -> Iterator[str]:
+    """The image files that the words name, folders searched. Raises DataError for a folder without any."""
+    from dear.data.folder import image_files
+
+    for word in images:
+        if word == STDIN:
+            yield from (line.rstrip("\n") for line in sys.stdin if line.strip())
+            continue
+        yield from map(str, image_files(Path(word)))

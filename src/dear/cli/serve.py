@@ -1,0 +1,73 @@
+"""`dear serve`: a bundle's web page and HTTP API."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from dear.serving.limits import Limits
+
+TOKEN = "DEAR_TOKEN"
+
+
+@dataclass(frozen=True)
+class Served:
+    """What was served until it was stopped: images that went through the model, and in how many batches."""
+
+    url: str
+    images: int
+    batches: int
+
+
+def command(
+    bundle: str,
+    *,
+    index: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 7860,
+    token: str | None = None,
+    page: bool = True,
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    limits: Limits = Limits(),  # noqa: B008 (frozen, and its fields become options)
+) -> Served:
+    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/how-to/serve.md).
+
+    Args:
+        bundle: Folder of the bundle, or its name on the hub.
+        index: Index of images for neighbours, built with this bundle.
+        host: Address to listen at. Any but this machine's own needs a token.
+        port: Port to listen at; 0 takes a free one.
+        token: What clients must show; the environment variable DEAR_TOKEN if not given, which others on this
+            machine cannot see.
+        page: Serve the page; without it the API alone.
+        pretrained: Other place of the backbone's weights.
+        device: Where to compute; auto takes the GPU if there is one.
+        limits: Limits of requests.
+    """
+    from dear.cli.output import progress_console
+    from dear.retrieval.query import Index
+    from dear.serving.predictor import Predictor
+    from dear.serving.server import address, listen, require_app, run
+    from dear.serving.service import Service
+
+    require_app()
+    token = token or os.environ.get(TOKEN) or None
+    socket = listen(host, port, token)
+    with socket:
+        predictor = Predictor(bundle, device, pretrained=pretrained)
+        service = Service(predictor, limits, None if index is None else Index.open(index))
+        url = address(socket, host)
+        asked = f"{url}?token=..." if token else url
+        progress_console().print(
+            f"serving {bundle} at {asked} (Ctrl-C ends it)", markup=False, soft_wrap=True
+        )
+        run(service, socket, host=host, token=token, page=page)
+    return Served(url, service.batches.items, service.batches.batches)
+
+
+def render(result: Served, console: Console) -> None:
+    """Show what was done."""
+    console.print(f"served {result.images} images in {result.batches} batches at {result.url}", markup=False)

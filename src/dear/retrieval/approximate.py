@@ -1,0 +1,150 @@
+"""FAISS indexes over unit vectors: which kind for how many rows, made, filled and searched.
+
+Rows only ever get appended; the rows of removed files are left out at the search, until there are too many
+of them. Scores are not taken from here: codes are rounded, so candidates are scored again from the stored
+vectors.
+"""
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dear.errors import DataError, SettingsError
+
+Kind = Literal["flat", "hnsw", "ivf"]
+Storage = Literal["float16", "int8"]
+
+FLAT_UP_TO = 50_000
+"""Up to so many rows every one is compared: exact."""
+HNSW_UP_TO = 200_000
+"""Up to so many rows a graph is built: quickest to search, slow to build, a fifth more memory."""
+CHUNK = 16_384  # rows that are float32 at a time
+LINKS = 32  # of an HNSW node
+POINTS = 64  # that an IVF list is trained on
+ITERATIONS = 10
+
+
+def require_faiss() -> None:
+    """Raise SettingsError where FAISS is not installed."""
+    if find_spec("faiss") is None:
+        raise SettingsError("searching images needs FAISS: pip install 'dear-vlm[retrieval]'.")
+
+
+def kind_for(rows: int) -> Kind:
+    """Flat for small, HNSW for middling, IVF for large numbers of rows."""
+    return "flat" if rows <= FLAT_UP_TO else "hnsw" if rows <= HNSW_UP_TO else "ivf"
+
+
+def lists_for(rows: int) -> int:
+    """Lists of an IVF index: four times the root of the rows, as FAISS advises."""
+    return max(1, min(round(4 * math.sqrt(rows)), rows // 4))
+
+
+def build(vectors: Float[np.ndarray, "row embed"], kind: Kind, storage: Storage) -> Any:
+    """A FAISS index of all rows, by inner product."""
+    import faiss
+
+    rows, embed = vectors.shape
+    code = {"float16": faiss.ScalarQuantizer.QT_fp16, "int8": faiss.ScalarQuantizer.QT_8bit}[storage]
+    metric = faiss.METRIC_INNER_PRODUCT
+    if kind == "flat":
+        index = faiss.IndexScalarQuantizer(embed, code, metric)
+    elif kind == "hnsw":
+        index = faiss.IndexHNSWSQ(embed, code, LINKS, metric)
+    else:
+        quantizer = faiss.IndexFlatIP(embed)
+        index = faiss.IndexIVFScalarQuantizer(quantizer, embed, lists_for(rows), code, metric)
+        index.own_fields, _ = True, quantizer.this.disown()
+        index.cp.niter, index.cp.max_points_per_centroid = ITERATIONS, POINTS
+        index.cp.min_points_per_centroid = 1  # it would warn of few rows, which is what was asked for
+    if not index.is_trained:
+        index.train(_sample(vectors, POINTS * lists_for(rows)))
+    extend(index, vectors)
+    return index
+
+
+def extend(index: Any, vectors: Float[np.ndarray, "row embed"]) -> None:
+    """Append the rows that the index does not have yet."""
+    for start in range(index.ntotal, len(vectors), CHUNK):
+        index.add(np.ascontiguousarray(vectors[start : start + CHUNK], dtype=np.float32))
+
+
+def search(
+    index: Any,
+    query: Float[np.ndarray, "embed"],
+    count: int,
+    live: Bool[np.ndarray, "row"],
+    *,
+    effort: float = 1.0,
+) -> Int[np.ndarray, "found"]:
+    """Rows of about the nearest vectors among the live ones, nearest first; fewer if there are fewer.
+
+    ``effort`` scales how much of the index is looked at: more is slower and finds more of the true ones.
+    """
+    import faiss
+
+    given: dict[str, Any] = {}
+    if not live.all():
+        given["sel"] = faiss.IDSelectorBitmap(np.packbits(live, bitorder="little"))
+    if isinstance(index, faiss.IndexIVF):
+        probes = min(index.nlist, max(1, round(effort * max(16, index.nlist / 16))))
+        parameters = faiss.SearchParametersIVF(nprobe=probes, **given)
+    elif isinstance(index, faiss.IndexHNSW):
+        parameters = faiss.SearchParametersHNSW(efSearch=max(count, round(effort * 128)), **given)
+    else:
+        parameters = faiss.SearchParameters(**given)
+    wanted = query.astype(np.float32)[None]
+    _, rows = index.search(wanted, min(count, index.ntotal), params=parameters)
+    return np.asarray(rows[0][rows[0] >= 0])
+
+
+def kind_of(index: Any) -> Kind:
+    """The kind of a FAISS index that `build` made."""
+    import faiss
+
+    return (
+        "ivf"
+        if isinstance(index, faiss.IndexIVF)
+        else "hnsw"
+        if isinstance(index, faiss.IndexHNSW)
+        else "flat"
+    )
+
+
+def storage_of(index: Any) -> Storage:
+    """How it keeps its vectors."""
+    import faiss
+
+    codes = faiss.downcast_index(index.storage) if kind_of(index) == "hnsw" else index
+    return "int8" if codes.sq.qtype == faiss.ScalarQuantizer.QT_8bit else "float16"
+
+
+def save(index: Any, path: Path) -> None:
+    """Write it whole or not at all."""
+    import faiss
+
+    part = path.with_name(path.name + ".part")
+    faiss.write_index(index, str(part))
+    part.replace(path)
+
+
+def load(path: Path) -> Any:
+    """Read it. Raises DataError for a file that is no FAISS index."""
+    import faiss
+
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise DataError(
+            f"{path} is damaged or no FAISS index: run `dear index build` again, which makes it anew."
+        ) from error
+
+
+def _sample(vectors: Float[np.ndarray, "row embed"], most: int) -> Float[np.ndarray, "some embed"]:
+    """Evenly spread rows in float32."""
+    step = max(1, len(vectors) // max(1, most))
+    return np.ascontiguousarray(vectors[::step][:most], dtype=np.float32)

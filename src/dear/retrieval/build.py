@@ -1,0 +1,273 @@
+"""Build an index of a folder, or bring it up to date: only new and changed files are encoded.
+
+Files are encoded in chunks. A chunk's vectors are written first, then its files in one transaction, so a
+build that was cut off goes on after its last chunk. The FAISS indexes come last and are made from the vectors
+alone.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from torch import Tensor
+
+from dear.data.decode import decode
+from dear.data.photos import in_parallel
+from dear.errors import DataError, SettingsError
+from dear.retrieval import approximate
+from dear.retrieval.approximate import Kind, Storage
+from dear.retrieval.catalogue import FILE, Catalogue, Entry, only_writer
+from dear.retrieval.encoder import Encoder
+from dear.retrieval.scan import Changes, Stamp, compare, scan, stamp_of
+from dear.retrieval.vectors import Vectors
+
+CHUNK = 256  # files between two commits
+DEAD_SHARE = 0.2  # of the rows, at which they are thrown out
+OUTGROWN = 2  # times the rows that an IVF index was trained on
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build did.
+
+    Attributes:
+        added, changed, removed, unchanged: Numbers of files.
+        encoded: How many of them went through the model; copies of known contents do not.
+        files: Files that can be found now.
+        rows: Rows of vectors, those of removed files with them.
+        broken: Files that cannot be read, and why.
+    """
+
+    index: Path
+    kind: Kind
+    storage: Storage
+    features: tuple[str, ...]
+    added: int
+    changed: int
+    removed: int
+    unchanged: int
+    encoded: int
+    files: int
+    rows: int
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+def build_index(
+    encoder: Encoder,
+    folder: Path,
+    out: Path,
+    *,
+    kind: Kind | None = None,
+    storage: Storage = "float16",
+    model: str = "",
+    threads: int = 1,
+    batch: int = 64,
+    progress: Progress = lambda _step, _done, _of: None,
+) -> Built:
+    """Index the images of a folder; what is there of the index is gone on with.
+
+    Args:
+        kind: Of the FAISS indexes; by the number of rows if not given.
+        storage: How the FAISS indexes keep vectors in memory.
+        model: Where the model lies, for queries to find it again.
+
+    Raises:
+        DataError: for a folder without images that can be read, or an index of another folder or model.
+        OutputError: if the place cannot be written to.
+        SettingsError: where FAISS is not installed.
+    """
+    approximate.require_faiss()
+    if batch < 1 or threads < 1:
+        raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
+    found = scan(folder, leave_out=out)
+    if not found and not (out / FILE).exists():
+        raise DataError(f"{folder} has no images (by their names). Give a folder with images in it.")
+    with closing(_open(encoder, folder, out, model)) as catalogue, only_writer(out):
+        changes = compare(catalogue.stamps(), found)
+        encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
+        with catalogue.change():  # after encoding: a file that was moved finds its row
+            catalogue.remove(changes.removed)
+        _compact(catalogue)
+        made = _update(catalogue, kind, storage, progress)
+        facts, broken = catalogue.facts(), catalogue.broken()
+        files = len(catalogue.stamps()) - len(broken)
+    if not files:
+        first = f" The first: {next(iter(broken.values()))}" if broken else ""
+        raise DataError(f"{folder} has no image that can be read.{first}")
+    return Built(
+        out,
+        made,
+        storage,
+        tuple(facts["features"]),
+        len(changes.added),
+        len(changes.changed),
+        len(changes.removed),
+        len(found) - len(changes.added) - len(changes.changed),
+        encoded,
+        files,
+        facts["rows"],
+        broken,
+    )
+
+
+def stored(catalogue: Catalogue, facts: dict[str, Any]) -> Vectors:
+    """The vectors of a catalogue's generation."""
+    return Vectors(
+        catalogue.folder / f"vectors-{facts['generation']}", len(facts["features"]), facts["embed"]
+    )
+
+
+def require_same_model(facts: dict[str, Any], encoder: Encoder, folder: Path) -> None:
+    """Raise DataError if the index was built with another model."""
+    if facts["identity"] != encoder.identity:
+        raise DataError(
+            f"the index {folder} was built with another bundle ({facts['identity'][:12]}, here "
+            f"{encoder.identity[:12]}): features of two bundles do not compare. Use its bundle"
+            f"{', ' + facts['model'] if facts['model'] else ''}, or build an index of this one elsewhere."
+        )
+
+
+def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
+    if not (out / FILE).exists():
+        return Catalogue.create(
+            out,
+            {
+                "identity": encoder.identity,
+                "features": list(encoder.features),
+                "embed": encoder.embed,
+                "folder": str(folder.resolve()),
+                "model": model,
+            },
+        )
+    catalogue = Catalogue.open(out)
+    facts = catalogue.facts()
+    require_same_model(facts, encoder, out)
+    if facts["folder"] != str(folder.resolve()):
+        raise DataError(
+            f"the index {out} is of the folder {facts['folder']}, not of {folder.resolve()}: "
+            "choose another place with --out."
+        )
+    return catalogue
+
+
+def _encode(
+    encoder: Encoder,
+    catalogue: Catalogue,
+    folder: Path,
+    changes: Changes,
+    threads: int,
+    batch: int,
+    progress: Progress,
+) -> int:
+    """Bring added and changed files into the catalogue; how many rows were encoded."""
+    wanted = sorted((*changes.added, *changes.changed))
+    before = catalogue.facts()["rows"]
+
+    def look(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
+        return _looked_at(folder, path, encoder.short_side)
+
+    for start in range(0, len(wanted), CHUNK):
+        chunk = wanted[start : start + CHUNK]
+        facts = catalogue.facts()
+        rows: dict[str, int] = {}  # of contents that are new in this chunk
+        entries, pictures = [], []
+        for entry, picture in in_parallel(look, chunk, threads):
+            row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
+            if row is None and picture is not None and entry.sha256 is not None:
+                if entry.sha256 not in rows:
+                    rows[entry.sha256] = facts["rows"] + len(pictures)
+                    pictures.append(picture)
+                row = rows[entry.sha256]
+            entries.append(entry._replace(row=row))
+        for at in range(0, len(pictures), batch):
+            stored(catalogue, facts).write(facts["rows"] + at, encoder.images(pictures[at : at + batch]))
+        with catalogue.change():
+            catalogue.put(entries)
+            catalogue.set(rows=facts["rows"] + len(pictures))
+        progress("encoding images", start + len(chunk), len(wanted))
+    return int(catalogue.facts()["rows"]) - int(before)
+
+
+def _looked_at(
+    folder: Path, path: str, short_side: int
+) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
+    """A file's entry and, unless it cannot be read, its picture. The stamp is of before it was read."""
+    stamp = stamp_of(folder / path)
+    try:
+        if stamp is None:
+            raise DataError(f"{folder / path} went away while the folder was read.")
+        content = (folder / path).read_bytes()
+        picture = decode(folder / path, short_side, content)
+    except (DataError, OSError) as error:
+        reason = str(error) if isinstance(error, DataError) else f"cannot read {path}: {error.strerror}."
+        return Entry(path, stamp or Stamp(-1, -1), None, None, reason), None
+    return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
+
+
+def _compact(catalogue: Catalogue) -> None:
+    """Throw out the rows of removed files once they are many: a new generation, then the old one goes."""
+    facts = catalogue.facts()
+    alive = catalogue.live(facts["rows"])
+    if not len(alive) or 1 - alive.mean() <= DEAD_SHARE:
+        _remove_others(catalogue.folder, facts["generation"])
+        return
+    kept = np.flatnonzero(alive)
+    new = facts | {"generation": facts["generation"] + 1, "rows": len(kept)}
+    place = stored(catalogue, new)
+    shutil.rmtree(place.folder, ignore_errors=True)
+    stored(catalogue, facts).copy(kept, facts["rows"], place)
+    with catalogue.change():
+        catalogue.renumber(kept.tolist())
+        catalogue.set(generation=new["generation"], rows=new["rows"])
+    _remove_others(catalogue.folder, new["generation"])
+
+
+def _remove_others(folder: Path, generation: int) -> None:
+    for place in folder.glob("vectors-*"):
+        if place.name != f"vectors-{generation}":
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _update(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress) -> Kind:
+    """Make the FAISS index of every feature hold all rows; anew where it does not fit any more."""
+    facts = catalogue.facts()
+    rows, place = facts["rows"], stored(catalogue, facts)
+    chosen = kind or approximate.kind_for(rows)
+    trained = facts.get("trained", 0)
+    outgrown = rows > OUTGROWN * trained
+    for feature, name in enumerate(facts["features"]):
+        vectors, path = place.read(feature, rows), place.index(feature)
+        index = _fitting(path, chosen, storage, rows, outgrown=outgrown)
+        if index is None and rows:
+            index = approximate.build(vectors, chosen, storage)
+            trained = rows
+        elif index is None or index.ntotal == rows:
+            continue
+        else:
+            approximate.extend(index, vectors)
+        approximate.save(index, path)
+        progress(f"index of {name}", 1, 1)
+    with catalogue.change():
+        catalogue.set(trained=trained, kind=chosen, storage=storage)
+    return chosen
+
+
+def _fitting(path: Path, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
+    """The FAISS index at a place if it can be gone on with, else None."""
+    if not path.exists():
+        return None
+    try:
+        index = approximate.load(path)
+    except DataError:
+        return None
+    same = (approximate.kind_of(index), approximate.storage_of(index)) == (kind, storage)
+    needs_training = kind == "ivf" or storage == "int8"
+    return index if same and index.ntotal <= rows and not (needs_training and outgrown) else None

@@ -1,0 +1,38 @@
+"""What an index needs of a model: unit features of pictures and of texts, and the model's identity."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+
+class Encoder(Protocol):
+    """An adapted CLIP as an index sees it.
+
+    Attributes:
+        identity: Of the adapter and of the weights below it: features of two identities do not compare.
+        features: Names of the image features.
+        embed: Their width.
+        short_side: Pixels of the short side that larger pictures are brought down to first.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+    @property
+    def embed(self) -> int: ...
+
+    @property
+    def short_side(self) -> int: ...
+
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        """Unit features of pictures of any sizes."""
+
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
+        """Unit features of texts, in the space of the image features."""

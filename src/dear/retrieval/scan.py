@@ -1,0 +1,71 @@
+"""Which image files a folder holds, and what changed since it was last looked at."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dear.data.decode import SUFFIXES
+from dear.errors import DataError
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What tells without reading whether a file was changed: size in bytes, time in nanoseconds."""
+
+    size: int
+    mtime: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Relative paths, each kind sorted."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
+    """Image files below a folder by relative path; hidden ones, links to folders and what lies below
+    ``leave_out`` are not looked at. Raises DataError.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give the folder of the images.")
+    avoided = leave_out.resolve() if leave_out else None
+    found: dict[str, Stamp] = {}
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and (avoided is None or Path(place, name).resolve() != avoided)
+        )
+        for name in sorted(files):
+            path = Path(place, name)
+            if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
+                continue
+            if (stamp := stamp_of(path)) is not None:
+                found[path.relative_to(folder).as_posix()] = stamp
+    return found
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file; None if it is gone."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return Stamp(facts.st_size, facts.st_mtime_ns)
+
+
+def compare(known: Mapping[str, Stamp], found: Mapping[str, Stamp]) -> Changes:
+    """What happened between two looks at a folder."""
+    return Changes(
+        added=tuple(sorted(found.keys() - known.keys())),
+        changed=tuple(sorted(path for path in found.keys() & known.keys() if found[path] != known[path])),
+        removed=tuple(sorted(known.keys() - found.keys())),
+    )

@@ -1,0 +1,52 @@
+"""Search an index by an image or by words."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from dear.data.decode import decode
+from dear.errors import DataError
+from dear.retrieval.encoder import Encoder
+from dear.retrieval.query import Hit, Index
+
+
+def by_image(
+    index: Index,
+    encoder: Encoder,
+    image: Path,
+    weights: Mapping[str, float],
+    *,
+    count: int = 10,
+    effort: float = 1.0,
+    itself: bool = False,
+) -> list[Hit]:
+    """The images most like an image file; not the file itself, unless ``itself``.
+
+    Raises DataError for a file that cannot be read.
+    """
+    try:
+        content = image.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read the image {image}: {error.strerror}.") from error
+    features = encoder.images([decode(image, encoder.short_side, content)])[0]
+    own = None if itself else hashlib.sha256(content).hexdigest()
+    return index.query(
+        dict(zip(encoder.features, features, strict=True)), weights, count=count, effort=effort, without=own
+    )
+
+
+def by_text(
+    index: Index,
+    encoder: Encoder,
+    words: str,
+    weights: Mapping[str, float],
+    *,
+    count: int = 10,
+    effort: float = 1.0,
+) -> list[Hit]:
+    """The images whose features are nearest to a text's. Raises DataError for an empty one."""
+    if not words.strip():
+        raise DataError("the text is empty: give words to search for.")
+    return index.query(
+        dict.fromkeys(encoder.features, encoder.texts([words])[0]), weights, count=count, effort=effort
+    )

@@ -1,0 +1,81 @@
+"""A contact sheet: a query and its neighbours as one PNG."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from dear.data.decode import decode
+from dear.errors import DataError, OutputError
+from dear.retrieval.query import Hit
+
+SIDE, GAP, LINE = 160, 8, 14  # pixels of a picture's cell, between cells, of a line of text
+INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
+
+
+class Row(NamedTuple):
+    """A row of the sheet: what it was searched by and what was found."""
+
+    title: str
+    hits: Sequence[Hit]
+
+
+def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: Path) -> Image.Image:
+    """The query (a picture or, without one, its words), then a row of neighbours for each search.
+
+    A picture that cannot be read any more is a grey cell.
+    """
+    columns = max((len(row.hits) for row in rows), default=1) or 1
+    cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
+    top = head + (SIDE + GAP if query else 0)
+    sheet = Image.new("RGB", (GAP + columns * (SIDE + GAP), top + len(rows) * (head + cell)), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((GAP, GAP // 2), _short(title, columns * SIDE), fill=INK, font=_font())
+    if query:
+        sheet.paste(_thumbnail(query), (GAP, head))
+    for number, row in enumerate(rows):
+        y = top + number * (head + cell)
+        pen.text((GAP, y), _short(row.title, columns * SIDE), fill=INK, font=_font())
+        for column, hit in enumerate(row.hits):
+            x = GAP + column * (SIDE + GAP)
+            sheet.paste(_thumbnail(folder / hit.path), (x, y + head))
+            pen.text((x, y + head + SIDE), f"{hit.score:.3f}", fill=INK, font=_font())
+            name = _short(Path(hit.path).name, SIDE)
+            pen.text((x, y + head + SIDE + LINE), name, fill=INK, font=_font())
+    return sheet
+
+
+def save_sheet(sheet: Image.Image, path: Path) -> None:
+    """Write it as PNG, whole or not at all. Raises OutputError."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(part, "PNG")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"cannot write the contact sheet {path}: {error}.") from error
+
+
+def _thumbnail(path: Path) -> Image.Image:
+    try:
+        picture = decode(path, SIDE)
+    except DataError:
+        return Image.new("RGB", (SIDE, SIDE), MISSING)
+    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
+    return ImageOps.pad(image, (SIDE, SIDE), color=PAPER)
+
+
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=LINE - 3)
+
+
+def _short(text: str, width: int) -> str:
+    """The text cut to a width, with an ellipsis."""
+    font = _font()
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,58 @@
+"""The stored vectors of an index: one file of float16 rows a feature, appended to, memory-mapped to read."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.errors import OutputError
+
+BYTES = 2  # of a float16
+
+
+class Vectors:
+    """Rows of unit vectors of every feature, in the order in which they came.
+
+    Rows past the number that the catalogue knows are the rest of a build that was cut off: the next one
+    writes over them.
+    """
+
+    def __init__(self, folder: Path, features: int, embed: int) -> None:
+        self.folder, self.features, self.embed = folder, features, embed
+
+    def path(self, feature: int) -> Path:
+        return self.folder / f"{feature}.f16"
+
+    def index(self, feature: int) -> Path:
+        """Where the FAISS index of a feature lies."""
+        return self.folder / f"{feature}.faiss"
+
+    def write(self, start: int, rows: Float[Tensor, "row feature embed"]) -> None:
+        """Write rows from number ``start`` on, of every feature. Raises OutputError."""
+        values = rows.cpu().numpy().astype("<f2")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for feature in range(self.features):
+                self.path(feature).touch()
+                with self.path(feature).open("r+b") as file:
+                    file.truncate(start * self.embed * BYTES)
+                    file.seek(0, 2)
+                    file.write(np.ascontiguousarray(values[:, feature]).tobytes())
+        except OSError as error:
+            raise OutputError(f"cannot write the vectors to {self.folder}: {error}.") from error
+
+    def read(self, feature: int, rows: int) -> Float[np.ndarray, "row embed"]:
+        """The first so many rows of a feature, mapped and not read."""
+        if not rows:
+            return np.zeros((0, self.embed), dtype=np.float16)
+        return np.memmap(self.path(feature), dtype="<f2", mode="r", shape=(rows, self.embed))
+
+    def copy(self, kept: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
+        """Write some of the first ``rows`` rows to another place, in chunks."""
+        to.folder.mkdir(parents=True, exist_ok=True)
+        for feature in range(self.features):
+            mapped = self.read(feature, rows)
+            with to.path(feature).open("wb") as file:
+                for start in range(0, len(kept), chunk):
+                    file.write(np.ascontiguousarray(mapped[kept[start : start + chunk]]).tobytes())

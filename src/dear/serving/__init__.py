@@ -1,0 +1,1 @@
+"""Using an adapted model: fit, save, predict with reasons, export, serve."""

@@ -1,0 +1,89 @@
+"""Where a head looks: its attention from the class token and the attribute tokens to the patches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from dear.backbone.attention import attention_weights
+from dear.backbone.block import Block
+from dear.errors import SettingsError
+from dear.methods.contract import Method
+from dear.methods.dear import Dear
+from dear.methods.representation import Representation
+
+# From no attention to the most: dark violet to light yellow, told apart in print and by colour-blind people.
+RAMP = np.array(
+    [[25, 12, 60], [106, 28, 110], [188, 55, 84], [237, 121, 49], [252, 232, 120]], dtype=np.float32
+)
+OPAQUE = 0.65  # of the colours over the picture
+
+
+@torch.no_grad()
+def attention_maps(
+    method: Method, pixels: Float[Tensor, "3 size size"], layer: int, head: int
+) -> dict[str, Float[Tensor, "row column"]]:
+    """Attention of a head to the patches, by the token that looks: "class", and DeAR's attributes in the
+    layers that have them (the mean of an attribute's tokens). Layers count from 1, heads from 0.
+
+    The weights to all keys sum to one; what is missing here goes to the class token and to learned tokens.
+    Raises SettingsError for a layer or head that is not there.
+    """
+    tower = method.clip.image
+    for what, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
+        if not first <= number <= last:
+            raise SettingsError(f"{what} {number} is not there: they are {first} to {last}.")
+    block = tower.blocks[layer - 1]
+    assert isinstance(block, Block)
+    with recorded(block) as found:
+        method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
+    # A frozen second pass of the layer, for a loss say, would come later: the first is the method's own.
+    weights = found[0][0, head].float().cpu()
+    side = tower.image_size // tower.patch_size
+    queries, keys = weights.shape
+    patches = (
+        weights[:, -side * side :] if isinstance(method, Representation) else weights[:, 1 : 1 + side**2]
+    )
+    maps = {"class": patches[0]}
+    if isinstance(method, Dear) and keys > side**2 + 1:
+        each = method.settings.tokens
+        # The last layer is computed for the tokens that are read only: the class token, then these.
+        start = side**2 + 1 if queries == keys else 1
+        for number, name in enumerate(method.roles.attributes):
+            maps[name] = patches[start + number * each : start + (number + 1) * each].mean(dim=0)
+    return {name: one.unflatten(0, (side, side)) for name, one in maps.items()}
+
+
+@contextmanager
+def recorded(block: Block) -> Iterator[list[Float[Tensor, "batch head query key"]]]:
+    """Keep the attention weights of a block's calls; outputs stay, to rounding. Not for two threads."""
+    found: list[Tensor] = []
+    before = block.attend
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+        weights = attention_weights(query, key, bias)
+        found.append(weights)
+        return weights @ value
+
+    block.attend = attend
+    try:
+        yield found
+    finally:
+        block.attend = before
+
+
+def overlay(
+    pixels: Float[Tensor, "3 size size"], grid: Float[Tensor, "row column"], side: int = 448
+) -> Image.Image:
+    """The picture with a head's attention over it; the strongest patch has the lightest colour."""
+    picture = Image.fromarray((pixels.permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8))
+    level = (grid / grid.max().clamp_min(1e-12)).numpy() * (len(RAMP) - 1)
+    low = np.floor(level).astype(int).clip(max=len(RAMP) - 2)
+    part = (level - low)[..., None]
+    colours = ((1 - part) * RAMP[low] + part * RAMP[low + 1]).round().astype(np.uint8)
+    heat = Image.fromarray(colours).resize((side, side), Image.Resampling.NEAREST)
+    return Image.blend(picture.resize((side, side), Image.Resampling.BICUBIC), heat, OPAQUE)

@@ -1,0 +1,55 @@
+"""A predictor as an index of images sees it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from dear.backbone.clip import tensors_hash
+from dear.data.dataset import fingerprint
+from dear.data.views import eval_views
+from dear.serving.bundle import Bundle
+from dear.serving.predictor import Predictor
+
+
+class BundleEncoder:
+    """Image and text features of an adapted model, bound to its bundle. Texts go through its templates."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.features: tuple[str, ...] = predictor.features
+        self.embed: int = predictor.clip.image.embed_dim
+        self.short_side: int = predictor.bundle.short_side
+
+    @cached_property
+    def identity(self) -> str:
+        return bundle_identity(self.predictor.bundle)
+
+    @torch.no_grad()
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
+
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
+        return self.predictor.encode_classes(texts).cpu()
+
+
+def bundle_identity(bundle: Bundle) -> str:
+    """What image features depend on: the backbone's weights, the method, its parameters, settings and roles,
+    and how pictures are brought down. Classes, templates and temperature are left out.
+    """
+    heads = () if bundle.roles is None else bundle.roles.heads
+    roles = [repr((head.layer, head.head, head.role, head.attribute)) for head in heads]
+    return fingerprint(
+        bundle.weights.sha256,
+        bundle.method,
+        repr(sorted(asdict(bundle.settings).items())),
+        tensors_hash(dict(bundle.tensors)),
+        str(bundle.short_side),
+        *(() if bundle.roles is None else bundle.roles.attributes),
+        *roles,
+    )

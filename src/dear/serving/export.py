@@ -1,0 +1,222 @@
+"""An adapted image tower, alone or with its classes baked in, as ONNX or as torch's exported program."""
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dear import __version__
+from dear.errors import ExportError, OutputError
+from dear.methods.contract import Method
+from dear.serving.exported import Exported, ExportForm
+from dear.serving.predictor import Predictor, Vocabulary
+from dear.training.seeding import generator
+
+TOLERANCE = 1e-3
+MOST_BYTES = 2**31 - 2**24
+"""What one ONNX file may hold, less room for its graph: protocol buffers end at 2 GiB."""
+RANDOM_BATCHES = (1, 5)
+BATCH = 32
+METADATA = "dear.json"
+
+Run = Callable[[Tensor], list[Tensor]]
+
+
+class Tower(nn.Module):
+    """The adapted image tower: pixels in [0, 1] to unit features. The text tower is left behind."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        clip = copy.copy(method.clip)
+        clip.__dict__["_modules"] = {"image": method.clip.image}
+        self.method = copy.copy(method)
+        self.method.__dict__["clip"] = clip
+        self.clip = clip
+
+    def forward(
+        self, pixels: Float[Tensor, "batch 3 height width"]
+    ) -> tuple[Float[Tensor, "batch feature embed"]]:
+        return (self.method.image_features(self.method.image_trunk(pixels)).transpose(0, 1),)
+
+
+class Classifier(Tower):
+    """The tower with the text features of its classes: pixels to logits and probabilities."""
+
+    def __init__(self, known: Vocabulary, temperature: float) -> None:
+        super().__init__(known.method)
+        self.decoupled, self.temperature = known.decoupled, temperature
+        self.register_buffer("text", known.text.detach().clone())
+
+    def forward(  # type: ignore[override]
+        self, pixels: Float[Tensor, "batch 3 height width"]
+    ) -> tuple[Float[Tensor, "batch class"], Float[Tensor, "batch class"]]:
+        image = super().forward(pixels)[0].transpose(0, 1)
+        logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
+        return logits, (logits / self.temperature).softmax(dim=1)
+
+
+@torch.no_grad()
+def export(
+    predictor: Predictor,
+    out: Path,
+    *,
+    form: ExportForm = "onnx",
+    with_classes: bool = False,
+    classes: Sequence[str] | None = None,
+    images: Iterable[Path] = (),
+) -> Exported:
+    """Write an adapted model for other runtimes, after checking it against torch; the batch size is free.
+
+    The input is "pixels": float32 in [0, 1], as `Predictor.preprocess` gives them. The output is "features"
+    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class). ``classes`` are
+    baked in in place of the bundle's. It is checked on random pixels and on ``images``.
+
+    Raises ExportError if it cannot be exported or differs by more than 0.001, OutputError, DataError.
+    """
+    if predictor.clip.image.projection.device.type != "cpu":
+        raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
+    known = predictor.vocabulary(classes)
+    if with_classes and known.method.text_of_image:
+        raise ExportError(
+            f"{known.method.name} makes other text features for every image, so classes cannot be baked in: "
+            "export the tower alone."
+        )
+    model = Classifier(known, predictor.bundle.temperature) if with_classes else Tower(known.method)
+    model.eval()
+    outputs = ["logits", "probabilities"] if with_classes else ["features"]
+    told = _metadata(predictor, known if with_classes else None, outputs)
+    part = out.with_name(out.name + ".part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write, load = (_write_onnx, _load_onnx) if form == "onnx" else (_write_program, _load_program)
+        write(model, part, predictor.clip.image_size, outputs, told)
+        checked, difference, same = _check(model, load(part), predictor, images)
+        if not difference <= TOLERANCE:
+            raise ExportError(
+                f"the exported model differs from torch's by {difference:.1e} (allowed: {TOLERANCE:g}) on "
+                f"{checked} images: nothing is written."
+            )
+        part.replace(out)
+    except OSError as error:
+        raise OutputError(f"cannot write {out}: {error}. Choose another file with --out.") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return Exported(
+        out, form, tuple(outputs), len(known.classes) if with_classes else None, out.stat().st_size,
+        checked, difference, same if with_classes else None,
+    )  # fmt: skip
+
+
+def _metadata(predictor: Predictor, known: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
+    bundle = predictor.bundle
+    return {
+        "dear": __version__,
+        "method": bundle.method,
+        "weights": asdict(bundle.weights),
+        "input": f"pixels: float32, batch x 3 x {predictor.clip.image_size} x {predictor.clip.image_size}, "
+        "RGB in [0, 1], short side resized (bicubic, antialiased), centre square",
+        "image_size": predictor.clip.image_size,
+        "outputs": [*outputs],
+        "features": [*predictor.features],
+        "classes": None if known is None else [*known.classes],
+        "temperature": bundle.temperature,
+    }
+
+
+def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
+    pixels = torch.rand(2, 3, size, size, generator=generator(0, "export"))
+    batch = torch.export.Dim("batch", min=1)
+    try:
+        return torch.export.export(model, (pixels,), dynamic_shapes={"pixels": {0: batch}})
+    except Exception as error:  # the exporter's own, of many classes
+        raise ExportError(f"torch.export cannot export this model: {_line(error)}") from error
+
+
+def _write_program(
+    model: nn.Module, path: Path, size: int, _outputs: Sequence[str], told: dict[str, Any]
+) -> None:
+    with path.open("wb") as file:
+        torch.export.save(_program(model, size), file, extra_files={METADATA: json.dumps(told)})
+
+
+def _load_program(path: Path) -> Run:
+    with path.open("rb") as file:
+        module = torch.export.load(file).module()
+    return lambda pixels: [*module(pixels)]
+
+
+def _write_onnx(
+    model: nn.Module, path: Path, size: int, outputs: Sequence[str], told: dict[str, Any]
+) -> None:
+    _require_onnx()
+    weight = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    if weight > MOST_BYTES:
+        raise ExportError(
+            f"the image tower has {weight / 2**30:.1f} GiB, an ONNX file holds 2: use --format torch-export."
+        )
+    try:
+        made: Any = torch.onnx.export(
+            _program(model, size), input_names=["pixels"], output_names=[*outputs], dynamo=True, verbose=False
+        )
+        made.model.metadata_props.update({name: json.dumps(value) for name, value in told.items()})
+        made.save(str(path), external_data=False)
+    except (ExportError, OSError):
+        raise
+    except Exception as error:
+        raise ExportError(f"torch.onnx cannot export this model: {_line(error)}") from error
+
+
+def _load_onnx(path: Path) -> Run:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda pixels: [torch.from_numpy(found) for found in session.run(None, {"pixels": pixels.numpy()})]
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ExportError(
+            f"{error.name} is not installed: pip install 'dear-vlm[export]', or use --format torch-export."
+        ) from error
+
+
+def _check(
+    model: nn.Module, run: Run, predictor: Predictor, images: Iterable[Path]
+) -> tuple[int, float, int]:
+    """How many images were compared, the largest difference of features or logits, and how many have the
+    same best class (of features it means nothing).
+    """
+    size, stream = predictor.clip.image_size, generator(1, "export")
+    batches: list[Callable[[], Tensor]] = [
+        partial(torch.rand, count, 3, size, size, generator=stream) for count in RANDOM_BATCHES
+    ]
+    paths = [*images]
+    for start in range(0, len(paths), BATCH):
+        some = paths[start : start + BATCH]
+        batches.append(lambda some=some: torch.stack([predictor.preprocess(path) for path in some]))  # type: ignore[misc]
+    checked, difference, same = 0, 0.0, 0
+    for make in batches:
+        pixels = make()
+        want, got = model(pixels)[0], run(pixels)[0]
+        checked += len(pixels)
+        difference = max(difference, float((want - got).abs().max()))
+        places = [one.flatten(1).argmax(dim=1) for one in (want, got)]
+        same += int((places[0] == places[1]).sum())
+    return checked, difference, same
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

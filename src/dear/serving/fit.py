@@ -1,0 +1,136 @@
+"""From a folder of images to an adapter bundle, in one call."""
+
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from dear.backbone.load import load_clip
+from dear.data.dataset import Dataset, Images, load_dataset
+from dear.data.fewshot import Subset, draw_few
+from dear.data.settings import DataSettings
+from dear.errors import DataError, SettingsError
+from dear.evaluation.bench import Bench, Progress, adapt, no_progress
+from dear.evaluation.plan import Plan, Select
+from dear.evaluation.records import environment
+from dear.evaluation.resolve import settings_of, training_of
+from dear.methods.contract import Method
+from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.roles.packaged import role_table
+from dear.serving.bundle import Bundle, distinct, trained
+from dear.serving.calibrate import best_temperature
+from dear.serving.folder import check_place
+from dear.serving.judge import all_logits, judge
+from dear.serving.predictor import Predictor, Vocabulary
+from dear.training.settings import TrainOptions
+
+METRICS = ("accuracy", "top5", "log_loss", "calibration_error")
+
+
+def fit(
+    data: Dataset | Path | str,
+    out: Path | str | None = None,
+    *,
+    method: str = "dear",
+    model: str = "tiny",
+    pretrained: str | None = None,
+    roles: Path | str | None = None,
+    shots: int | None = None,
+    seed: int = 1,
+    settings: MethodSettings | None = None,
+    train: TrainOptions | None = None,
+    select: Select = "last",
+    dataset: DataSettings | None = None,
+    calibrate: bool = False,
+    device: str = "auto",
+    progress: Progress = no_progress,
+) -> Bundle:
+    """Adapt a backbone to all classes of a data set; returns the bundle, and writes it with ``out``.
+
+    ``data`` is a data set, or what `load_dataset` takes. ``shots`` is the number of training images a class,
+    all of them if None. ``roles`` is a role table or a kind of packaged one, if None the package's for the
+    backbone. What ``settings`` and ``train`` leave open is as the method is published. ``calibrate`` sets the
+    temperature on validation images or, where there are none, on the training images that were not picked.
+    Nothing is chosen on test images.
+
+    Raises DearError, before anything is trained where it can be told.
+    """
+    if out is not None:
+        check_place(Path(out))
+    kind = METHODS[known_method(method)].settings
+    if settings is not None and type(settings) is not kind:
+        raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
+    images = data if isinstance(data, Dataset) else load_dataset(str(data), dataset)
+    distinct(images.classnames, images.name)
+    clip = load_clip(model, pretrained, device=device)
+    plan = Plan(method, settings=settings)
+    table = role_table(clip, roles) if plan.needs_roles else None
+    few, count = _with_shots(images, shots)
+    picked = () if method == "zero-shot" else draw_few(few, count, seed)[0].indices
+    held = _held_out(images, picked) if calibrate else None
+    bench = Bench(clip, table, train or TrainOptions(), select)
+    every = range(len(images.classnames))
+    adapted = adapt(bench, few, every, plan, seed=seed, shots=count, progress=progress)
+    bundle = Bundle(
+        method=method,
+        settings=settings_of(plan, images.name),
+        model=model,
+        pretrained=pretrained,
+        weights=clip.identity,
+        roles=adapted.roles,
+        classes=images.classnames,
+        templates=images.templates,
+        tensors={name: one.detach().clone() for name, one in trained(adapted.method).items()},
+        short_side=(dataset or DataSettings()).short_side,
+        training={
+            "data": images.name,
+            "data_identity": images.identity,
+            "shots": "all" if shots is None else shots,
+            "train_images": len(picked),
+            "seed": seed,
+            "epoch": adapted.tested,
+            "seconds": sum(epoch["seconds"] for epoch in adapted.epochs),
+            "train": asdict(training_of(plan, bench.training)),
+            "environment": environment(),
+        },
+    )
+    if held is not None:
+        bundle = replace(bundle, temperature=_temperature(adapted.method, held))
+    measured = judge(Predictor(bundle, clip=clip), images)
+    told = {**bundle.training, "test_images": measured.images}
+    scores = {name: getattr(measured, name) for name in METRICS}
+    bundle = replace(bundle, metrics=scores | {"per_class": measured.per_class}, training=told)
+    if out is not None:
+        bundle.save_pretrained(out)
+    return bundle
+
+
+def _with_shots(images: Dataset, shots: int | None) -> tuple[Dataset, int]:
+    """The data set and the number of shots that take as many images of each class as are asked for."""
+    if shots is not None:
+        if shots < 1:
+            raise SettingsError(f"shots is {shots}: it must be at least 1, or be left out for all images.")
+        return images, shots
+    if not len(images.train):
+        raise DataError(f"{images.name} has no training images: it is only tested on.")
+    return replace(images, allow_fewer=True), int(torch.bincount(images.train.labels).max())
+
+
+def _held_out(images: Dataset, picked: Collection[int]) -> Images:
+    """Images to set the temperature on: of validation, else those of training that were not picked."""
+    if images.val is not None and len(images.val):
+        return images.val
+    left = sorted({*range(len(images.train))} - {*picked})
+    if not left:
+        raise DataError(
+            f"{images.name} has no validation images, and all training images are trained on: there is "
+            "nothing to calibrate with. Give a val/ folder, or train on some with --shots."
+        )
+    return Subset(images.train, torch.tensor(left))
+
+
+@torch.no_grad()
+def _temperature(method: Method, held: Images) -> float:
+    known = Vocabulary(method.classnames, method, method.text_features(), decoupled=False)
+    return best_temperature(all_logits(known, held), held.labels.cpu())

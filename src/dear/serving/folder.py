@@ -1,0 +1,172 @@
+"""The files of a bundle: written whole or not at all, read without pickle and checked; the hub."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from dear import __version__
+from dear.backbone.clip import tensors_hash
+from dear.backbone.hub import first_line, reach
+from dear.errors import BundleError, OutputError
+
+CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
+LIBRARY = "dear-vlm"
+
+
+def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
+    """Write a bundle's three files: all of them into a new folder, or one after the other over an older
+    bundle's. Raises OutputError.
+    """
+    check_place(folder)
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    told = {
+        **config,
+        "library": {"name": LIBRARY, "version": __version__},
+        "adapter": {
+            "file": ADAPTER,
+            "sha256": tensors_hash(plain),
+            "shapes": {name: [*tensor.shape] for name, tensor in plain.items()},
+            "parameters": sum(tensor.numel() for tensor in plain.values()),
+        },
+    }
+    made: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".part", dir=folder.parent))
+        made.chmod(0o755)  # mkdtemp's folders are private
+        (made / ADAPTER).write_bytes(save(plain, metadata={"format": "pt"}))
+        (made / CARD).write_text(card, encoding="utf-8")
+        (made / CONFIG).write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        if folder.exists():
+            for file in (ADAPTER, CARD, CONFIG):  # a reader between them meets a hash that does not fit
+                os.replace(made / file, folder / file)
+        else:
+            os.replace(made, folder)
+    except OSError as error:
+        raise OutputError(f"cannot write the bundle {folder}: {error}. Choose another place.") from error
+    finally:
+        if made is not None and made.exists():
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def check_place(folder: Path) -> None:
+    """Raise OutputError for a place where a bundle cannot be put: a file, or a folder of other things."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
+    if any(folder.iterdir()) and not (folder / ADAPTER).is_file():
+        raise OutputError(f"{folder} holds other things than a bundle: choose an empty or a new folder.")
+
+
+def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The configuration and the tensors of a bundle. Raises BundleError."""
+    config = _config(folder, schema)
+    path = folder / ADAPTER
+    try:
+        tensors = load(path.read_bytes())
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BundleError(
+            f"{path} is not a whole safetensors file ({first_line(error)}): copy the bundle again."
+        ) from error
+    told = config.get("adapter", {})
+    shapes = {name: [*tensor.shape] for name, tensor in tensors.items()}
+    if not isinstance(told, dict) or shapes != told.get("shapes"):
+        raise BundleError(f"{path} does not hold the tensors that {CONFIG} lists: copy the bundle again.")
+    if tensors_hash(tensors) != told.get("sha256"):
+        raise BundleError(
+            f"{path} was changed after the bundle was written (its hash is another): copy the bundle again."
+        )
+    return config, tensors
+
+
+def _config(folder: Path, schema: int) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not folder.exists():
+        raise BundleError(
+            f"there is no bundle at {folder}. `dear fit --data IMAGES --out {folder}` makes one."
+        )
+    if not path.is_file():
+        raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
+    try:
+        config = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise BundleError(f"{path} cannot be read ({first_line(error)}): copy the bundle again.") from error
+    found, library = config.get("schema"), config.get("library")
+    if not isinstance(library, dict) or library.get("name") != LIBRARY or not isinstance(found, int):
+        raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} is another program's.")
+    if found > schema:
+        raise BundleError(
+            f"{folder} is a bundle of schema {found}, this version reads {schema}: upgrade {LIBRARY} to "
+            f"{library.get('version')} or later."
+        )
+    if found < schema:
+        raise BundleError(
+            f"{folder} is a bundle of schema {found}, this version reads {schema}. To migrate, fit it again "
+            f"with `dear fit`, or use it with {LIBRARY}=={library.get('version')}, which wrote it."
+        )
+    return config
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form of a repository of the hub, OWNER/NAME."""
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None
+
+
+def download(
+    repository: str, *, revision: str | None, token: str | bool | None, cache_dir: Path | str | None
+) -> Path:
+    """The folder in the hub's cache with a repository's bundle. Raises BundleError."""
+    found = [
+        try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
+        for file in (CONFIG, ADAPTER)
+    ]
+    if all(isinstance(file, str) for file in found):
+        return Path(str(found[0])).parent
+    try:
+        reach()
+        for file in (CONFIG, ADAPTER):
+            path = hf_hub_download(
+                repository, file, revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
+            )
+    except Exception as error:  # the network, the hub, the disk: they share no class of error
+        raise BundleError(
+            f"there is no folder {repository}, and the hub's repository of that name cannot be had "
+            f"({first_line(error)}). Check the name, or copy the bundle here."
+        ) from error
+    return Path(path).parent
+
+
+def upload(
+    folder: Path,
+    repository: str,
+    *,
+    private: bool | None,
+    token: str | bool | None,
+    revision: str | None,
+    message: str,
+) -> str:
+    """Put a bundle's files into a repository of the hub; returns the commit's address. Raises BundleError."""
+    try:
+        reach()
+        hub = HfApi(token=token, library_name=LIBRARY)
+        hub.create_repo(repository, private=private, exist_ok=True)
+        done = hub.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message=message, revision=revision
+        )
+    except Exception as error:
+        raise BundleError(
+            f"cannot upload to https://huggingface.co/{repository} ({first_line(error)}). Check the name and "
+            "that you are logged in (`hf auth login`), or copy the folder yourself."
+        ) from error
+    return str(done)

@@ -1,0 +1,122 @@
+"""What a server takes: sizes are checked before anything is unpacked, and each client has a rate."""
+
+import io
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PIL import Image
+
+from dear.errors import DearError, SettingsError
+
+MIB = 2**20
+CLIENTS = 4096  # whose rates are remembered
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the server.
+
+    Attributes:
+        upload: Size of an uploaded file, in MiB.
+        megapixels: Size of a picture, read from its header before its pixels are unpacked.
+        rate: Requests with a body that one client (address) may make in a minute, and at once; 0 for any.
+        waiting: Requests that may be under way at once; more are told to come again.
+        batch: Images that go through the model at once.
+        wait: Milliseconds that a batch waits for more images.
+        decoders: Images that are unpacked at once.
+    """
+
+    upload: float = 10.0
+    megapixels: float = 40.0
+    rate: int = 600
+    waiting: int = 256
+    batch: int = 16
+    wait: float = 5.0
+    decoders: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("rate", 0), ("waiting", 1), ("batch", 1), ("wait", 0), ("decoders", 1)):
+            if getattr(self, name) < least:
+                raise SettingsError(f"limits.{name} is {getattr(self, name)}: it must be at least {least}.")
+        if self.upload <= 0 or self.megapixels <= 0:
+            raise SettingsError("limits.upload and limits.megapixels must be above 0.")
+
+    @property
+    def upload_bytes(self) -> int:
+        return int(self.upload * MIB)
+
+    @property
+    def pixels(self) -> int:
+        return int(self.megapixels * 1_000_000)
+
+
+class Refused(DearError):
+    """A request that the server does not take: the message and the HTTP status say why.
+
+    Attributes:
+        headers: Of the answer, such as Retry-After.
+    """
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        self.status, self.headers = status, headers or {}
+        super().__init__(message)
+
+
+def check_upload(size: int, limits: Limits) -> None:
+    """Raise Refused (413) for more bytes than a file may have."""
+    if size > limits.upload_bytes:
+        raise Refused(
+            413, f"the upload is larger than {limits.upload:g} MiB, the limit: send a smaller file."
+        )
+
+
+def check_picture(data: bytes, limits: Limits) -> None:
+    """Look at a file's header alone. Raise Refused: 400 if it is empty, 415 if it is no image, 413 if it has
+    too many pixels.
+    """
+    check_upload(len(data), limits)
+    if not data:
+        raise Refused(400, "the file is empty: send an image.")
+    try:
+        with Image.open(io.BytesIO(data)) as file:
+            width, height = file.size
+    except Image.DecompressionBombError:
+        raise Refused(
+            413, f"the image has far more than {limits.megapixels:g} megapixels, the limit."
+        ) from None
+    except Exception:  # what Pillow raises on a broken header differs from format to format
+        raise Refused(415, "the file is no image in a known format: send a JPEG, PNG or WebP.") from None
+    if width * height > limits.pixels:
+        raise Refused(
+            413,
+            f"the image has {width} x {height} pixels ({width * height / 1e6:.1f} megapixels); the limit is "
+            f"{limits.megapixels:g} megapixels: make it smaller.",
+        )
+
+
+class Rate:
+    """A bucket of tokens for each client: ``rate`` at first, and as many new ones in a minute."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate, self.clock = rate, clock
+        self._clients = OrderedDict[str, tuple[float, float]]()  # tokens left, when
+
+    def take(self, client: str) -> None:
+        """Take one of a client's tokens. Raises Refused (429) if there is none."""
+        if not self.rate:
+            return
+        now = self.clock()
+        left, then = self._clients.pop(client, (float(self.rate), now))
+        left = min(float(self.rate), left + (now - then) * self.rate / 60)
+        self._clients[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._clients) > CLIENTS:
+            self._clients.popitem(last=False)
+        if left < 1:
+            wait = max(1, round((1 - left) * 60 / self.rate + 0.5))
+            raise Refused(
+                429,
+                f"more than {self.rate} requests a minute: try again in {wait} s.",
+                {"Retry-After": str(wait)},
+            )

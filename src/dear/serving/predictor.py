@@ -1,0 +1,221 @@
+"""Predictions with their reasons: class probabilities, and what each feature adds to a class's score."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from dear.backbone.clip import Clip
+from dear.data.decode import as_picture, decode
+from dear.data.views import eval_views
+from dear.errors import DataError, SettingsError
+from dear.methods.contract import Method
+from dear.serving.bundle import Bundle, distinct
+
+BATCH = 32
+KEPT = 8  # lists of classes whose text features are kept
+
+Picture = Image.Image | Path | str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class with its probability, its logit, and what each feature adds to the logit (their sum)."""
+
+    name: str
+    probability: float
+    logit: float
+    evidence: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of an image, the best first; ``image`` is its file, if it came from one."""
+
+    image: str | None
+    top: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.top[0]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that could not be read, and why."""
+
+    image: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Classes to tell apart: a method set to them, their text features, and whether all were trained on."""
+
+    classes: tuple[str, ...]
+    method: Method
+    text: Float[Tensor, "class embed"]
+    decoupled: bool
+
+
+class Predictor:
+    """An adapted model at work. Calls change nothing in it but a cache of text features.
+
+    Attributes:
+        classes: The classes it was fitted to, in label order.
+        features: Names of the image features: "class", then the attributes.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle | Path | str,
+        device: str = "cpu",
+        *,
+        clip: Clip | None = None,
+        pretrained: str | None = None,
+    ) -> None:
+        """From a bundle or its place; ``clip`` is its backbone if there is one already, ``pretrained`` the
+        place of its weights if they have moved. Raises BundleError, WeightsError.
+        """
+        self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
+        self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
+        self.method = self.bundle.build(self.clip).requires_grad_(False)
+        self.classes = self.bundle.classes
+        self.features = tuple("class" if name == "cls" else name for name in self.method.features)
+        self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
+
+    def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
+        """An image as `encode` takes it: turned as its EXIF says, its centre square, in [0, 1].
+
+        Raises DataError for one that cannot be read.
+        """
+        if isinstance(image, Image.Image):
+            try:
+                picture = as_picture(image, self.bundle.short_side)
+            except (OSError, ValueError, SyntaxError) as error:  # pixels are read when they are asked for
+                raise DataError(f"the image cannot be read: {error}.") from error
+        else:
+            picture = decode(Path(image), self.bundle.short_side)
+        return eval_views([picture], self.clip.image_size)[0]
+
+    @torch.no_grad()
+    def encode(
+        self, pixels: Float[Tensor, "batch channel height width"]
+    ) -> Float[Tensor, "batch feature embed"]:
+        """Unit image features, in the order of ``features``."""
+        trunk = self.method.image_trunk(pixels.to(self.clip.image.projection))
+        return self.method.image_features(trunk).transpose(0, 1)
+
+    @torch.no_grad()
+    def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
+        """Unit text features of classes by name, through the bundle's templates."""
+        return self.vocabulary(classes).text
+
+    @torch.no_grad()
+    def logits(
+        self, pixels: Float[Tensor, "batch channel height width"], classes: Sequence[str] | None = None
+    ) -> Float[Tensor, "batch class"]:
+        """Scores of the classes, before the temperature."""
+        known = self.vocabulary(classes)
+        return known.method.logits(self.encode(pixels).transpose(0, 1), known.text, decoupled=known.decoupled)
+
+    def predict(
+        self, images: Sequence[Picture], top: int = 5, classes: Sequence[str] | None = None
+    ) -> list[Prediction]:
+        """The best classes of each image, among the bundle's own or among any others by name.
+
+        Raises DataError for an image that cannot be read.
+        """
+        found = []
+        for one in self.predict_each(images, top, classes):
+            if isinstance(one, Unreadable):
+                raise DataError(one.reason)
+            found.append(one)
+        return found
+
+    def predict_each(
+        self,
+        images: Iterable[Picture],
+        top: int = 5,
+        classes: Sequence[str] | None = None,
+        *,
+        batch: int = BATCH,
+    ) -> Iterator[Prediction | Unreadable]:
+        """The same image by image, in batches; one that cannot be read is told and the others go on."""
+        if top < 1:
+            raise SettingsError(f"top is {top}: it must be at least 1.")
+        known, waiting = self.vocabulary(classes), list[tuple[str | None, Tensor | Unreadable]]()
+        for image in images:
+            place = None if isinstance(image, Image.Image) else str(image)
+            try:
+                waiting.append((place, self.preprocess(image)))
+            except DataError as error:
+                waiting.append((place, Unreadable(place, str(error))))
+            if len(waiting) == batch:
+                yield from self._batch(waiting, known, top)
+                waiting.clear()
+        yield from self._batch(waiting, known, top)
+
+    @torch.no_grad()
+    def _batch(
+        self, waiting: Sequence[tuple[str | None, Tensor | Unreadable]], known: Vocabulary, top: int
+    ) -> Iterator[Prediction | Unreadable]:
+        good = [pixels for _, pixels in waiting if isinstance(pixels, Tensor)]
+        rows = iter(()) if not good else iter(self.candidates(self.encode(torch.stack(good)), known, top))
+        for place, pixels in waiting:
+            yield pixels if isinstance(pixels, Unreadable) else Prediction(place, next(rows))
+
+    @torch.no_grad()
+    def candidates(
+        self, features: Float[Tensor, "batch feature embed"], known: Vocabulary, top: int
+    ) -> list[tuple[Candidate, ...]]:
+        """The best classes of each image, from its features."""
+        image = features.transpose(0, 1)
+        logits = known.method.logits(image, known.text, decoupled=known.decoupled)
+        evidence = known.method.evidence(image, known.text, decoupled=known.decoupled)
+        shares = (logits.double() / self.bundle.temperature).softmax(dim=1)
+        best = shares.topk(min(top, len(known.classes)), dim=1).indices
+        return [
+            tuple(
+                Candidate(
+                    known.classes[at],
+                    float(shares[row, at]),
+                    float(logits[row, at]),
+                    dict(zip(self.features, evidence[:, row, at].tolist(), strict=True)),
+                )
+                for at in places
+            )
+            for row, places in enumerate(best.tolist())
+        ]
+
+    @torch.no_grad()
+    def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
+        """The classes by name, the bundle's own if none are given; the last few lists are kept.
+
+        Raises DataError for a list with a name twice or none, SettingsError where the method cannot score
+        classes that it was not trained on.
+        """
+        names = self.classes if classes is None else tuple(classes)
+        if (kept := self._vocabularies.get(names)) is not None:
+            return kept
+        distinct(names)
+        new = not {*names} <= {*self.classes}
+        if names != self.classes and not self.method.any_classes:
+            raise SettingsError(
+                f"this bundle's {self.method.name} cannot score classes that it was not trained on: leave "
+                "the classes out."
+            )
+        method = copy.copy(self.method)  # shares all parameters, and has classes of its own
+        method.set_classes(names, self.bundle.templates)
+        decoupled = new and method.novel_decoupled
+        known = Vocabulary(names, method, method.text_features(), decoupled)
+        self._vocabularies[names] = known
+        if len(self._vocabularies) > KEPT:
+            self._vocabularies.popitem(last=False)
+        return known

@@ -1,0 +1,75 @@
+"""Requests in batches: what comes within some milliseconds goes through the model at once."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from dear.serving.limits import Refused
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """One thread that works on up to ``most`` items at once, and waits up to ``wait`` seconds for them."""
+
+    def __init__(
+        self, work: Callable[[Sequence[Item]], Sequence[Result]], *, most: int, wait: float, waiting: int
+    ) -> None:
+        self.work, self.most, self.wait = work, most, wait
+        self.items = self.batches = self.largest = 0  # done so far
+        self._queue: queue.Queue[tuple[Item, Future[Result]] | None] = queue.Queue(waiting)
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, item: Item) -> Future[Result]:
+        """Put an item into the next batch. Raises Refused (503) if too many wait already."""
+        future: Future[Result] = Future()
+        try:
+            self._queue.put_nowait((item, future))
+        except queue.Full:
+            raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"}) from None
+        return future
+
+    def close(self) -> None:
+        """End the thread after what waits is done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            batch, open_ = self._collect()
+            # A request whose client went away was cancelled while it waited.
+            live = [(item, future) for item, future in batch if future.set_running_or_notify_cancel()]
+            if not live:
+                continue
+            try:
+                results = self.work([item for item, _ in live])
+            except BaseException as error:
+                for _, future in live:
+                    future.set_exception(error)
+                continue
+            self.items, self.batches = self.items + len(live), self.batches + 1
+            self.largest = max(self.largest, len(live))
+            for (_, future), result in zip(live, results, strict=True):
+                future.set_result(result)
+
+    def _collect(self) -> tuple[list[tuple[Item, Future[Result]]], bool]:
+        """The next batch, and whether more can come."""
+        first = self._queue.get()
+        if first is None:
+            return [], False
+        batch, until = [first], time.monotonic() + self.wait
+        while len(batch) < self.most:
+            try:
+                entry = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+            if entry is None:
+                return batch, False
+            batch.append(entry)
+        return batch, True

@@ -1,0 +1,131 @@
+"""What the HTTP API and the page do with an image: one model, one queue, one index."""
+
+import hashlib
+import io
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from dear.data.decode import decode
+from dear.data.views import eval_views
+from dear.errors import DataError
+from dear.retrieval.query import Hit, Index, weights_of
+from dear.roles.table import RoleTable
+from dear.serving.attention import attention_maps
+from dear.serving.encoder import BundleEncoder
+from dear.serving.limits import Limits, Refused, check_picture
+from dear.serving.predictor import Candidate, Predictor
+from dear.serving.queue import Batcher
+
+MOST_RESULTS = 100
+THUMBNAIL = 160
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An image that was taken: as the model sees it, and its content's SHA-256."""
+
+    pixels: Float[Tensor, "3 size size"]
+    sha256: str
+
+
+class Service:
+    """Calls may come from any number of threads: images are unpacked a few at a time, the model's work is
+    done in turn, and features in batches.
+    """
+
+    def __init__(self, predictor: Predictor, limits: Limits, index: Index | None = None) -> None:
+        """Raises DataError if the index is of another bundle."""
+        self.predictor, self.limits, self.index = predictor, limits, index
+        if index is not None:
+            index.check(BundleEncoder(predictor))
+        self._model, self._searching = threading.Lock(), threading.Lock()
+        self._decoding = threading.Semaphore(limits.decoders)
+        self.batches: Batcher[Tensor, Tensor] = Batcher(
+            self._encode, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
+        )
+
+    @property
+    def roles(self) -> RoleTable | None:
+        return self.predictor.bundle.roles
+
+    def take(self, data: bytes) -> Upload:
+        """Check and unpack an image. Raises Refused: 413, 415, and 422 for one that is broken."""
+        check_picture(data, self.limits)
+        with self._decoding:
+            try:
+                picture = decode(Path("upload"), self.predictor.bundle.short_side, data)
+            except DataError as error:
+                reason = str(error).removeprefix("cannot read the image upload: ")
+                raise Refused(422, f"the image is broken: {reason}") from None
+        pixels = eval_views([picture], self.predictor.clip.image_size)[0]
+        return Upload(pixels, hashlib.sha256(data).hexdigest())
+
+    def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
+        """Its unit features, with the next batch. Raises Refused (503)."""
+        return self.batches.submit(upload.pixels)
+
+    def classify(
+        self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
+    ) -> tuple[Candidate, ...]:
+        """The best classes, among the bundle's or among others by name. Raises Refused (400), DataError."""
+        self._check_count("top", top)
+        with self._model:
+            known = self.predictor.vocabulary(classes or None)
+            return self.predictor.candidates(features[None].to(known.text), known, top)[0]
+
+    def neighbours(
+        self,
+        features: Float[Tensor, "feature embed"],
+        by: Sequence[str],
+        weights: Sequence[float] | None = None,
+        count: int = 8,
+        without: str | None = None,
+    ) -> list[Hit]:
+        """The nearest images of the index by some features. Raises Refused (404) without an index."""
+        self._check_count("count", count)
+        if self.index is None:
+            raise Refused(404, "this server has no index of images: start it with --index DIR.")
+        queries = dict(zip(self.predictor.features, features, strict=True))
+        with self._searching:
+            return self.index.query(queries, weights_of(by, weights), count=count, without=without)
+
+    def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
+        """Where a head looks, by the token that looks. Raises SettingsError."""
+        with self._model:
+            return attention_maps(self.predictor.method, upload.pixels, layer, head)
+
+    def thumbnail(self, path: str) -> Image.Image | None:
+        """A small picture of a file of the index; None if it cannot be read any more."""
+        assert self.index is not None
+        with self._decoding:
+            try:
+                picture = decode(self.index.folder / path, THUMBNAIL)
+            except DataError:
+                return None
+        return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
+
+    def close(self) -> None:
+        self.batches.close()
+
+    @torch.no_grad()
+    def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
+        with self._model:
+            return [*self.predictor.encode(torch.stack([*pixels])).cpu()]
+
+    def _check_count(self, name: str, value: int) -> None:
+        if not 1 <= value <= MOST_RESULTS:
+            raise Refused(400, f"{name} is {value}: it must be between 1 and {MOST_RESULTS}.")
+
+
+def png_of(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()

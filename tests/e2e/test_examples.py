@@ -1,0 +1,32 @@
+"""The examples run, and stay short."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.name for path in FOLDER.glob("*.py"))
+SAYS = {
+    "add_a_method.py": "adapter: 0.",
+    "discover_roles.py": "core attributes:",
+    "own_folder.py": "accuracy on test images:",
+    "read_a_record.py": "harmonic mean",
+}
+
+
+def test_all_are_here() -> None:
+    assert {*SAYS} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_runs(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = FOLDER / name
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    assert SAYS.get(name, "") in capsys.readouterr().out

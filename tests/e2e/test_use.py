@@ -1,0 +1,226 @@
+"""From a folder of pictures to predictions, through the command line; bad input."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import dear
+from dear.cli.main import main
+from dear.data.world.tasks import load_task
+
+CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
+CLASSES = (0, 7, 13)
+FRESH = """
+import sys, torch, dear
+torch.set_num_threads(1)
+predictor = dear.Predictor(sys.argv[1])
+pixels = torch.stack([predictor.preprocess(path) for path in sys.argv[3:]])
+torch.save(predictor.logits(pixels), sys.argv[2])
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of three classes of a world task as a folder: two each to train on, three to test on."""
+    folder, task = tmp_path_factory.mktemp("world") / "shades", load_task("fine-shades")
+    for part, images, each in (("train", task.train, 2), ("test", task.test, 3)):
+        for label in CLASSES:
+            place = folder / part / task.classnames[label].replace(" ", "_")
+            place.mkdir(parents=True)
+            chosen = (images.labels == label).nonzero().flatten()[:each]
+            for number, picture in enumerate(images.load(chosen)):
+                Image.fromarray(picture.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(world: Path) -> Path:
+    out = world.parent / "bundle"
+    words = ["fit", "--data", str(world), "--out", str(out), "--train.epochs", "2", "--dear.beta", "0.8"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main([*words, "--json"]) == 0
+    return out
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[str, str]:
+    """What a command prints."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(words) == code
+    printed = capsys.readouterr()
+    return printed.out, printed.err
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a command that must end with code 2."""
+    out, err = run(words, capsys, 2)
+    assert out == ""
+    assert err.count("\n") == 1
+    return err
+
+
+def test_fit_and_eval_agree(world: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((bundle / "config.json").read_text())
+    assert config["settings"]["beta"] == 0.8
+    assert len(config["classes"]) == 3
+    assert config["training"]["train_images"] == 6
+    found = json.loads(run(["eval", str(bundle), "--data", str(world), "--json"], capsys)[0])
+    assert (found["images"], found["classes"]) == (9, 3)
+    assert found["accuracy"] == config["metrics"]["accuracy"]
+    assert found["log_loss"] == pytest.approx(config["metrics"]["log_loss"])
+    shown = run(["eval", str(bundle), "--data", str(world), "--split", "train"], capsys)[0]
+    assert "6 train images, 3 classes" in shown
+
+
+def test_a_fresh_process_gives_the_same_bits(world: Path, bundle: Path, tmp_path: Path) -> None:
+    paths = sorted(map(str, (world / "test").rglob("*.png")))
+    predictor = dear.Predictor(bundle)
+    want = predictor.logits(torch.stack([predictor.preprocess(path) for path in paths]))
+    source = {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-c", FRESH, str(bundle), str(tmp_path / "logits.pt"), *paths],
+        check=True,
+        env=os.environ | source,
+        timeout=600,
+    )
+    assert torch.equal(torch.load(tmp_path / "logits.pt"), want)
+    assert want.shape == (9, 3)
+
+
+def test_predict_in_three_forms(world: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place,) = [path for path in (world / "test").iterdir() if "circle" in path.name][:1]
+    words = ["predict", str(bundle), str(place), str(world / "test")]
+    found = json.loads(run([*words, "--json"], capsys)[0])
+    assert [len(one["top"]) for one in found["predictions"]] == [3] * 12  # of three classes
+    for one in found["predictions"]:
+        for candidate in one["top"]:
+            assert sum(candidate["evidence"].values()) == pytest.approx(candidate["logit"], abs=1e-4)
+    assert found["predictions"][0]["image"] == str(place / "0.png")
+    lines = run([*words, "--format", "jsonl", "--top", "1"], capsys)[0].splitlines()
+    assert [json.loads(line)["top"][0]["name"] for line in lines] == [
+        one["top"][0]["name"] for one in found["predictions"]
+    ]
+    rows = [*csv.DictReader(io.StringIO(run([*words, "--format", "csv", "--top", "2"], capsys)[0]))]
+    assert len(rows) == 24
+    assert rows[0]["name"] == found["predictions"][0]["top"][0]["name"]
+    assert float(rows[1]["evidence.class"]) == found["predictions"][0]["top"][1]["evidence"]["class"]
+    shown = run(["predict", str(bundle), str(place / "0.png")], capsys)[0]
+    assert "by class" in shown
+    assert rows[0]["name"] in shown
+
+
+def test_unreadable_images_are_reported_and_the_rest_done(
+    world: Path,
+    bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good = next((world / "test").rglob("0.png"))
+    (tmp_path / "bad.jpg").write_text("words")
+    listed = f"{good}\n{tmp_path / 'bad.jpg'}\n\n{tmp_path / 'nowhere.png'}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(listed))
+    out, err = run(["predict", str(bundle), "-", "--json"], capsys, 1)
+    found = json.loads(out)
+    assert [one["image"] for one in found["predictions"]] == [str(good)]
+    assert [Path(one["image"]).name for one in found["unreadable"]] == ["bad.jpg", "nowhere.png"]
+    assert "bad.jpg: it is no image" in err
+    line = run(["predict", str(bundle), str(tmp_path / "bad.jpg")], capsys, 2)[1]
+    assert "none of 1 images can be read" in line
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert "the list on stdin is empty" in refused(["predict", str(bundle), "-"], capsys)
+
+
+def test_classes_by_name(
+    world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = str(next((world / "test").rglob("0.png")))
+    names = tmp_path / "classes.txt"
+    names.write_text("a red thing\n\na blue thing\n")
+    words = ["predict", str(bundle), picture, "--json"]
+    found = json.loads(run([*words, "--classes-file", str(names), "--add-classes", "sea"], capsys)[0])
+    assert {one["name"] for one in found["predictions"][0]["top"]} == {"a red thing", "a blue thing", "sea"}
+    found = json.loads(run([*words, "--add-classes", "sea,sand"], capsys)[0])
+    assert len(found["predictions"][0]["top"]) == 5
+    names.write_text("oak\nbirch\nOak\n")
+    line = refused(["predict", str(bundle), picture, "--classes-file", str(names)], capsys)
+    assert "'oak' and 'Oak' have the same name" in line
+    both = ["--classes", "a,b", "--classes-file", str(names)]
+    assert "give one of them" in refused(["predict", str(bundle), picture, *both], capsys)
+    gone = ["--classes-file", str(tmp_path / "none.txt")]
+    assert "cannot read the classes in" in refused(["predict", str(bundle), picture, *gone], capsys)
+
+
+def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = str(next((world / "test").rglob("0.png")))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "has no images" in refused(["predict", str(bundle), str(empty)], capsys)
+    assert "is not a bundle" in refused(["predict", str(empty), picture], capsys)
+    assert "there is no bundle at" in refused(["eval", str(tmp_path / "no"), "--data", str(world)], capsys)
+    fit = ["fit", "--data", str(world), "--out"]
+    assert "other things than a bundle" in refused([*fit, str(world)], capsys)
+    assert "has no folders of classes" in refused(
+        ["fit", "--data", str(empty), "--out", str(tmp_path / "b")], capsys
+    )
+    assert "fewer than 9 shots" in refused([*fit, str(tmp_path / "b"), "--shots", "9"], capsys)
+    assert "unknown method" in refused([*fit, str(tmp_path / "b"), "--method", "deer"], capsys)
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in bundle.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    config = json.loads((bundle / "config.json").read_text())
+    config["backbone"]["weights"]["sha256"] = "ab" * 32
+    (other / "config.json").write_text(json.dumps(config))
+    line = refused(["predict", str(other), picture], capsys)
+    assert "was fitted on tiny/world [abababababab], and the backbone here is tiny/world" in line
+    assert "was fitted on" in refused(["export", str(other), "--out", str(tmp_path / "m.onnx")], capsys)
+    whole = (bundle / "adapter.safetensors").read_bytes()
+    (other / "adapter.safetensors").write_bytes(whole[:-2] + b"\x07\x07")
+    assert "was changed after" in refused(["eval", str(other), "--data", str(world)], capsys)
+    assert not (tmp_path / "b").exists()
+    assert not [*tmp_path.rglob("*.part")]
+
+
+@pytest.mark.slow
+def test_onnx_on_two_hundred_world_images(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    images = load_task("fine-shades").test
+    for number, picture in enumerate(images.load(torch.arange(0, 800, 4))):
+        Image.fromarray(picture.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
+    words = ["export", str(bundle), "--out", str(tmp_path / "m.onnx"), "--with-classes", "--json"]
+    found = json.loads(run([*words, "--images", str(tmp_path)], capsys)[0])
+    assert (found["checked"], found["same_best"]) == (206, 206)
+    assert found["difference"] < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
+def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them: accuracy is not looked at."""
+    out = tmp_path / "bundle"
+    words = ["fit", "--data", str(CALTECH), "--out", str(out), "--shots", "1", "--train.epochs", "1"]
+    fitted: Any = json.loads(run([*words, "--calibrate", "--json"], capsys)[0])
+    assert (fitted["classes"], fitted["test_images"]) == (100, 600)
+    assert fitted["temperature"] != 1
+    listed = json.loads((CALTECH / "split_zhou_Caltech101.json").read_text())["test"][:3]
+    paths = [str(CALTECH / "101_ObjectCategories" / path) for path, _, _ in listed]
+    found = json.loads(run(["predict", str(out), *paths, "--json"], capsys)[0])
+    assert [one["image"] for one in found["predictions"]] == paths
+    predictor = dear.Predictor(out)
+    logits = predictor.logits(torch.stack([predictor.preprocess(path) for path in paths]))
+    best = [one["top"][0]["logit"] for one in found["predictions"]]
+    assert best == pytest.approx(logits.max(dim=1).values.tolist(), abs=1e-4)

@@ -1,0 +1,162 @@
+"""Indexes of folders: what is found, what a second build does, what is refused."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
+
+from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
+from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import only_writer
+from dear.retrieval.query import Index, weights_of
+from dear.retrieval.search import by_image, by_text
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+KINDS = ["flat", "hnsw", "ivf"]
+
+
+def paths(index: Path, query: Path, weights: dict[str, float], **options: object) -> list[str]:
+    hits = by_image(Index.open(index), Plain(), query, weights, **options)  # type: ignore[arg-type]
+    return [hit.path for hit in hits]
+
+
+@pytest.mark.parametrize("storage", ["float16", "int8"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_by_each_feature(tmp_path: Path, kind: str, storage: str) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    built = build_index(Plain(), folder, out, kind=kind, storage=storage)  # type: ignore[arg-type]
+    assert (built.kind, built.storage, built.files, built.encoded, built.broken) == (kind, storage, 8, 8, {})
+    red = folder / "red.png"
+    # Red's cosine is 1 with the other red one, 0.89 with orange, 0 with green and blue.
+    assert paths(out, red, {"color": 1}, count=3) == ["wide/red.png", "orange.png", "wide/orange.png"]
+    assert sorted(paths(out, red, {"class": 1}, count=3)) == ["blue.png", "green.png", "orange.png"]
+    mixed = by_image(Index.open(out), Plain(), red, {"class": 3, "color": 1}, count=2)
+    # Orange square: (3 * 1 + 0.894) / 4; wide red: (3 * cos of (20, 20) and (20, 40) + 1) / 4.
+    assert [hit.path for hit in mixed] == ["orange.png", "wide/red.png"]
+    assert mixed[0].score == pytest.approx((3 + 0.8933) / 4, abs=1e-3)
+    assert mixed[1].score == pytest.approx((3 * 0.9487 + 1) / 4, abs=1e-3)
+    assert mixed[1].by == pytest.approx({"class": 0.9487, "color": 1}, abs=1e-3)
+
+
+def test_the_query_is_left_out_unless_wanted_and_a_negative_weight_drives_away(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    red = folder / "red.png"
+    assert paths(out, red, {"color": 1, "class": 1}, count=1, itself=True) == ["red.png"]
+    assert "red.png" not in paths(out, red, {"color": 1}, count=8)
+    assert set(paths(out, red, {"class": 1, "color": -1}, count=2)) == {"blue.png", "green.png"}
+    hits = by_text(Index.open(out), Plain(), "green", {"color": 1}, count=2)
+    assert {hit.path for hit in hits} == {"green.png", "wide/green.png"}
+
+
+def test_a_second_build_encodes_only_what_is_new(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    again, encoder = build_index(Plain(), folder, out), Plain()
+    assert (again.added, again.changed, again.removed, again.unchanged, again.encoded) == (0, 0, 0, 8, 0)
+    os.utime(folder / "blue.png", ns=(1, 1))  # touched, not changed
+    (folder / "red.png").rename(folder / "moved.png")
+    paint(folder / "green.png", "green", 60)
+    paint(folder / "new.png", "orange", 60)
+    paint(folder / "copy.png", "orange", 60)
+    built = build_index(encoder, folder, out)
+    assert (built.added, built.changed, built.removed, built.unchanged) == (3, 2, 1, 5)
+    assert built.encoded == encoder.seen == 2  # the wide green and the wide orange; the copy shares its row
+    assert (built.files, built.rows) == (10, 10)  # 8 old rows, of which the green square's is dead, and 2
+    found = by_image(Index.open(out), Plain(), folder / "wide" / "red.png", {"color": 1}, count=4)
+    assert found[0].path == "moved.png"
+    assert ("copy.png", ("new.png",)) in [(hit.path, hit.copies) for hit in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_removed_files_are_not_found_and_their_rows_go_in_the_end(tmp_path: Path, kind: str) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    (folder / "wide" / "red.png").unlink()
+    built = build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    assert (built.removed, built.files, built.rows) == (1, 7, 8)
+    assert paths(out, folder / "red.png", {"color": 1}, count=1) == ["orange.png"]
+    for color in ("green", "blue"):
+        (folder / f"{color}.png").unlink()
+    built = build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    assert (built.removed, built.files, built.rows, built.encoded) == (2, 5, 5, 0)
+    assert [place.name for place in out.glob("vectors-*")] == ["vectors-2"]
+    assert set(paths(out, folder / "red.png", {"color": 1}, count=9)) == {
+        "orange.png", "wide/orange.png", "wide/green.png", "wide/blue.png",
+    }  # fmt: skip
+
+
+def test_a_build_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+
+    class Broken(Plain):
+        def images(self, _: object) -> object:  # type: ignore[override]
+            raise KeyboardInterrupt
+
+    for number, color in enumerate(SHADES):
+        paint(folder / f"late{number}.png", color, 60)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(Broken(), folder, out)
+    # Rows of a chunk that was never committed: the next build writes over them.
+    for file in (out / "vectors-1").glob("*.f16"):
+        file.write_bytes(file.read_bytes() + b"\1" * 33)
+    built = build_index(Plain(), folder, out)
+    assert (built.added, built.encoded, built.rows) == (4, 4, 12)
+    assert (out / "vectors-1" / "0.f16").stat().st_size == 12 * 5 * 2
+    assert paths(out, folder / "late1.png", {"color": 1, "class": 1}, count=1, itself=True) == ["late1.png"]
+
+
+def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    (folder / "text.jpg").write_text("not an image")
+    (folder / "none.png").write_bytes(b"")
+    built = build_index(Plain(), folder, out)
+    assert sorted(built.broken) == ["none.png", "text.jpg"]
+    assert "0 bytes" in built.broken["none.png"]
+    assert built.files == 8
+    encoder = Plain()
+    again = build_index(encoder, folder, out)  # they are not tried again until they change
+    assert (again.unchanged, encoder.seen, len(again.broken)) == (10, 0, 2)
+    paint(folder / "none.png", "red", 20)
+    assert sorted(build_index(Plain(), folder, out).broken) == ["text.jpg"]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    with pytest.raises(DataError, match="another bundle"):
+        build_index(Plain("other"), folder, out)
+    with pytest.raises(DataError, match="another bundle"):
+        Index.open(out).check(Plain("other"))
+    with pytest.raises(DataError, match="is of the folder"):
+        build_index(Plain(), gallery(tmp_path / "others"), out)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="has no images"):
+        build_index(Plain(), tmp_path / "empty", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(DataError, match="is no index"):
+        Index.open(tmp_path / "new")
+    index = Index.open(out)
+    query = dict(zip(("class", "color"), Plain().images([np_picture()])[0], strict=True))
+    with pytest.raises(UnknownNameError, match="Did you mean 'color'"):
+        index.query(query, {"colour": 1})
+    with pytest.raises(SettingsError, match="positive weight"):
+        index.query(query, {"color": -1})
+    with pytest.raises(SettingsError, match="2 weights for 1"):
+        weights_of(["color"], [1, 2])
+    with only_writer(out), pytest.raises(OutputError, match="another process"):
+        build_index(Plain(), folder, out)
+    (out / "vectors-1" / "1.faiss").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="damaged"):
+        paths(out, folder / "red.png", {"color": 1})
+    build_index(Plain(), folder, out)  # makes it anew
+    assert paths(out, folder / "red.png", {"color": 1}, count=1) == ["wide/red.png"]
+
+
+def np_picture() -> object:
+    import torch
+
+    return torch.from_numpy(np.full((3, 20, 20), 7, dtype=np.uint8))

@@ -1,0 +1,30 @@
+"""Contact sheets hold the query and the pictures where they should be."""
+
+from pathlib import Path
+
+from PIL import Image
+from tests.unit.retrieval.solid import SHADES, gallery
+
+from dear.retrieval.query import Hit
+from dear.retrieval.sheet import GAP, LINE, SIDE, Row, contact_sheet, save_sheet
+
+
+def test_pictures_in_rows(tmp_path: Path) -> None:
+    folder = gallery(tmp_path / "images")
+    hits = [Hit("green.png", 0.9, {}), Hit("blue.png", 0.8, {}), Hit("gone.png", 0.7, {})]
+    rows = [Row("by color", hits), Row("by shape", hits[1:])]
+    save_sheet(contact_sheet(folder / "red.png", "red.png", rows, folder), tmp_path / "out" / "sheet.png")
+    with Image.open(tmp_path / "out" / "sheet.png") as sheet:
+        head, cell = LINE + GAP, SIDE + 2 * LINE + GAP
+        top = head + SIDE + GAP
+        assert sheet.size == (GAP + 3 * (SIDE + GAP), top + 2 * (head + cell))
+        middle = SIDE // 2
+
+        def at(row: int, column: int) -> object:
+            return sheet.getpixel(
+                (GAP + column * (SIDE + GAP) + middle, top + row * (head + cell) + head + middle)
+            )
+
+        assert sheet.getpixel((GAP + middle, head + middle)) == SHADES["red"]
+        assert [at(0, 0), at(0, 1), at(1, 0)] == [SHADES["green"], SHADES["blue"], SHADES["blue"]]
+        assert at(0, 2) == at(1, 1) == (213, 217, 222)  # a picture that is gone

@@ -1,0 +1,59 @@
+"""A small DeAR as a bundle, with parameters moved away from where they start, and pictures as files."""
+
+import io
+import struct
+import zlib
+
+import torch
+from PIL import Image
+from tests.unit.training.world import CLASSES, small_dear
+
+from dear.backbone.clip import Clip
+from dear.serving.bundle import Bundle, trained
+from dear.serving.predictor import Predictor
+
+
+def small_predictor(clip: Clip) -> Predictor:
+    method = small_dear(clip)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in method.trainable:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    bundle = Bundle(
+        method="dear",
+        settings=method.settings,
+        model="small",
+        pretrained=None,
+        weights=clip.identity,
+        roles=method.roles,
+        classes=tuple(CLASSES),
+        templates=("a photo of a {}",),
+        tensors={name: one.detach().clone() for name, one in trained(method).items()},
+        short_side=23,
+    )
+    return Predictor(bundle, clip=clip)
+
+
+def picture(seed: int = 0, width: int = 31, height: int = 29) -> Image.Image:
+    noise = torch.randint(
+        0, 256, (height, width, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8
+    )
+    return Image.fromarray(noise.numpy())
+
+
+def png(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def bomb(width: int = 10_000, height: int = 6_000) -> bytes:
+    """A black PNG of 60 megapixels in a few kilobytes, whole and well-formed."""
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    rows = zlib.compress(bytes((1 + width // 8) * height), 9)
+    parts = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

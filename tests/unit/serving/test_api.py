@@ -1,0 +1,185 @@
+"""The HTTP API without a network: answers, refusals with their status, token, host and rate."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tests.unit.serving.small import bomb, picture, png, small_predictor
+
+from dear.backbone.clip import Clip
+from dear.errors import DataError
+from dear.retrieval.build import build_index
+from dear.retrieval.query import Index
+from dear.serving.encoder import BundleEncoder
+from dear.serving.limits import Limits
+from dear.serving.predictor import Predictor
+from dear.serving.service import Service
+
+pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+from fastapi.testclient import TestClient
+
+from dear.serving.api import create_app
+
+URL = "http://127.0.0.1"
+LIMITS = Limits(upload=0.5, megapixels=40, wait=0)
+
+
+@pytest.fixture
+def predictor(small_clip: Clip) -> Predictor:
+    return small_predictor(small_clip)
+
+
+@pytest.fixture
+def client(predictor: Predictor) -> Iterator[TestClient]:
+    with TestClient(create_app(Service(predictor, LIMITS)), base_url=URL) as one:
+        yield one
+
+
+def refused(answer: Any, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error", "kind"}
+    return str(answer.json()["error"])
+
+
+def test_a_prediction_is_the_predictors_own_in_both_forms(client: TestClient, predictor: Predictor) -> None:
+    image = picture()
+    [wanted] = predictor.predict([image], top=2)
+    data = png(image)
+    form = {"image": ("photo.png", data, "image/png")}
+    for answer in (
+        client.post("/api/predict?top=2", content=data),
+        client.post("/api/predict?top=2", files=form),
+    ):
+        assert answer.status_code == 200
+        got = answer.json()["top"]
+        assert [one["name"] for one in got] == [one.name for one in wanted.top]
+        for one, other in zip(got, wanted.top, strict=True):
+            assert one["probability"] == pytest.approx(other.probability, abs=1e-6)
+            assert one["evidence"] == pytest.approx(other.evidence, abs=1e-4)
+            assert sum(one["evidence"].values()) == pytest.approx(one["logit"], abs=1e-4)
+    other = client.post("/api/predict", params={"classes": "red house, blue tree"}, content=data).json()
+    assert {one["name"] for one in other["top"]} == {"red house", "blue tree"}
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "words"),
+    [
+        (b"words in a file named .jpg", 415, "no image"),
+        (b"", 400, "empty"),
+        (bomb(), 413, "60.0 megapixels"),
+        (b"\0" * 600_000, 413, "larger than 0.5 MiB"),
+        (png(picture())[:300], 422, "broken"),
+    ],
+)
+def test_uploads_that_are_refused(client: TestClient, data: bytes, status: int, words: str) -> None:
+    assert words in refused(client.post("/api/predict", content=data), status)
+    if data:
+        form = {"image": ("photo.jpg", data, "image/jpeg")}
+        assert words in refused(client.post("/api/predict", files=form), status)
+
+
+def test_a_long_upload_without_a_length_is_cut_off(client: TestClient) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"\0" * 10_000
+
+    assert "larger" in refused(client.post("/api/predict", content=chunks()), 413)
+
+
+def test_questions_that_make_no_sense(client: TestClient) -> None:
+    data = png(picture())
+    assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
+    assert "given twice" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
+    assert "no index" in refused(client.post("/api/neighbours", content=data), 404)
+    assert "layer 9 is not there" in refused(client.post("/api/attention?layer=9&head=0", content=data), 400)
+    assert "no file 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
+
+
+def test_attention_and_roles(client: TestClient) -> None:
+    data = png(picture())
+    maps = client.post("/api/attention?layer=4&head=1", content=data).json()["maps"]
+    assert {name: (len(rows), len(rows[0])) for name, rows in maps.items()} == dict.fromkeys(
+        ["class", "color", "object"], (5, 5)
+    )
+    shown = client.post("/api/attention?layer=4&head=1&token=color&png=true", content=data)
+    assert shown.headers["content-type"] == "image/png"
+    with Image.open(io.BytesIO(shown.content)) as image:
+        assert image.size == (448, 448)
+    assert "no token 'color': it has class" in refused(
+        client.post("/api/attention?layer=1&head=1&token=color&png=true", content=data), 400
+    )
+    assert client.get("/api/roles").json()["attributes"] == ["color", "object"]
+    info = client.get("/api/info").json()
+    assert (info["features"], info["layers"], info["heads"]) == (["class", "color", "object"], 5, 3)
+
+
+def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for seed in range(7):
+        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
+    encoder = BundleEncoder(predictor)
+    build_index(encoder, folder, tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    data = png(picture(3))
+    with TestClient(create_app(service), base_url=URL) as client:
+        found = client.post(
+            "/api/neighbours",
+            params={"by": "color,class", "weights": "1,0.5", "count": "3", "thumbnails": "true"},
+            content=data,
+        ).json()["neighbours"]
+        assert "3 weights for 1" in refused(
+            client.post("/api/neighbours?by=color&weights=1,2,3", content=data), 400
+        )
+        assert "weights are numbers" in refused(
+            client.post("/api/neighbours?by=color&weights=much", content=data), 400
+        )
+    features = torch.stack([predictor.encode(predictor.preprocess(picture(s))[None])[0] for s in range(7)])
+    cosines = features.double() @ features[3].double().T  # item feature feature
+    score = (cosines[:, 1, 1] + 0.5 * cosines[:, 0, 0]) / 1.5
+    wanted = [f"{i}.png" for i in score.argsort(descending=True).tolist() if i != 3][:3]
+    assert [one["path"] for one in found] == wanted
+    assert all(one["thumbnail"] for one in found)
+    other = small_predictor(predictor.clip)
+    other.bundle.tensors["fusion"].add_(1)  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="another bundle"):
+        Service(other, LIMITS, Index.open(tmp_path / "index"))
+
+
+def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
+    data = png(picture())
+    service = Service(predictor, LIMITS)
+    with TestClient(create_app(service, token="s3cret"), base_url=URL) as client:
+        assert "token" in refused(client.post("/api/predict", content=data), 401)
+        wrong = {"authorization": "Bearer other"}
+        assert "token" in refused(client.get("/api/info", headers=wrong), 401)
+        right = {"authorization": "Bearer s3cret"}
+        assert client.post("/api/predict", content=data, headers=right).status_code == 200
+        door = client.get("/")
+        assert door.status_code == 401
+        assert "<form>" in door.text
+        assert "not the token" in client.get("/?token=other").text
+        entered = client.get("/?token=s3cret", follow_redirects=False)
+        assert entered.status_code == 303
+        assert "HttpOnly" in entered.headers["set-cookie"]
+        assert client.get("/api/info").status_code == 200  # by the cookie
+
+
+def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
+    data = png(picture())
+    service = Service(predictor, Limits(rate=2, wait=0))
+    with TestClient(create_app(service), base_url=URL) as client:
+        assert "localhost only" in refused(client.get("/api/info", headers={"host": "evil.example"}), 421)
+        assert client.get("/api/info", headers={"host": "[::1]:7860"}).status_code == 200
+        for _ in range(2):
+            assert client.post("/api/predict", content=data).status_code == 200
+        answer = client.post("/api/predict", content=data)
+        assert "2 requests a minute" in refused(answer, 429)
+        assert answer.headers["retry-after"] == "30"
+        assert client.get("/api/info").status_code == 200
+        assert "default-src 'self'" in client.get("/api/info").headers["content-security-policy"]

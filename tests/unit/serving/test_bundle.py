@@ -1,0 +1,252 @@
+"""Bundles: what is saved is what is loaded; whatever does not fit is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, images, table
+from torch import Tensor
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.load import build
+from dear.errors import BundleError, DataError, OutputError
+from dear.methods.contract import Method
+from dear.methods.registry import build_method, settings_of
+from dear.methods.settings import METHODS
+from dear.serving import folder as bundle_files
+from dear.serving.bundle import Bundle, distinct, trained
+from dear.serving.folder import ADAPTER, CARD, CONFIG
+from dear.serving.predictor import Predictor
+
+MakeClip = Callable[..., Clip]
+
+
+def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
+    """A method with parameters moved away from where they start, as training does, and its bundle."""
+    mine = settings or SETTINGS.get(name) or settings_of(name, None)
+    method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
+    method.set_classes(CLASSES, TEMPLATE)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in method.trainable:
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    bundle = Bundle(
+        method=name,
+        settings=mine,
+        model="small",
+        pretrained="random",
+        weights=clip.identity,
+        roles=table(clip) if name == "dear" else None,
+        classes=tuple(CLASSES),
+        templates=tuple(TEMPLATE),
+        tensors={k: v.detach().clone() for k, v in trained(method).items()},
+        temperature=1.7,
+        metrics={"accuracy": 0.5},
+        training={"data": "by hand", "shots": 3, "seed": 1, "test_images": 7},
+    )
+    return bundle, method
+
+
+@torch.no_grad()
+def scores(method: Method) -> Tensor:
+    return method.logits(method.image_features(method.image_trunk(images())), method.text_features())
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_saved_bundle_gives_the_same_bits(name: str, make_small_clip: MakeClip, tmp_path: Path) -> None:
+    bundle, method = fitted(name, make_small_clip())
+    folder = bundle.save_pretrained(tmp_path / "a bundle")
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, ADAPTER, CARD])
+    assert [*tmp_path.iterdir()] == [folder]
+    predictor = Predictor(folder, clip=make_small_clip())
+    assert torch.equal(predictor.logits(images()), scores(method))
+    loaded = Bundle.from_pretrained(folder)
+    assert loaded.tensors.keys() == bundle.tensors.keys()
+    assert all(torch.equal(loaded.tensors[key], bundle.tensors[key]) for key in bundle.tensors)
+    assert replace(loaded, tensors={}) == replace(bundle, tensors={})
+
+
+@pytest.fixture
+def folder(make_small_clip: MakeClip, tmp_path: Path) -> Path:
+    return fitted("dear", make_small_clip())[0].save_pretrained(tmp_path / "bundle")
+
+
+def change(folder: Path, **changes: Any) -> Path:
+    """Write other values into config.json."""
+    path = folder / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+def test_only_trained_tensors_are_saved_and_no_pickle(folder: Path) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    assert set(config["adapter"]["shapes"]) == {"attribute_tokens", "text_tokens", "projection", "fusion"}
+    # By hand: 2 attribute tokens of 21, 5 text tokens of 22, 21 x 17, 3 fusion weights.
+    assert config["adapter"]["parameters"] == 42 + 110 + 357 + 3
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors", ".md"}
+    assert config["roles"]["evidence"] == {}
+    card = (folder / CARD).read_text()
+    assert card.startswith("---\nlibrary_name: dear-vlm\n")
+    assert all(name in card for name in (*CLASSES, *TEMPLATE))
+    assert "| accuracy | 0.5 |" in card
+
+
+def test_a_bundle_for_vit_b_16_is_under_2_mb() -> None:
+    """The paper's settings: K = 5 tokens of 768 and 5 of 512, a projection of 768 x 512, 6 fusion weights."""
+    with torch.device("meta"):
+        network = build("ViT-B-16")
+    width, embed = network.visual.proj.shape
+    assert span_start(12, 9) == 9
+    parameters = 5 * width + 5 * network.text_projection.shape[0] + width * embed + 6
+    assert parameters == 399_622
+    assert 4 * parameters + 1024 < 2_000_000  # 1.60 MB in float32, with the file's header
+
+
+def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
+    folder: Path, make_small_clip: MakeClip, tmp_path: Path
+) -> None:
+    (folder / "notes.txt").write_text("mine")
+    bundle, _ = fitted("zero-shot", make_small_clip())
+    bundle.save_pretrained(folder)
+    assert Bundle.from_pretrained(folder).method == "zero-shot"
+    assert (folder / "notes.txt").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("x")
+    with pytest.raises(OutputError, match="other things than a bundle"):
+        bundle.save_pretrained(other)
+    with pytest.raises(OutputError, match="is a file"):
+        bundle.save_pretrained(other / "thesis.tex")
+    assert not [*tmp_path.rglob("*.part")]
+
+
+def test_an_empty_folder_takes_a_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    fitted("zero-shot", make_small_clip())[0].save_pretrained(tmp_path / "empty")
+    assert Bundle.from_pretrained(tmp_path / "empty").classes == tuple(CLASSES)
+
+
+def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = folder / ADAPTER
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    with pytest.raises(BundleError, match="not a whole safetensors file"):
+        Bundle.from_pretrained(folder)
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(BundleError, match="was changed after the bundle was written"):
+        Bundle.from_pretrained(folder)
+    save_file({"other": torch.zeros(3)}, path)
+    with pytest.raises(BundleError, match=r"does not hold the tensors that config\.json lists"):
+        Bundle.from_pretrained(folder)
+    path.unlink()
+    with pytest.raises(BundleError, match="not a whole safetensors file"):
+        Bundle.from_pretrained(folder)
+    with pytest.raises(BundleError, match="there is no bundle at"):
+        Bundle.from_pretrained(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}},
+            r"To migrate.*dear-vlm==0\.0\.7",
+        ),
+        ({"schema": 99, "library": {"name": "dear-vlm", "version": "9.0"}}, r"upgrade dear-vlm to 9\.0"),
+        ({"library": {"name": "peft"}}, "another program's"),
+        ({"schema": "1"}, "another program's"),
+        ({"method": "dearest"}, "unknown method 'dearest'"),
+        ({"settings": {"betta": 1}}, "dear has no setting 'betta'"),
+        ({"settings": {"beta": 7}}, "beta is 7"),
+        ({"classes": ["Oak", "oak"]}, "have the same name"),
+        ({"classes": []}, "no class to tell apart"),
+        ({"backbone": {}}, "not the configuration of a bundle"),
+        ({"roles": {"schema": 1}}, "not a role table"),
+        ({"temperature": "hot"}, "not the configuration of a bundle"),
+        ({"adapter": 3}, "does not hold the tensors"),
+    ],
+)
+def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        Bundle.from_pretrained(change(folder, **changes))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", "\x00\xff"])
+def test_a_configuration_that_is_no_json_is_refused(folder: Path, content: str) -> None:
+    (folder / CONFIG).write_bytes(content.encode("latin-1"))
+    with pytest.raises(BundleError, match=r"config\.json"):
+        Bundle.from_pretrained(folder)
+
+
+def test_other_weights_are_refused(folder: Path, make_small_clip: MakeClip) -> None:
+    with pytest.raises(BundleError, match=r"was fitted on small/random .*, and the backbone here is"):
+        Predictor(folder, clip=make_small_clip(seed=1))
+
+
+def test_tensors_of_other_settings_are_refused(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip()
+    bundle, _ = fitted("dear", clip)
+    with pytest.raises(BundleError, match="has other shapes of the tensors text_tokens"):
+        replace(bundle, settings=replace(bundle.settings, text_tokens=2)).build(clip)
+    fewer = {name: one for name, one in bundle.tensors.items() if name != "fusion"}
+    with pytest.raises(BundleError, match="lacks the tensors fusion"):
+        replace(bundle, tensors=fewer).build(clip)
+    with pytest.raises(BundleError, match="has unknown the tensors more"):
+        replace(bundle, tensors={**bundle.tensors, "more": torch.zeros(1)}).build(clip)
+    with pytest.raises(BundleError, match="cannot be built: DeAR needs a role table"):
+        replace(bundle, roles=None).build(clip)
+
+
+def test_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def download(repository: str, file: str, **options: Any) -> str:
+        asked.append((repository, file, options["revision"]))
+        return str(folder / file)
+
+    monkeypatch.setattr(bundle_files, "reach", lambda: None)
+    monkeypatch.setattr(bundle_files, "hf_hub_download", download)
+    loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "cache")
+    assert loaded.classes == tuple(CLASSES)
+    assert asked == [("someone/cards", CONFIG, "v2"), ("someone/cards", ADAPTER, "v2")]
+
+
+def test_without_the_hub() -> None:
+    with pytest.raises(BundleError, match=r"no folder someone/cards.*HF_HUB_OFFLINE"):
+        Bundle.from_pretrained("someone/cards")
+
+
+def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, Any] = {}
+
+    class Hub:
+        def __init__(self, **options: Any) -> None:
+            sent.update(options)
+
+        def create_repo(self, repository: str, **options: Any) -> None:
+            sent.update(options, repository=repository)
+
+        def upload_folder(self, **options: Any) -> str:
+            sent["files"] = sorted(path.name for path in Path(options["folder_path"]).iterdir())
+            return "https://hub/commit/1"
+
+    bundle, _ = fitted("zero-shot", make_small_clip())
+    with pytest.raises(BundleError, match="cannot upload to"):
+        bundle.push_to_hub("someone/cards")
+    monkeypatch.setattr(bundle_files, "reach", lambda: None)
+    monkeypatch.setattr(bundle_files, "HfApi", Hub)
+    assert bundle.push_to_hub("someone/cards", private=True, token="t") == "https://hub/commit/1"
+    assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")
+    assert sent["files"] == sorted([CONFIG, ADAPTER, CARD])
+
+
+def test_names_are_distinct() -> None:
+    assert distinct(["a", "b"]) == ("a", "b")
+    for wrong in (["a", "b", "A"], ["a", " "], [], ["tree_house", "tree house"]):
+        with pytest.raises(DataError, match="the classes"):
+            distinct(wrong)

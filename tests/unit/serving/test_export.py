@@ -1,0 +1,91 @@
+"""Exported models against torch: other batch sizes, other methods, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from tests.contract.test_methods import CLASSES, OTHERS, images
+from tests.unit.serving.test_bundle import fitted
+
+from dear.backbone.clip import Clip
+from dear.errors import ExportError, OutputError
+from dear.methods.settings import METHODS
+from dear.serving import export as module
+from dear.serving.export import export
+from dear.serving.predictor import Predictor
+
+MakeClip = Callable[..., Clip]
+
+
+def predictor(name: str, make_small_clip: MakeClip) -> Predictor:
+    clip = make_small_clip()
+    return Predictor(fitted(name, clip)[0], clip=clip)
+
+
+def test_onnx_classifier(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    one = predictor("dear", make_small_clip)
+    Image.new("RGB", (29, 23), (60, 30, 99)).save(tmp_path / "a.png")
+    done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
+    assert (done.checked, done.classes, done.same_best) == (7, 3, 7)
+    assert done.difference < 1e-4
+    session = rt.InferenceSession(str(tmp_path / "m.onnx"))
+    logits, shares = session.run(None, {"pixels": images().numpy()})  # seven, a size that was not traced
+    want = one.logits(images())
+    torch.testing.assert_close(torch.from_numpy(logits), want, rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(shares), (want / 1.7).softmax(dim=1), rtol=0, atol=1e-4)
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["classes"]) == CLASSES
+    assert json.loads(told["image_size"]) == 20
+    assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.part") == 0
+
+
+def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    one = predictor("dear", make_small_clip)
+    done = export(one, tmp_path / "m.pt2", form="torch-export")
+    assert (done.classes, done.same_best, done.outputs) == (None, None, ("features",))
+    extra = {"dear.json": ""}
+    (found,) = torch.export.load(tmp_path / "m.pt2", extra_files=extra).module()(images())
+    torch.testing.assert_close(found, one.encode(images()), rtol=0, atol=1e-5)
+    assert json.loads(extra["dear.json"])["features"] == ["class", "color", "object"]
+
+
+def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ExportError, match="cocoop makes other text features for every image"):
+        export(predictor("cocoop", make_small_clip), tmp_path / "m.pt2", with_classes=True)
+    one = predictor("zero-shot", make_small_clip)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        export(one, tmp_path / "file/m.pt2", form="torch-export")
+    monkeypatch.setattr(module, "_load_program", lambda _path: lambda pixels: [one.encode(pixels) + 0.01])
+    with pytest.raises(ExportError, match=r"differs from torch's by 1\.0e-02"):
+        export(one, tmp_path / "m.pt2", form="torch-export")
+    monkeypatch.setattr(module, "MOST_BYTES", 10)
+    with pytest.raises(ExportError, match="an ONNX file holds 2"):
+        export(one, tmp_path / "m.onnx")
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    with pytest.raises(ExportError, match=r"onnxscript is not installed: pip install 'dear-vlm\[export\]'"):
+        export(one, tmp_path / "m.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"cocoop"}))
+def test_every_method_as_onnx_with_other_classes(
+    name: str, make_small_clip: MakeClip, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    one = predictor(name, make_small_clip)
+    done = export(one, tmp_path / "m.onnx", with_classes=True, classes=OTHERS)
+    assert done.classes == 5
+    assert done.difference < 1e-3
+
+
+@pytest.mark.slow
+def test_cocoops_tower_as_onnx(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    assert export(predictor("cocoop", make_small_clip), tmp_path / "m.onnx").difference < 1e-4

@@ -1,0 +1,70 @@
+"""Limits: what is refused, with which status, before it is unpacked."""
+
+import pytest
+from PIL import Image, ImageFile
+from tests.unit.serving.small import bomb, picture, png
+
+from dear.errors import SettingsError
+from dear.serving.limits import MIB, Limits, Rate, Refused, check_picture
+
+
+def test_a_picture_within_the_limits_is_taken() -> None:
+    check_picture(png(picture()), Limits())
+    check_picture(png(Image.new("1", (1000, 1000))), Limits(megapixels=1))
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "words"),
+    [
+        (b"", 400, "empty"),
+        (b"only words, whatever the name says", 415, "no image"),
+        (b"\xff\xd8\xff\xe0 a JPEG's first bytes", 415, "no image"),
+        (b"\0" * (10 * MIB + 1), 413, "larger than 10 MiB"),
+        (png(Image.new("1", (1001, 1000))), 413, "1001 x 1000 pixels"),
+    ],
+)
+def test_what_is_refused(data: bytes, status: int, words: str) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        check_picture(data, Limits(megapixels=1))
+    assert refused.value.status == status
+
+
+def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were unpacked"))
+    with pytest.raises(Refused, match=r"10000 x 6000 pixels \(60.0 megapixels\).*40 megapixels") as refused:
+        check_picture(bomb(), Limits())
+    assert refused.value.status == 413
+    with pytest.raises(Refused, match="far more than 40 megapixels"):  # Pillow's own limit
+        check_picture(bomb(20_000, 10_000), Limits())
+
+
+def test_a_rate_refills_over_a_minute() -> None:
+    now = [0.0]
+    rate = Rate(3, lambda: now[0])
+    for _ in range(3):
+        rate.take("one")
+    with pytest.raises(Refused, match="more than 3 requests a minute") as refused:
+        rate.take("one")
+    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "20"})
+    rate.take("other")
+    now[0] = 19.0
+    with pytest.raises(Refused):
+        rate.take("one")
+    now[0] = 20.5
+    rate.take("one")
+    with pytest.raises(Refused):
+        rate.take("one")
+    now[0] = 1000.0
+    for _ in range(3):
+        rate.take("one")
+    with pytest.raises(Refused):
+        rate.take("one")
+    for _ in range(1000):
+        Rate(0).take("one")
+
+
+def test_limits_that_make_no_sense() -> None:
+    with pytest.raises(SettingsError, match=r"limits\.batch is 0"):
+        Limits(batch=0)
+    with pytest.raises(SettingsError, match="must be above 0"):
+        Limits(upload=0)

@@ -1,0 +1,152 @@
+"""Predictions: evidence that sums to the score, any classes by name, unreadable images among good ones."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
+from tests.unit.serving.test_bundle import fitted
+
+from dear.backbone.clip import Clip
+from dear.data.decode import decode
+from dear.data.views import eval_views
+from dear.errors import DataError, SettingsError
+from dear.methods.settings import METHODS, CoOpSettings
+from dear.serving.predictor import Prediction, Predictor, Unreadable
+
+MakeClip = Callable[..., Clip]
+
+
+def pictures() -> list[Image.Image]:
+    return [Image.fromarray((255 * one).byte().permute(1, 2, 0).numpy()) for one in images()]
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_evidence_sums_to_the_logit(name: str, make_small_clip: MakeClip) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    bundle, _ = fitted(name, clip)
+    predictor = Predictor(bundle, clip=clip)
+    found = predictor.predict(pictures(), top=2)
+    logits = predictor.logits(torch.stack([predictor.preprocess(one) for one in pictures()]))
+    assert predictor.features[0] == "class"
+    for prediction, row in zip(found, logits, strict=True):
+        shares = (row / 1.7).softmax(dim=0)
+        order = row.argsort(descending=True)[:2].tolist()
+        assert [one.name for one in prediction.top] == [CLASSES[at] for at in order]
+        for one, at in zip(prediction.top, order, strict=True):
+            assert tuple(one.evidence) == predictor.features
+            assert sum(one.evidence.values()) == pytest.approx(one.logit, abs=1e-9)
+            assert one.logit == pytest.approx(float(row[at]), abs=1e-9)
+            assert one.probability == pytest.approx(float(shares[at]), abs=1e-12)
+    assert len({round(one.best.logit, 6) for one in found}) == len(found)
+
+
+def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    bundle, method = fitted("dear", clip)
+    predictor = Predictor(bundle, clip=clip)
+    best = predictor.predict(pictures()[:1])[0].best
+    feature = predictor.encode(predictor.preprocess(pictures()[0])[None])[0]
+    text = predictor.encode_classes([best.name])[0]
+    weights = method.get_parameter("fusion").detach().exp()
+    alpha = weights / weights.sum()
+    for k, name in enumerate(("class", "color", "object")):
+        cosine = float(feature[k] @ text) / float(feature[k].norm() * text.norm())
+        assert best.evidence[name] == pytest.approx(float(alpha[k]) * cosine * float(clip.scale), abs=1e-9)
+
+
+def test_encode_gives_unit_features_in_order(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip()
+    bundle, method = fitted("dear", clip)
+    predictor = Predictor(bundle, clip=clip)
+    features = predictor.encode(images())
+    assert features.shape == (7, 3, 17)
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(7, 3))
+    with torch.no_grad():
+        assert torch.equal(features[:, 1], method.image_features(method.image_trunk(images()))[1])
+
+
+def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    clip = make_small_clip()
+    predictor = Predictor(replace(fitted("zero-shot", clip)[0], short_side=23), clip=clip)
+    levels = torch.randint(0, 256, (31, 41, 3), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
+    picture, path = Image.fromarray(levels.numpy()), tmp_path / "a.png"
+    picture.save(path)
+    wanted = eval_views([decode(path, 23)], 20)[0]
+    assert wanted.shape == (3, 20, 20)
+    for form in (picture, path, str(path)):
+        assert torch.equal(predictor.preprocess(form), wanted)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
+    clip = make_small_clip()
+    bundle, method = fitted(name, clip)
+    predictor = Predictor(bundle, clip=clip)
+    before = predictor.logits(images())
+    got = predictor.logits(images(), OTHERS)
+    method.set_classes(OTHERS, TEMPLATE)
+    with torch.no_grad():
+        features = method.image_features(method.image_trunk(images()))
+        want = method.logits(features, method.text_features(), decoupled=method.novel_decoupled)
+    assert torch.equal(got, want)
+    (found,) = predictor.predict(pictures()[:1], top=9, classes=[*CLASSES, "sea"])
+    assert {one.name for one in found.top} == {*CLASSES, "sea"}
+    assert sum(one.probability for one in found.top) == pytest.approx(1)
+    assert torch.equal(predictor.logits(images()), before)  # and it still knows its own
+
+
+def test_text_features_of_many_lists_are_not_all_kept(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip()
+    predictor = Predictor(fitted("zero-shot", clip)[0], clip=clip)
+    for word in ("red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea", "a"):
+        predictor.encode_classes([word])
+    assert len(predictor._vocabularies) == 8
+
+
+def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip()
+    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
+    for wrong in (["sea", "Sea"], [], ["sea", " "]):
+        with pytest.raises(DataError):
+            predictor.predict(pictures(), classes=wrong)
+    with pytest.raises(SettingsError, match="top is 0"):
+        predictor.predict(pictures(), top=0)
+    specific = fitted("coop", clip, CoOpSettings(tokens=3, words="", class_specific=True))[0]
+    with pytest.raises(SettingsError, match="cannot score classes that it was not trained on"):
+        Predictor(specific, clip=clip).predict(pictures(), classes=["sea", "house"])
+    assert table(clip).attributes == ("color", "object")
+
+
+def test_unreadable_images_among_good_ones(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    clip = make_small_clip()
+    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
+    paths = []
+    for number, picture in enumerate(pictures()):
+        picture.save(tmp_path / f"{number}.png")
+        paths.append(tmp_path / f"{number}.png")
+    paths[1].write_text("words")
+    paths[4].write_bytes(b"")
+    found = [*predictor.predict_each([*paths, tmp_path / "nowhere.png"], batch=3)]
+    assert [isinstance(one, Prediction) for one in found] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert [one.image for one in found] == [*map(str, paths), str(tmp_path / "nowhere.png")]
+    bad = [one for one in found if isinstance(one, Unreadable)]
+    assert "1.png: it is no image" in bad[0].reason
+    assert "empty" in bad[1].reason
+    one_by_one = predictor.predict([paths[0], paths[2]])
+    assert one_by_one[1].best.name == found[2].best.name  # type: ignore[union-attr]
+    with pytest.raises(DataError, match=r"1\.png"):
+        predictor.predict(paths)
+    assert predictor.predict([]) == []

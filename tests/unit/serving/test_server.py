@@ -1,0 +1,43 @@
+"""Where a server listens, and what is refused before a backbone is loaded."""
+
+import pytest
+
+from dear.cli.main import main
+from dear.errors import OutputError, SettingsError
+from dear.serving.server import address, is_loopback, listen
+
+
+def test_a_free_port_of_this_machine() -> None:
+    with listen("127.0.0.1", 0, None) as opened:
+        port = opened.getsockname()[1]
+        assert address(opened, "127.0.0.1") == f"http://127.0.0.1:{port}/"
+        with pytest.raises(OutputError, match=rf"127.0.0.1:{port} .*another program.*--port"):
+            listen("127.0.0.1", port, None)
+
+
+def test_a_port_in_use_is_told_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gradio", reason="the extra `app` is not installed")
+    with listen("127.0.0.1", 0, None) as opened:
+        port = opened.getsockname()[1]
+        assert main(["serve", "no-bundle", "--port", str(port)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"127.0.0.1:{port}" in told
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "token", "words"),
+    [
+        ("0.0.0.0", 0, None, "give a token"),
+        ("127.0.0.1", 70_000, None, "between 0 and 65535"),
+        ("127.0.0.1", 0, "a;b", "letters, digits"),
+    ],
+)
+def test_what_is_refused(host: str, port: int, token: str | None, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        listen(host, port, token)
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.8.8", "::1"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "192.168.0.127", "::", "localhost.example"]))
