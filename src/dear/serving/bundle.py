@@ -111,7 +111,7 @@ class Bundle:
 
         Raises OutputError for a folder of other things, or a place that cannot be written to.
         """
-        place = Path(folder)
+        place = Path(folder).expanduser().resolve()
         files.write(place, self.tensors, self.config(), model_card(self, place.name))
         return place
 
@@ -148,8 +148,8 @@ class Bundle:
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
         with tempfile.TemporaryDirectory() as made:
-            place = Path(made) / repo_id.rpartition("/")[2]
-            self.save_pretrained(place)
+            place = Path(made) / "bundle"
+            files.write(place, self.tensors, self.config(), model_card(self, repo_id))
             return files.upload(
                 place, repo_id, private=private, token=token, revision=revision, message=commit_message
             )
