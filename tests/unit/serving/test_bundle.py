@@ -210,7 +210,7 @@ def test_tensors_of_other_settings_are_refused(make_small_clip: MakeClip) -> Non
     fewer = {name: one for name, one in bundle.tensors.items() if name != "fusion"}
     with pytest.raises(BundleError, match="lacks the tensors fusion"):
         replace(bundle, tensors=fewer).build(clip)
-    with pytest.raises(BundleError, match="has unknown the tensors more"):
+    with pytest.raises(BundleError, match="has the unknown tensors more"):
         replace(bundle, tensors={**bundle.tensors, "more": torch.zeros(1)}).build(clip)
     with pytest.raises(BundleError, match="cannot be built: DeAR needs a role table"):
         replace(bundle, roles=None).build(clip)
