@@ -107,7 +107,7 @@ def test_the_page(page: Any, address: str, tmp_path: Path) -> None:
 
     (tmp_path / "large.png").write_bytes(b"\0" * (2 * 2**20))
     upload(page, tmp_path / "large.png")
-    page.wait_for_selector("text=/exceeds|larger than/i")
+    page.wait_for_selector("text=/exceed the maximum allowed size/i")
 
 
 def test_everything_is_reached_by_the_keyboard(page: Any) -> None:
