@@ -105,11 +105,16 @@ def command(
 def render(result: Fitted, console: Console) -> None:
     """Show what was measured and where the bundle is."""
     metrics = result.metrics
+    measured = "there are no test images"
+    if metrics:
+        measured = (
+            f"on {result.test_images} test images: accuracy {100 * metrics['accuracy']:.2f}%, "
+            f"top 5 {100 * metrics['top5']:.2f}%, calibration error {100 * metrics['calibration_error']:.2f}%"
+        )
     console.print(
         f"{result.method} on {result.backbone}: {result.classes} classes, {result.parameters:,} trained "
         f"parameters ({result.bytes / 1e6:.2f} MB), temperature {result.temperature:.3g}\n"
-        f"on {result.test_images} test images: accuracy {100 * metrics['accuracy']:.2f}%, "
-        f"top 5 {100 * metrics['top5']:.2f}%, calibration error {100 * metrics['calibration_error']:.2f}%\n"
+        f"{measured}\n"
         f"bundle: {result.out}\n"
         f"next: dear predict {result.out} IMAGE...",
         markup=False,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 Result = TypeVar("Result")
@@ -76,4 +77,5 @@ def to_jsonable(value: Any) -> Any:
 def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    # A file in a folder called [red] is no colour.
+    return f"{value:.2f}" if isinstance(value, float) else escape(str(value))

@@ -89,21 +89,22 @@ class Bundle:
             method.set_classes(self.classes, self.templates)
         except DearError as error:
             raise BundleError(f"this bundle cannot be built: {error}") from error
-        wanted = trained(method)
-        missing, foreign = (
-            sorted(wanted.keys() - self.tensors.keys()),
-            sorted(self.tensors.keys() - wanted.keys()),
-        )
-        shapes = [n for n in wanted.keys() & self.tensors.keys() if wanted[n].shape != self.tensors[n].shape]
-        for what, names in {"lacks": missing, "has unknown": foreign, "has other shapes of": shapes}.items():
+        wanted, given = trained(method), self.tensors
+        shared = wanted.keys() & given.keys()
+        wrong = {
+            "lacks the tensors": wanted.keys() - given.keys(),
+            "has the unknown tensors": given.keys() - wanted.keys(),
+            "has other shapes of the tensors": {n for n in shared if wanted[n].shape != given[n].shape},
+        }
+        for what, names in wrong.items():
             if names:
                 raise BundleError(
-                    f"the adapter {what} the tensors {', '.join(sorted(names))}: it is not of {self.method} "
-                    "with these settings. Fit it again with `dear fit`."
+                    f"the adapter {what} {', '.join(sorted(names))}: it is not of {self.method} with these "
+                    "settings. Fit it again with `dear fit`."
                 )
         with torch.no_grad():  # into parameters that are aligned already: a file's own are not
             for name, parameter in wanted.items():
-                parameter.copy_(self.tensors[name])
+                parameter.copy_(given[name])
         return method
 
     def save_pretrained(self, folder: Path | str) -> Path:
@@ -111,7 +112,7 @@ class Bundle:
 
         Raises OutputError for a folder of other things, or a place that cannot be written to.
         """
-        place = Path(folder)
+        place = Path(folder).expanduser().resolve()
         files.write(place, self.tensors, self.config(), model_card(self, place.name))
         return place
 
@@ -148,8 +149,8 @@ class Bundle:
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
         with tempfile.TemporaryDirectory() as made:
-            place = Path(made) / repo_id.rpartition("/")[2]
-            self.save_pretrained(place)
+            place = Path(made) / "bundle"
+            files.write(place, self.tensors, self.config(), model_card(self, repo_id))
             return files.upload(
                 place, repo_id, private=private, token=token, revision=revision, message=commit_message
             )

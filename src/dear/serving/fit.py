@@ -25,7 +25,7 @@ from dear.serving.judge import all_logits, judge
 from dear.serving.predictor import Predictor, Vocabulary
 from dear.training.settings import TrainOptions
 
-METRICS = ("accuracy", "top5", "log_loss", "calibration_error")
+METRICS = ("accuracy", "top5", "log_loss", "calibration_error", "per_class")
 
 
 def fit(
@@ -57,7 +57,7 @@ def fit(
     Raises DearError, before anything is trained where it can be told.
     """
     if out is not None:
-        check_place(Path(out))
+        check_place(Path(out).expanduser())
     kind = METHODS[known_method(method)].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
@@ -88,6 +88,7 @@ def fit(
             "data_identity": images.identity,
             "shots": "all" if shots is None else shots,
             "train_images": len(picked),
+            "test_images": len(images.test),
             "seed": seed,
             "epoch": adapted.tested,
             "seconds": sum(epoch["seconds"] for epoch in adapted.epochs),
@@ -97,10 +98,9 @@ def fit(
     )
     if held is not None:
         bundle = replace(bundle, temperature=_temperature(adapted.method, held))
-    measured = judge(Predictor(bundle, clip=clip), images)
-    told = {**bundle.training, "test_images": measured.images}
-    scores = {name: getattr(measured, name) for name in METRICS}
-    bundle = replace(bundle, metrics=scores | {"per_class": measured.per_class}, training=told)
+    if len(images.test):
+        measured = asdict(judge(Predictor(bundle, clip=clip), images))
+        bundle = replace(bundle, metrics={name: measured[name] for name in METRICS})
     if out is not None:
         bundle.save_pretrained(out)
     return bundle

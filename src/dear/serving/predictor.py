@@ -88,6 +88,8 @@ class Predictor:
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
+        with torch.no_grad():
+            self._own = Vocabulary(self.classes, self.method, self.method.text_features(), decoupled=False)
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
 
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
@@ -202,11 +204,13 @@ class Predictor:
         classes that it was not trained on.
         """
         names = self.classes if classes is None else tuple(classes)
+        if names == self.classes:
+            return self._own
         if (kept := self._vocabularies.get(names)) is not None:
             return kept
         distinct(names)
         new = not {*names} <= {*self.classes}
-        if names != self.classes and not self.method.any_classes:
+        if not self.method.any_classes:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: leave "
                 "the classes out."

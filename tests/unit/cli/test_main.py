@@ -294,3 +294,10 @@ def test_tables_show_two_decimals_and_dashes() -> None:
     lines = [line.split() for line in captured.get().splitlines()]
     assert ["badges", "51.23"] in lines
     assert ["tools", "–"] in lines
+
+
+def test_cells_are_no_markup() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table(None, ("image", "base"), [("[red]/a.png", 1.0)]))
+    assert "[red]/a.png" in captured.get()

@@ -105,8 +105,16 @@ def test_what_is_refused_before_training(
         fit(replace(data, train=Noise([])), roles=roles)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/a.tex").write_text("x")
+    with pytest.raises(DataError, match="the classes 'house' and 'House' have the same name"):
+        fit(replace(data, classnames=("sea", "house", "House", "tree")), roles=roles)
     with pytest.raises(OutputError, match="other things than a bundle"):
         fit(data, tmp_path / "thesis", roles=roles)
+
+
+def test_without_test_images(roles: Path) -> None:
+    bundle = fit(replace(noise_dataset(), test=Noise([])), roles=roles, settings=SETTINGS, train=SHORT)
+    assert bundle.metrics == {}
+    assert bundle.training["test_images"] == 0
 
 
 def test_judging_other_classes_and_splits(roles: Path) -> None:
