@@ -151,7 +151,7 @@ def _encode(
         chunk = wanted[start : start + CHUNK]
         facts = catalogue.facts()
         rows: dict[str, int] = {}  # of contents that are new in this chunk
-        entries, pictures = [], []
+        entries, pictures = list[Entry](), list[Tensor]()
         for entry, picture in in_parallel(look, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
             if row is None and picture is not None and entry.sha256 is not None:
