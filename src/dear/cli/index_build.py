@@ -5,7 +5,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.retrieval.build import Built
+from dear.retrieval.results import Built
 
 
 def command(

@@ -7,7 +7,7 @@ from typing import Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.retrieval.query import Hit
+from dear.retrieval.results import Hit
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,13 @@ vectors.
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dear.errors import DataError, SettingsError
-
-Kind = Literal["flat", "hnsw", "ivf"]
-Storage = Literal["float16", "int8"]
+from dear.retrieval.results import Kind, Storage
 
 FLAT_UP_TO = 50_000
 """Up to so many rows every one is compared: exact."""

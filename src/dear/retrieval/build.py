@@ -9,7 +9,6 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from dear.data.decode import decode
 from dear.data.photos import in_parallel
 from dear.errors import DataError, SettingsError
 from dear.retrieval import approximate
-from dear.retrieval.approximate import Kind, Storage
 from dear.retrieval.catalogue import FILE, Catalogue, Entry, only_writer
 from dear.retrieval.encoder import Encoder
+from dear.retrieval.results import Built, Kind, Storage
 from dear.retrieval.scan import Changes, Stamp, compare, scan, stamp_of
 from dear.retrieval.vectors import Vectors
 
@@ -32,32 +31,6 @@ DEAD_SHARE = 0.2  # of the rows, at which they are thrown out
 OUTGROWN = 2  # times the rows that an IVF index was trained on
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a build did.
-
-    Attributes:
-        added, changed, removed, unchanged: Numbers of files.
-        encoded: How many of them went through the model; copies of known contents do not.
-        files: Files that can be found now.
-        rows: Rows of vectors, those of removed files with them.
-        broken: Files that cannot be read, and why.
-    """
-
-    index: Path
-    kind: Kind
-    storage: Storage
-    features: tuple[str, ...]
-    added: int
-    changed: int
-    removed: int
-    unchanged: int
-    encoded: int
-    files: int
-    rows: int
-    broken: dict[str, str] = field(default_factory=dict)
 
 
 def build_index(
@@ -178,7 +151,7 @@ def _encode(
         chunk = wanted[start : start + CHUNK]
         facts = catalogue.facts()
         rows: dict[str, int] = {}  # of contents that are new in this chunk
-        entries, pictures = [], []
+        entries, pictures = list[Entry](), list[Tensor]()
         for entry, picture in in_parallel(look, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
             if row is None and picture is not None and entry.sha256 is not None:

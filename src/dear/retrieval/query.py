@@ -5,7 +5,6 @@ index every image is a candidate, so its answers are exact.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,10 @@ from dear.retrieval import approximate
 from dear.retrieval.build import require_same_model, stored
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
+from dear.retrieval.results import Hit
 
 FEWEST_CANDIDATES = 100  # of each feature
 CANDIDATES_A_RESULT = 10
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A neighbour.
-
-    Attributes:
-        path: Relative to the index's folder.
-        score: The weighted mean of the cosines; in [-1, 1].
-        by: The cosine of each feature that was asked for.
-        copies: Other files with the same bytes.
-    """
-
-    path: str
-    score: float
-    by: dict[str, float]
-    copies: tuple[str, ...] = ()
 
 
 class Index:

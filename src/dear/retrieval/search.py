@@ -7,7 +7,8 @@ from pathlib import Path
 from dear.data.decode import decode
 from dear.errors import DataError
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.query import Hit, Index
+from dear.retrieval.query import Index
+from dear.retrieval.results import Hit
 
 
 def by_image(

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from dear.data.decode import decode
 from dear.errors import DataError, OutputError
-from dear.retrieval.query import Hit
+from dear.retrieval.results import Hit
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels of a picture's cell, between cells, of a line of text
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"

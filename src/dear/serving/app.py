@@ -68,7 +68,7 @@ class Page:
             features, [*chosen], [*chosen.values()], int(count), without=upload.sha256
         )
         pictures = [self.service.thumbnail(hit.path) for hit in hits]
-        return views.tiles(hits, [picture and png_of(picture) for picture in pictures])
+        return views.tiles(hits, [png_of(picture) if picture else None for picture in pictures])
 
     def roles_of(self, layer: int) -> dict[int, str]:
         """The roles of a layer's heads, where they are known."""

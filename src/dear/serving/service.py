@@ -16,7 +16,8 @@ from torch import Tensor
 from dear.data.decode import decode
 from dear.data.views import eval_views
 from dear.errors import DataError
-from dear.retrieval.query import Hit, Index, weights_of
+from dear.retrieval.query import Index, weights_of
+from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
 from dear.serving.attention import attention_maps
 from dear.serving.encoder import BundleEncoder

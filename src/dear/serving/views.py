@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from dear.retrieval.query import Hit
+from dear.retrieval.results import Hit
 from dear.serving.predictor import Candidate
 
 STYLE = Path(__file__).with_name("page.css")

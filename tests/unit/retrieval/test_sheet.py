@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 from tests.unit.retrieval.solid import SHADES, gallery
 
-from dear.retrieval.query import Hit
+from dear.retrieval.results import Hit
 from dear.retrieval.sheet import GAP, LINE, SIDE, Row, contact_sheet, save_sheet
 
 

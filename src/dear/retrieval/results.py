@@ -1,0 +1,51 @@
+"""What building and asking an index give. Light to import: commands name it without loading torch."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["flat", "hnsw", "ivf"]
+Storage = Literal["float16", "int8"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build did.
+
+    Attributes:
+        added, changed, removed, unchanged: Numbers of files.
+        encoded: How many of them went through the model; copies of known contents do not.
+        files: Files that can be found now.
+        rows: Rows of vectors, those of removed files with them.
+        broken: Files that cannot be read, and why.
+    """
+
+    index: Path
+    kind: Kind
+    storage: Storage
+    features: tuple[str, ...]
+    added: int
+    changed: int
+    removed: int
+    unchanged: int
+    encoded: int
+    files: int
+    rows: int
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A neighbour.
+
+    Attributes:
+        path: Relative to the index's folder.
+        score: The weighted mean of the cosines; in [-1, 1].
+        by: The cosine of each feature that was asked for.
+        copies: Other files with the same bytes.
+    """
+
+    path: str
+    score: float
+    by: dict[str, float]
+    copies: tuple[str, ...] = ()
