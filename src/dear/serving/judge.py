@@ -20,7 +20,7 @@ def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]
     """Scores of all images in the test view, on the CPU."""
     method, found = known.method, []
     for chosen in torch.arange(len(images)).split(BATCH):
-        features = method.image_features(eval_trunk(method, images, chosen))
+        features = method.image_features(eval_trunk(method, images.load(chosen)))
         found.append(method.logits(features, known.text, decoupled=known.decoupled).cpu())
     return torch.cat(found)
 

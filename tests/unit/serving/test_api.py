@@ -93,7 +93,7 @@ def test_a_long_upload_without_a_length_is_cut_off(client: TestClient) -> None:
 def test_questions_that_make_no_sense(client: TestClient) -> None:
     data = png(picture())
     assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
-    assert "given twice" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
+    assert "the same name" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
     assert "no index" in refused(client.post("/api/neighbours", content=data), 404)
     assert "layer 9 is not there" in refused(client.post("/api/attention?layer=9&head=0", content=data), 400)
     assert "no file 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
