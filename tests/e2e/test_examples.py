@@ -27,6 +27,7 @@ def test_an_example_runs(
     path = FOLDER / name
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # one of them writes a picture where it is run
     monkeypatch.setattr(sys, "argv", [str(path)])
     runpy.run_path(str(path), run_name="__main__")
     assert SAYS.get(name, "") in capsys.readouterr().out

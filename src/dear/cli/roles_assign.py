@@ -19,7 +19,7 @@ def command(
     settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
     sentence_model: str | None = None,
     out: Path = Path("roles.json"),
-    html: Path | None = Path("roles.html"),
+    html: Path | None = None,
 ) -> roles_output.Written:
     """Give every head a role from a TEXTSPAN result in the public text format.
 
@@ -33,7 +33,7 @@ def command(
         settings: From phrases to roles.
         sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
         out: Where the role table is written.
-        html: Where its page is written.
+        html: Where its page is written; beside the table if not given.
     """
     from dear.backbone.clip import Identity
     from dear.cli.steps import StepProgress
@@ -56,7 +56,7 @@ def command(
             facts={"spans": spans.name, "layers": list(chosen)},
         )
         progress("concepts", 1, 1)
-    return roles_output.write(table, out, html)
+    return roles_output.write(table, out, html or out.with_suffix(".html"))
 
 
 def render(result: roles_output.Written, console: Console) -> None:

@@ -27,7 +27,7 @@ def command(
     contributions: Path | None = None,
     spans: Path | None = None,
     out: Path = Path("roles.json"),
-    html: Path | None = Path("roles.html"),
+    html: Path | None = None,
 ) -> roles_output.Written:
     """Find the role of every attention head of a CLIP's last layers.
 
@@ -53,7 +53,7 @@ def command(
         contributions: File for each image's contributions (.npy, float32), if they are wanted.
         spans: File for the phrases of each head in TEXTSPAN's public text format, if it is wanted.
         out: Where the role table is written.
-        html: Where its page is written.
+        html: Where its page is written; beside the table if not given.
     """
     from dear.backbone.load import load_clip
     from dear.cli.steps import StepProgress
@@ -96,7 +96,7 @@ def command(
         )
     if spans is not None:
         write_span_file(spans, {(h.layer, h.head): h.phrases for h in table.heads})
-    return roles_output.write(table, out, html)
+    return roles_output.write(table, out, html or out.with_suffix(".html"))
 
 
 def render(result: roles_output.Written, console: Console) -> None:
