@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from open_clip.model import CLIP
 from tests.conftest import MEAN, STD, WORDS
 from tests.parity import small
+from tests.unit.training.world import Noise
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -26,6 +28,8 @@ from dear.methods.settings import (
     known_method,
 )
 from dear.roles.table import HeadRole, RoleTable
+from dear.training import loop
+from dear.training.settings import Precision, TrainSettings
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]
@@ -75,6 +79,7 @@ def images(dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.rand(7, 3, 20, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
 
 
+PRECISIONS: tuple[Precision, ...] = ("32-true", "bf16-mixed")
 LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
 
 
@@ -233,6 +238,17 @@ def test_bf16_autocast_is_finite_and_near(name: str, clip: Clip) -> None:
     scale = float(getattr(method, "scale", clip.scale))
     assert (rough.float() - exact).abs().max() < 0.05 * scale  # bfloat16 keeps 8 bits: 0.4% a rounding
     assert not torch.equal(rough.float(), exact)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "zero-shot"])
+def test_training_in_bf16_is_near(name: str, clip: Clip) -> None:
+    few, one = Noise([label % len(CLASSES) for label in range(7)]), TrainSettings(epochs=1, batch=7)
+    losses = [
+        loop.train(make(name, clip), few, replace(one, precision=given), seed=1)[0]["loss"]
+        for given in PRECISIONS
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+    assert losses[1] != losses[0]
 
 
 @pytest.mark.parametrize("name", METHODS)

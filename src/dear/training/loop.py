@@ -15,7 +15,7 @@ from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.contract import Method
 from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
-from dear.training.devices import make_fabric, summed
+from dear.training.devices import make_fabric, mixed, summed
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, view_cache
@@ -72,7 +72,8 @@ def train(
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
-            parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
+            with mixed(device, settings.precision):  # Fabric gives it to DDP's forward alone
+                parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
             values = dict(zip(parts, _numbers(parts.values()), strict=True))
             (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
             if bad:
