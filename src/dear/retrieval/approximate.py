@@ -16,10 +16,8 @@ from jaxtyping import Bool, Float, Int
 from dear.errors import DataError, SettingsError
 from dear.retrieval.results import Kind, Storage
 
-FLAT_UP_TO = 50_000
+FLAT_UP_TO = 200_000
 """Up to so many rows every one is compared: exact."""
-HNSW_UP_TO = 200_000
-"""Up to so many rows a graph is built: quickest to search, slow to build, a fifth more memory."""
 CHUNK = 16_384  # rows that are float32 at a time
 LINKS = 32  # of an HNSW node
 POINTS = 64  # that an IVF list is trained on
@@ -33,8 +31,8 @@ def require_faiss() -> None:
 
 
 def kind_for(rows: int) -> Kind:
-    """Flat for small, HNSW for middling, IVF for large numbers of rows."""
-    return "flat" if rows <= FLAT_UP_TO else "hnsw" if rows <= HNSW_UP_TO else "ivf"
+    """Flat while that is quick enough, then IVF; HNSW is for those who ask for it."""
+    return "flat" if rows <= FLAT_UP_TO else "ivf"
 
 
 def lists_for(rows: int) -> int:
