@@ -323,13 +323,13 @@ class Registered:
 METHODS: Mapping[str, Registered] = MappingProxyType(
     {
         "zero-shot": Registered("zero_shot:ZeroShot", MethodSettings),
-        "dear": Registered("dear:Dear", DearSettings),
         "coop": Registered("coop:CoOp", CoOpSettings),
         "cocoop": Registered("cocoop:CoCoOp", CoCoOpSettings),
         "maple": Registered("maple:MaPLe", MapleSettings),
         "promptsrc": Registered("promptsrc:PromptSRC", PromptSrcSettings),
         "mmrl": Registered("mmrl:MMRL", MmrlSettings),
         "mmrl++": Registered("mmrlpp:MMRLPlus", MmrlPlusSettings),
+        "dear": Registered("dear:Dear", DearSettings),
     }
 )
 

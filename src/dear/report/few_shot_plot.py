@@ -20,6 +20,7 @@ def few_shot_plot(curves: Curves) -> str:
     if not titles:
         raise DataError("there is no few-shot run to draw")
     methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
+    colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
     down = -(-len(titles) // ACROSS)
 
     def paint(figure: Figure) -> None:
@@ -27,15 +28,12 @@ def few_shot_plot(curves: Curves) -> str:
             axes = figure.add_subplot(down, ACROSS, at)
             shots = sorted({n for curve in curves[title].values() for n in curve if n})
             for method, curve in curves[title].items():
-                number = methods.index(method)
-                look: dict[str, Any] = {
-                    "color": PALETTE[number % len(PALETTE)],
-                    "label": method,
-                    "linewidth": 1.4,
-                }
-                if set(curve) == {0}:
-                    axes.axhline(curve[0].mean, **look | {"color": NEUTRAL, "linestyle": "--"})
+                look: dict[str, Any] = {"label": method, "linewidth": 1.4}
+                if method not in colored:
+                    axes.axhline(curve[0].mean, color=NEUTRAL, linestyle="--", **look)
                     continue
+                number = colored.index(method)
+                look["color"] = PALETTE[number % len(PALETTE)]
                 known = [n for n in shots if n in curve]
                 style = DASHES[number // len(PALETTE) % len(DASHES)]
                 axes.errorbar(

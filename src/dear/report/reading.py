@@ -5,6 +5,7 @@ from typing import Any
 
 from dear.errors import DataError
 from dear.evaluation.schema import SCHEMA
+from dear.methods.settings import METHODS
 
 Record = Mapping[str, Any]
 
@@ -66,7 +67,8 @@ def name(record: Record) -> str:
 
 
 def readable(records: Iterable[Record]) -> list[Record]:
-    """The records as a list, each run once: the same run may lie in several folders.
+    """The records as a list, each run once (the same run may lie in several folders), in the order of the
+    table of methods: zero-shot first, DeAR last.
 
     Raises:
         DataError: if there is none, or one of another schema version.
@@ -82,7 +84,8 @@ def readable(records: Iterable[Record]) -> list[Record]:
         found.setdefault(key or number, record)
     if not found:
         raise DataError("there is no run record to report; run something first")
-    return [*found.values()]
+    order = {method: place for place, method in enumerate(METHODS)}
+    return sorted(found.values(), key=lambda record: order.get(record.get("method", ""), len(order)))
 
 
 def checked(records: Iterable[Record], wanted: str) -> list[Record]:

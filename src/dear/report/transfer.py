@@ -1,6 +1,6 @@
 """The cross-dataset and domain generalization tables: methods down; source, average and targets across."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -25,7 +25,8 @@ TITLES = {
 
 def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     """The table of one of the two protocols, by the class feature alone (the paper's rule), with published
-    rows where the targets are the paper's. A method has an average where it has every target.
+    rows where the targets are the paper's. A method has an average where it has every target. A method that
+    fuses features has a second row of that, never marked as best.
 
     Raises:
         DataError: for records that may not stand in one table.
@@ -35,18 +36,17 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     titles = {
         str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in field(run, "targets")
     }
+    methods = grouped(found, method_label)
+    alone = marked([_row(method, runs, titles, "decoupled") for method, runs in methods.items()])
     rows = []
-    for method, runs in grouped(found, method_label).items():
-        by_target = {name: [v for run in runs if (v := _target(run, name)) is not None] for name in titles}
-        complete = all(len(values) == len(runs) for values in by_target.values())
-        averages = (
-            [fmean(by_target[name][at] for name in titles) for at in range(len(runs))] if complete else []
-        )
-        first = [100 * accuracy(run, "source", read="decoupled") for run in runs]
-        rows.append(GridRow(method, tuple(map(_cell, [first, averages, *by_target.values()]))))
+    for row, runs in zip(alone, methods.values(), strict=True):
+        fused = _row(f"{row.label}, fused", runs, titles, "accuracy")
+        values = [[cell and cell.mean for cell in one.cells] for one in (row, fused)]
+        rows += [row] if values[0] == values[1] else [row, fused]
     names = ["average", *titles]
     printed = _published(protocol, str(field(found[0], "dataset", "name")), names)
-    rows = [*marked(rows), *printed]
+    also = any(row.label.endswith(", fused") for row in rows)
+    rows += printed
     seeds = len(distinct(run.get("seed") for run in found))
     return Grid(
         protocol,
@@ -58,14 +58,23 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
             f"{', mean ± standard deviation' if seeds > 1 else ''}; class feature alone; "
             "the average leaves the source out.",
+            *(["Fused: all features, which is not the protocol's rule."] if also else ()),
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )
 
 
-def _target(run: Record, name: str) -> float | None:
+def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) -> GridRow:
+    by_target = {name: [v for run in runs if (v := _target(run, name, read)) is not None] for name in names}
+    complete = all(len(values) == len(runs) for values in by_target.values())
+    averages = [fmean(one) for one in zip(*by_target.values(), strict=True)] if complete else []
+    source = [100 * accuracy(run, "source", read=read) for run in runs]
+    return GridRow(label, tuple(map(_cell, [source, averages, *by_target.values()])))
+
+
+def _target(run: Record, name: str, read: str) -> float | None:
     known: Any = field(run, "results", "targets")
-    return 100 * accuracy(run, "targets", name, read="decoupled") if name in known else None
+    return 100 * accuracy(run, "targets", name, read=read) if name in known else None
 
 
 def _cell(values: list[float]) -> Cell | None:

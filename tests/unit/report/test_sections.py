@@ -38,8 +38,13 @@ def moved(
     targets: dict[str, float],
     protocol: str = "cross-dataset",
     name: str = "tools",
+    fused: float = 0.0,
 ) -> dict[str, Any]:
-    results = {"source": score(0.0, source), "targets": {k: score(0.0, v) for k, v in targets.items()}}
+    """``fused`` is by how much the accuracy with all features is above that of the class feature."""
+    results = {
+        "source": score(source + fused, source),
+        "targets": {k: score(v + fused, v) for k, v in targets.items()},
+    }
     told = [{"name": name, "title": name.title(), "identity": name} for name in targets]
     made = record(name, method, 0, 0, protocol=protocol, results=results, targets=told)
     return made | {"key": f"{protocol} {method}"}
@@ -107,7 +112,18 @@ def test_transfer_reads_the_class_feature_and_leaves_the_source_out_of_the_avera
     grid = grids(records)["cross-dataset"]
     assert grid.columns == ("Tools (source)", "Average", "Toys", "Cars")
     assert cells(grid, "dear") == ["90.00", "45.00", "30.00", "60.00"]
+    assert [row.label for row in grid.rows] == ["zero-shot", "dear"]
     assert not any(row.published for row in grid.rows)
+
+
+def test_transfer_shows_fusion_too_where_it_differs_and_never_marks_it() -> None:
+    records = [moved("dear", 0.5, {"toys": 0.3}, fused=0.2), moved("zero-shot", 0.4, {"toys": 0.2})]
+    grid = grids(records)["cross-dataset"]
+    assert [row.label for row in grid.rows] == ["zero-shot", "dear", "dear, fused"]
+    assert cells(grid, "dear, fused") == ["70.00", "50.00", "50.00"]
+    assert [cell and cell.mark for cell in grid.rows[2].cells] == [None] * 3
+    assert grid.rows[1].cells[0] == Cell(50.0, mark="best")
+    assert "Fused" in grid.notes[1]
 
 
 def test_published_rows_stand_under_the_papers_data_sets() -> None:
