@@ -59,8 +59,8 @@ pretrain: $(VENV)/.run ## Train the tiny CLIP anew (hours on a CPU); it resumes 
 	$(BIN)/dear pretrain $(ARGS)
 
 bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into docs/performance.md
-	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 3 --out benchmarks/results/train_step_small.json
-	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 5 --out benchmarks/results/evaluate.json
+	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json
+	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/sweep.py --tiny --out benchmarks/results/sweep_tiny.json
 	$(BIN)/python benchmarks/growth.py --out benchmarks/results/growth.json
 	$(BIN)/python benchmarks/table.py

@@ -4,12 +4,14 @@
 
 First the parts of a ViT-B/16 layer on random tensors, float32 against bfloat16. Then the image tower: float32
 with the fused and with the written-out attention; autocast, as --train.precision bf16-mixed has it; and all
-tensors in bfloat16 with either attention, and with LayerNorm's and the residual stream in float32. Cosine is
-the mean of the unit features' products with those in float32. Everything is timed in turn in one process.
+tensors in bfloat16 with either attention, and with LayerNorm's and the residual stream in float32. Last
+open_clip's own tower under autocast, its weights frozen. Cosine is the mean of the unit features' products
+with those in float32. Everything is timed in turn in one process.
 """
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from measure import in_turn, machine, medians, network, parsed, parser, show
@@ -100,7 +102,7 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--batch", type=int, default=16)
     options = parsed(made)
-    _, clip = network(options)
+    usual, clip = network(options)
     tower = clip.image
     pixels = torch.rand(options.batch, 3, clip.image_size, clip.image_size)
     tokens = (clip.image_size // tower.patch_size) ** 2 + 1
@@ -126,11 +128,20 @@ def main() -> None:
             with torch.autocast("cpu", HALF):
                 return clip.image(pixels)
 
+        def usual_autocast(inference: bool) -> Tensor:
+            with torch.inference_mode(inference), torch.no_grad(), torch.autocast("cpu", HALF):
+                features: Tensor = usual.encode_image(pixels)
+                return features.float()
+
         def of(form: Clip) -> object:
             kind = form.image.conv1.weight.dtype
             return lambda: form.image(pixels.to(kind))
 
         work = {"float32": of(clip), "autocast": autocast, **{name: of(form) for name, form in forms.items()}}
+        work |= {
+            f"open_clip, autocast, {name}": partial(usual_autocast, inference)
+            for name, inference in (("no_grad", False), ("inference_mode", True))
+        }
         features = {name: normalize(one().float(), dim=-1) for name, one in work.items()}  # type: ignore[operator]
         median = medians(in_turn(work, options.repeats))  # type: ignore[arg-type]
     for name in work:
