@@ -9,7 +9,9 @@ of the error}`, and its message is on stderr too.
 import json
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
@@ -23,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `dear` with the given words, the process's own by default; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = dispatch(words, COMMANDS)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = dispatch(words, COMMANDS)
         sys.stdout.flush()
     except DearError as error:
         return _fail(words, str(error), type(error).__name__, USER_ERROR)
@@ -102,6 +106,23 @@ def overview(commands: Mapping[str, Command], group: str = "") -> str:
     if not group:
         lines += ["'dear --version' prints the version."]
     return "\n".join(lines)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What people should know in one line, without the place in the code; other warnings as Python does."""
+    if category is UserWarning:
+        print(f"dear: note: {message}", file=sys.stderr)
+    else:
+        print(
+            warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
+        )
 
 
 def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -65,7 +66,7 @@ def sample(
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
-    """Three commands of our own: one that works, one that fails by its user, one that is interrupted."""
+    """Commands of our own: each ends in a way of its own."""
 
     def fails() -> None:
         """Fail."""
@@ -75,11 +76,16 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
         """Be interrupted."""
         raise KeyboardInterrupt
 
+    def tells() -> None:
+        """Tell something."""
+        warnings.warn("no split came with the data", stacklevel=1)
+
     def breaks() -> None:
         """Break."""
         raise RuntimeError("a bug")
 
-    table_of = {"run sample": sample, "run fails": fails, "interrupted": interrupted, "breaks": breaks}
+    table_of = {"run sample": sample, "run fails": fails, "interrupted": interrupted}
+    table_of |= {"tells": tells, "breaks": breaks}
     made = {}
     for name, function in table_of.items():
         module = ModuleType("sample_" + name.replace(" ", "_"))
@@ -182,6 +188,12 @@ def test_errors_go_to_stderr_and_with_json_to_stdout_too(capsys: pytest.CaptureF
         "kind": "DataError",
     }
     assert printed.err.startswith("dear: error: no class")
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_warning_for_people_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tells", "--json"]) == 0
+    assert capsys.readouterr().err == "dear: note: no split came with the data\n"
 
 
 @pytest.mark.usefixtures("commands")
