@@ -69,7 +69,7 @@ class CoCoOp(Method):
         scores = []
         for chunk in rows.split(self.settings.chunk):
             of_image, of_class = chunk // classes, chunk % classes
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() and len(chunk) < len(rows):
                 text = checkpoint(self._text, contexts[of_image], of_class, use_reentrant=False)
             else:
                 text = self._text(contexts[of_image], of_class)
