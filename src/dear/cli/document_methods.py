@@ -1,6 +1,8 @@
-"""Write the measured table of docs/methods.md from run records: `python -m dear.cli.document_methods FOLDER`.
+"""Write the measured table of docs/methods.md from run records:
+`python -m dear.cli.document_methods FOLDER --alone FOLDER`.
 
-To be run in the root of the repository. The rest of the page is written by hand.
+To be run in the root of the repository. The rest of the page is written by hand. Runs that share a process
+share its memory, so the peaks come from other records: of runs each in a process of its own.
 """
 
 import argparse
@@ -22,9 +24,10 @@ HEADER = """\
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 
-def measured_table(records: Sequence[Record]) -> str:
-    """Means over data sets of the means over seeds, percent; HM is that of the averages. Raises DataError if
-    the methods were not run on the same data sets and seeds.
+def measured_table(records: Sequence[Record], alone: Sequence[Record] = ()) -> str:
+    """Means over data sets of the means over seeds, percent; HM is that of the averages; seconds are the
+    median. ``alone`` are the records whose peak memory is shown. Raises DataError if the methods were not run
+    on the same data sets and seeds.
     """
     by_method = grouped(records, method_label)
     runs = {method: sorted((data_set(r), r["seed"]) for r in own) for method, own in by_method.items()}
@@ -33,8 +36,9 @@ def measured_table(records: Sequence[Record]) -> str:
         if own != runs[first]:
             raise DataError(f"{method} and {first} were not run on the same data sets and seeds.")
     order = {name: place for place, name in enumerate(METHODS)}
+    peaks = grouped(alone, method_label)
     rows = [
-        _row(method, own)
+        _row(method, own, peaks.get(method, ()))
         for method, own in sorted(by_method.items(), key=lambda one: order.get(one[0], len(order)))
     ]
     facts = records[0] if records else {}
@@ -47,7 +51,7 @@ def measured_table(records: Sequence[Record]) -> str:
     return "\n".join([about, "", HEADER, *rows])
 
 
-def _row(method: str, records: Sequence[Record]) -> str:
+def _row(method: str, records: Sequence[Record], alone: Sequence[Record]) -> str:
     base, novel = (
         statistics.mean(
             statistics.mean(100 * accuracy(record, half) for record in own)
@@ -57,9 +61,9 @@ def _row(method: str, records: Sequence[Record]) -> str:
     )
     hm = 2 * base * novel / (base + novel) if base * novel else 0.0
     parameters = max(record["trainable_parameters"] for record in records)
-    seconds = statistics.mean(record["seconds"]["train"] + record["seconds"]["test"] for record in records)
-    peaks = [peak for record in records if (peak := _peak(record)) is not None]
-    most = f"{max(peaks):.0f}" if peaks else "not recorded"
+    seconds = statistics.median(record["seconds"]["train"] + record["seconds"]["test"] for record in records)
+    peaks = [peak for record in alone if (peak := _peak(record)) is not None]
+    most = f"{max(peaks):.0f}" if peaks else "not measured"
     return f"| {method} | {base:.2f} | {novel:.2f} | {hm:.2f} | {parameters:,} | {seconds:.1f} | {most} |"
 
 
@@ -81,11 +85,16 @@ def main() -> int:
     """Write the table into the page."""
     parser = argparse.ArgumentParser(description="Write the measured table of docs/methods.md.")
     parser.add_argument("records", type=Path, help="folder of run records")
-    folder = parser.parse_args().records
-    records = [read_record(path) for path in sorted(folder.glob("*.json"))]
+    parser.add_argument("--alone", type=Path, help="folder of records of runs in processes of their own")
+    given = parser.parse_args()
+    records, alone = _records(given.records), _records(given.alone) if given.alone else []
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(with_table(page, measured_table(records)), encoding="utf-8")
+    PAGE.write_text(with_table(page, measured_table(records, alone)), encoding="utf-8")
     return 0
+
+
+def _records(folder: Path) -> list[Record]:
+    return [read_record(path) for path in sorted(folder.glob("*.json"))]
 
 
 if __name__ == "__main__":

@@ -30,13 +30,15 @@ def record(method: str, task: str, seed: int, base: float, novel: float, **more:
 def test_the_table_averages_seeds_then_data_sets() -> None:
     runs = [
         record("coop", "a", 1, 0.5, 0.2),
-        record("coop", "a", 2, 0.7, 0.4, peak_memory={"resident": 5.0, "gpu": None}),
+        record("coop", "a", 2, 0.7, 0.4, seconds={"train": 80.0, "test": 1.5}),
         record("coop", "b", 1, 0.9, 0.1),
         record("coop", "b", 2, 0.9, 0.1),
     ]
-    row = measured_table(runs).splitlines()[-1]
-    # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 * 75 * 20 / 95
+    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": None})]
+    row = measured_table(runs, alone).splitlines()[-1]
+    # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 * 75 * 20 / 95; 4.5 seconds thrice, 81.5 once
     assert row == "| coop | 75.00 | 20.00 | 31.58 | 1,234 | 4.5 | 5 |"
+    assert measured_table(runs).endswith("| 4.5 | not measured |")
 
 
 def test_methods_on_different_data_are_not_compared() -> None:
@@ -68,7 +70,7 @@ def test_each_method_has_a_recipe_that_says_its_defaults(group: str) -> None:
     assert published != TrainSettings()
 
 
-@pytest.mark.parametrize("recipe", ["all", "uniform"])
+@pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])
 def test_recipes_of_all_methods(recipe: str) -> None:
     experiment = load_recipe(ROOT / "recipes" / "methods" / f"{recipe}.yaml")
     assert {plan.method for plan in experiment.plans} == set(METHODS)
