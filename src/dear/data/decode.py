@@ -66,11 +66,19 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
     """The same of an image that is open already. Raises ValueError for floating-point pixels."""
-    image = _rgb(ImageOps.exif_transpose(image))
+    image = _rgb(_turned(image))
     if min(image.size) > short_side:
         width, height = (side * short_side // min(image.size) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """As EXIF says; as it is where that is damaged, as viewers show it."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # what Pillow raises on damaged EXIF differs from format to format
+        return image
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,8 @@ ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Random numbers an image: area and aspect ratio for each attempt, then top, left and flip."""
 RATIO = (3 / 4, 4 / 3)
+THIN = 8
+"""From how many short sides on the ends of a picture are cut off before it is resized for its centre."""
 
 Box = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -79,11 +81,24 @@ def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[flo
 
 
 def _centre(image: Tensor, size: int) -> Float[Tensor, "3 size size"]:
+    image = _without_ends(image)
     height, width = image.shape[-2:]
     short = min(height, width)
     height, width = size * height // short, size * width // short
     top, left = round((height - size) / 2), round((width - size) / 2)
     return _resized(image, height, width)[:, top : top + size, left : left + size]
+
+
+def _without_ends(image: Tensor) -> Tensor:
+    """A thin picture's middle, half of ``THIN`` short sides long: a strip of 1 x 1,000,000 pixels would take
+    gigabytes where its short side is brought to size.
+    """
+    short, long = sorted(image.shape[-2:])
+    if long <= THIN * short:
+        return image
+    kept = THIN // 2 * short + long % 2  # as odd as before, so that the centre stays where it is
+    start = (long - kept) // 2
+    return image.narrow(-2 if image.shape[-2] == long else -1, start, kept)
 
 
 def _resized(image: Tensor, height: int, width: int) -> Float[Tensor, "3 height width"]:

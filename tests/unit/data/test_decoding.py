@@ -32,6 +32,13 @@ def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
     return path
 
 
+@pytest.mark.parametrize("form", ["png", "webp", "jpg"])
+def test_damaged_exif_leaves_a_picture_as_it_is(tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"a.{form}"
+    Image.new("RGB", (23, 17), "red").save(file, exif=b"Exif\0\0no TIFF at all")
+    assert decode(file, 99).shape == (3, 17, 23)
+
+
 class TestStore:
     def images(self, folder: Path, store: PictureStore | None, count: int = 3) -> PhotoImages:
         names = [f"{k}.png" for k in range(count)]

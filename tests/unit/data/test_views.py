@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision.transforms.transforms as reference
 from PIL import Image
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torchvision.transforms.v2 import functional
 
 from dear.data.views import DRAWS, crop_box, eval_views, train_views
@@ -191,6 +193,35 @@ def test_eval_views_are_clips_own_preprocessing_but_for_rounding(height: int, wi
     left, top = round((size[0] - 29) / 2), round((size[1] - 29) / 2)
     expected = torch.from_numpy(np.array(photo.crop((left, top, left + 29, top + 29)))).permute(2, 0, 1)
     assert (eval_views([image], 29)[0] * 255 - expected).abs().max() < 1.5
+
+
+@pytest.mark.parametrize(("height", "width"), [(11, 97), (97, 11), (10, 97), (11, 89), (13, 1301)])
+def test_a_thin_picture_is_its_middle(height: int, width: int) -> None:
+    """The ends do not reach the centre square; cutting them off changes it by rounding of sizes alone."""
+    picture = torch.arange(3 * height * width).view(3, height, width).mul(37).remainder(256).to(torch.uint8)
+    smooth = F.avg_pool2d(picture.float(), 3, stride=1, padding=1).to(torch.uint8)
+    short = min(height, width)
+    size = 2 * short  # a whole number, so that both ways resize by the same factor
+    whole = F.interpolate(smooth[None].float(), (2 * height, 2 * width), mode="bicubic", antialias=True)[0]
+    top, left = height - short, width - short
+    expected = whole[:, top : top + size, left : left + size].div(255).clamp(0, 1)
+    assert torch.allclose(eval_views([smooth], size)[0], expected, atol=1e-5)
+
+
+def test_a_very_thin_picture_takes_no_memory() -> None:
+    made: list[int] = []
+
+    class Counted(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = func(*args, **(kwargs or {}))
+            if isinstance(found, torch.Tensor):
+                made.append(found.numel())
+            return found
+
+    picture = torch.zeros(3, 1, 100_003, dtype=torch.uint8)
+    with Counted():
+        assert eval_views([picture], 16).shape == (1, 3, 16, 16)
+    assert max(made) <= 3 * 16 * 16 * 9
 
 
 def test_inputs_are_left_as_they_were() -> None:
