@@ -1,5 +1,6 @@
 """The adapter bundle: a folder that holds all of an adapted model but its backbone."""
 
+import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,6 +13,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
 from dear.data.listing import require_distinct
+from dear.data.settings import checked_templates
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.contract import Method
 from dear.methods.registry import build_method
@@ -87,7 +89,7 @@ class Bundle:
                 self.method, clip, generator(0, "parameters"), roles=self.roles, settings=self.settings
             )
             method.set_classes(self.classes, self.templates)
-        except DearError as error:
+        except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
             raise BundleError(f"this bundle cannot be built: {error}") from error
         wanted, given = trained(method), self.tensors
         shared = wanted.keys() & given.keys()
@@ -184,26 +186,43 @@ class Bundle:
             unknown = config["settings"].keys() - {one.name for one in fields(kind)}
             if unknown:
                 raise ValueError(f"{config['method']} has no setting {min(unknown)!r}")
-            roles = config["roles"]
+            roles, temperature = config["roles"], float(config["temperature"])
+            if not 0 < temperature < math.inf:
+                raise ValueError(f"the temperature is {temperature}, which is not above 0")
+            if (short_side := int(backbone["short_side"])) < 1:
+                raise ValueError(f"short_side is {short_side}, which is not above 0")
+            pretrained = backbone["pretrained"]
             return cls(
                 method=config["method"],
                 settings=kind(**config["settings"]),
-                model=backbone["model"],
-                pretrained=backbone["pretrained"],
-                weights=Identity(**backbone["weights"]),
+                model=_text(backbone["model"]),
+                pretrained=None if pretrained is None else _text(pretrained),
+                weights=Identity(**{name: _text(one) for name, one in backbone["weights"].items()}),
                 roles=None if roles is None else RoleTable.from_json(roles, f"{place / files.CONFIG}"),
-                classes=distinct(config["classes"]),
-                templates=tuple(config["templates"]),
+                classes=distinct(_texts(config["classes"])),
+                templates=checked_templates(_texts(config["templates"]), "templates"),
                 tensors=tensors,
-                temperature=float(config["temperature"]),
-                short_side=int(backbone["short_side"]),
+                temperature=temperature,
+                short_side=short_side,
                 metrics=config["metrics"],
                 training=config["training"],
             )
-        except (KeyError, TypeError, ValueError, AttributeError, DearError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, DearError) as error:
             raise BundleError(
                 f"{place / files.CONFIG} is not the configuration of a bundle ({error!r})."
             ) from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is no list of texts")
+    return [_text(one) for one in values]
 
 
 def trained(method: Method) -> dict[str, torch.nn.Parameter]:

@@ -100,7 +100,7 @@ def _config(folder: Path, schema: int) -> dict[str, Any]:
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:
         config = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read ({first_line(error)}): copy the bundle again.") from error
     found, library = config.get("schema"), config.get("library")
     if not isinstance(library, dict) or library.get("name") != LIBRARY or not isinstance(found, int):

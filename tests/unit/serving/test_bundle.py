@@ -1,6 +1,7 @@
 """Bundles: what is saved is what is loaded; whatever does not fit is refused."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +183,15 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"backbone": {}}, "not the configuration of a bundle"),
         ({"roles": {"schema": 1}}, "not a role table"),
         ({"temperature": "hot"}, "not the configuration of a bundle"),
+        ({"temperature": 0}, "the temperature is 0.0, which is not above 0"),
+        ({"temperature": -1}, "not above 0"),
+        ({"temperature": math.nan}, "not above 0"),
+        ({"temperature": math.inf}, "not above 0"),
+        ({"classes": "abc"}, "'abc' is no list of texts"),
+        ({"classes": ["a", 1]}, "1 is no text"),
+        ({"templates": []}, "holds no template"),
+        ({"templates": "a {}."}, "no list of texts"),
+        ({"templates": ["{} {}"]}, r"needs exactly one \{\}"),
         ({"adapter": 3}, "does not hold the tensors"),
     ],
 )
@@ -190,7 +200,30 @@ def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, mes
         Bundle.from_pretrained(change(folder, **changes))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "7", "\x00\xff"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": 5}, "5 is no text"),
+        ({"pretrained": 5}, "5 is no text"),
+        ({"short_side": 0}, "short_side is 0, which is not above 0"),
+        ({"short_side": math.inf}, "not the configuration of a bundle"),
+        ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "5 is no text"),
+    ],
+)
+def test_a_backbone_that_is_none_is_refused(folder: Path, changes: Any, message: str) -> None:
+    told = json.loads((folder / CONFIG).read_text())["backbone"] | changes
+    with pytest.raises(BundleError, match=message):
+        Bundle.from_pretrained(change(folder, backbone=told))
+
+
+def test_settings_of_wrong_types_are_refused(folder: Path, make_small_clip: MakeClip) -> None:
+    told = json.loads((folder / CONFIG).read_text())["settings"] | {"tokens": 2.5}
+    bundle = Bundle.from_pretrained(change(folder, settings=told))
+    with pytest.raises(BundleError, match="cannot be built"):
+        bundle.build(make_small_clip())
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", "\x00\xff", "[" * 100_000])
 def test_a_configuration_that_is_no_json_is_refused(folder: Path, content: str) -> None:
     (folder / CONFIG).write_bytes(content.encode("latin-1"))
     with pytest.raises(BundleError, match=r"config\.json"):
