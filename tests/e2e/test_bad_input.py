@@ -88,6 +88,11 @@ def test_unknown_backbone(photos: Path, out: Path, capsys: pytest.CaptureFixture
     assert "more" in line
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_where_there_is_none(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "torch finds no GPU: choose auto or cpu" in refused([*RUN, "--device", "cuda"], out, capsys)
+
+
 def test_unknown_weights(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(
         [*RUN, "--data", str(photos), "--model", "ViT-B-32", "--pretrained", "laion3b"], out, capsys

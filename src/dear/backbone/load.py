@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from dear.backbone import hub, tiny
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
+from dear.backbone.device import find_device
 from dear.backbone.hub import first_line as _first_line
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import UnknownNameError, WeightsError, listing, nearest_first
@@ -47,14 +48,13 @@ def load_clip(
     ``random:SEED``; for "tiny", a folder that ``dear pretrain`` wrote, ``random:SEED``, or None for the
     weights in the package.
 
-    ``device`` "auto" takes the GPU if there is one.
+    ``device`` "auto" takes the GPU if there is one; SettingsError for a GPU where there is none.
 
     No code in a file is run. A tag brings its activation: where one trained with QuickGELU meets an
     architecture without, open_clip only warns, here the tag's is taken. Raises UnknownNameError and
     WeightsError.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = find_device(device)
     if model == tiny.NAME:
         return _load_tiny(pretrained).to(device)
     if model.startswith(hub.PREFIX):

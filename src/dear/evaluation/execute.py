@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dear.backbone.device import find_device
 from dear.errors import OutputError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.machines import Machines
@@ -113,16 +114,13 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Workpla
     """A workplace in this process; it starts the other processes of data parallel training."""
     if machines.devices * machines.nodes == 1 and machines.log is None:
         return Workplace(machines.device)
-    kind = machines.device
-    if kind == "auto":
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
     precisions = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."
         )
     fabric = make_fabric(
-        torch.device(kind),
+        find_device(machines.device),
         precisions.pop(),
         devices=machines.devices,
         nodes=machines.nodes,

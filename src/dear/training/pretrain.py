@@ -24,6 +24,7 @@ from torch.nn.functional import log_softmax, normalize
 from dear.backbone import tiny
 from dear.backbone.attention import attend_einsum
 from dear.backbone.convert import to_towers
+from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.towers import TextTower
 from dear.data.world.captions import describe, world_words
@@ -88,7 +89,7 @@ class Pretraining:
     """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if there is one."""
 
     def __init__(self, settings: PretrainSettings, out: Path, device: str = "cpu") -> None:
-        self.settings, self.out, self.device = settings, out, torch.device(device)
+        self.settings, self.out, self.device = settings, out, find_device(device)
         self.tokenizer = WordTokenizer(world_words(), tiny.config()["text_cfg"]["context_length"])
         self.master = tiny.build(self.tokenizer, settings.seed).to(self.device)
         self.worker = tiny.build(self.tokenizer, settings.seed).to(
