@@ -31,7 +31,10 @@ class UnknownNameError(DearError):
         best = self.known[0] if self.known and _likeness(name, self.known[0]) >= CLOSE_ENOUGH else None
         hint = f" Did you mean {best!r}?" if best else ""
         listed = listing(self.known, most)
-        super().__init__(f"unknown {kind} {name!r}.{hint} Known {kind}s: {listed}.")
+        what, of, rest = kind.partition(" of ")
+        super().__init__(
+            f"unknown {kind} {name!r}.{hint} Known {what.removesuffix('s')}s{of}{rest}: {listed}."
+        )
 
 
 class WeightsError(DearError):

@@ -32,6 +32,13 @@ def test_no_known_names() -> None:
     assert str(UnknownNameError("task", "a", [])) == "unknown task 'a'. Known tasks: none."
 
 
+@pytest.mark.parametrize(
+    ("kind", "plural"), [("key of a method", "keys of a method"), ("data sets", "data sets"), ("row", "rows")]
+)
+def test_kinds_in_the_plural(kind: str, plural: str) -> None:
+    assert str(UnknownNameError(kind, "x", ["b"])) == f"unknown {kind} 'x'. Known {plural}: b."
+
+
 def test_nearness_ignores_case_and_ties_are_alphabetical() -> None:
     assert nearest_first("VIT-b-16", ["RN50", "ViT-B-16", "ViT-B-32"])[:2] == ["ViT-B-16", "ViT-B-32"]
     assert nearest_first("zz", ["b", "a"]) == ["a", "b"]

@@ -12,6 +12,7 @@ from dear.report.grid import Grid
 from dear.report.html import report_html, write_whole
 from dear.report.reading import Record, field, readable
 from dear.report.sections import tables_of, weights_of
+from dear.report.sound import check_record
 
 RETRIEVAL = "retrieval"
 NOTES = (
@@ -46,6 +47,10 @@ def read_folder(folder: Path) -> list[Record]:
         except (OSError, ValueError) as error:
             raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
         if isinstance(told, dict) and "schema" in told and "protocol" in told:
+            try:
+                check_record(told)
+            except DataError as error:
+                raise DataError(f"{path}: {error}. Remove it, or run it again.") from error
             found.append(told)
     if not found:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")

@@ -104,8 +104,8 @@ class Grid:
 
     def render(self, console: Console) -> None:
         """Print the table for people."""
-        shown = RichTable(title=self.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        shown.add_column(self.corner)
+        shown = RichTable(title=escape(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        shown.add_column(escape(self.corner))
         for name in self.columns:
             shown.add_column(escape(name), justify="right")
         for row in self.rows:
@@ -163,11 +163,15 @@ def _latex_cell(cell: Cell | None) -> str:
     return value if cell.spread is None else rf"{value} {{\footnotesize$\pm${cell.spread:.{DECIMALS}f}}}"
 
 
+LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "–": "--", "±": r"$\pm$", "−": "$-$",
+}  # fmt: skip
+
+
 def _latex(text: str) -> str:
-    for sign in "&%$#_{}":
-        text = text.replace(sign, "\\" + sign)
-    return text.replace("–", "--").replace("±", r"$\pm$").replace("−", "$-$")
+    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
+    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")

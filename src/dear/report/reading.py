@@ -1,5 +1,6 @@
 """Run records as the report reads them: checked, grouped, and averaged over seeds."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def field(record: Record, *path: str) -> Any:
     value: Any = record
     for depth, key in enumerate(path, start=1):
         if not isinstance(value, Mapping) or key not in value:
-            raise DataError(f"the run record lacks {'.'.join(path[:depth])!r}; write the record anew")
+            raise DataError(f"the run record lacks {'.'.join(path[:depth])!r}")
         value = value[key]
     return value
 
@@ -80,28 +81,63 @@ def readable(records: Iterable[Record]) -> list[Record]:
                 f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
                 "report it with the version of dear that wrote it"
             )
-        key = record.get("key")
-        found.setdefault(key or number, record)
+        # Rows of two ablations may be one run: the same key, with another variant.
+        run = (record.get("key") or number, record.get("variant"))
+        other = found.setdefault(run, record)
+        if other.get("results") != record.get("results"):
+            raise DataError(
+                f"two records of one run have other results: {name(record)}; remove the wrong one"
+            )
     if not found:
         raise DataError("there is no run record to report; run something first")
+    found = dict(zip(found, _with_distinct_titles([*found.values()]), strict=True))
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda record: order.get(record.get("method", ""), len(order)))
+
+
+def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
+    """The records with the name added to each title that several data sets have: rows are told by it."""
+    names: dict[str, set[str]] = {}
+    for record in records:
+        for one in [field(record, "dataset"), *(record.get("targets") or ())]:
+            names.setdefault(str(one.get("title")), set()).add(str(one.get("name")))
+
+    def titled(one: Mapping[str, Any]) -> Mapping[str, Any]:
+        title = one.get("title")
+        alone = title is None or len(names[str(title)]) == 1
+        return one if alone else {**one, "title": f"{title} ({one.get('name')})"}
+
+    return [
+        {
+            **record,
+            "dataset": titled(record["dataset"]),
+            "targets": [titled(one) for one in record.get("targets") or ()],
+        }
+        for record in records
+    ]
 
 
 def checked(records: Iterable[Record], wanted: str) -> list[Record]:
     """The records as a list, after making sure that their numbers may stand in one table.
 
     Raises:
-        DataError: if there is none; for another schema version or protocol; where weights differ; where one
-            data set has two identities, or one method two numbers of shots (but in few-shot) or two settings;
-            where two records are of one run.
+        DataError: if there is none; for another schema version or protocol; where weights differ, or sources
+            of transfer; where one data set has two identities, or one method two numbers of shots (but in
+            few-shot), settings, role tables or rules for the tested epoch; where two records are of one run.
     """
     found = readable(records)
     for record in found:
         if protocol(record) != wanted:
             raise DataError(f"{name(record)}: the protocol is {record['protocol']!r}, not {wanted!r}")
     _one_value(found, lambda _: "", lambda record: field(record, "weights", "sha256"), "weights")
-    _one_value(found, data_set, lambda record: field(record, "dataset").get("identity"), "data")
+    told = [{"dataset": one} for run in found for one in (field(run, "dataset"), *(run.get("targets") or ()))]
+    _one_value(told, data_set, lambda record: field(record, "dataset").get("identity"), "data")
+    if wanted in ("cross-dataset", "domain-generalization"):
+        _one_value(found, lambda _: "", data_set, "sources")
+    _one_value(found, method_label, _roles, "role tables")
+    _one_value(
+        found, method_label, lambda record: (record.get("selection") or {}).get("rule"), "rules of --select"
+    )
     if wanted != "few-shot":
         _one_value(found, method_label, lambda record: record.get("shots"), "numbers of shots")
     _one_value(found, method_label, lambda record: (record.get("settings") or {}).get("train"), "training")
@@ -113,7 +149,7 @@ def checked(records: Iterable[Record], wanted: str) -> list[Record]:
     for record in found:
         run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
         if run in seen:
-            raise DataError(f"two records of one run: {name(record)}; remove one or name the variant")
+            raise DataError(f"two records of one run: {name(record)}; remove one, or report them apart")
         seen.add(run)
     return found
 
@@ -167,6 +203,12 @@ def mean_losses(records: Iterable[Record]) -> dict[str, list[float]]:
     return losses
 
 
+def _roles(record: Record) -> str | None:
+    """Where the roles come from, whatever seed they were shuffled with."""
+    source = (record.get("roles") or {}).get("source")
+    return source and re.sub(r"\(seed \d+\)", "", str(source))
+
+
 def _one_value(
     records: Sequence[Record], key: Callable[[Record], str], value: Callable[[Record], Any], what: str
 ) -> None:
@@ -185,4 +227,4 @@ def _different(values: Sequence[Any]) -> str:
         for key in dict.fromkeys([*first, *second]):
             if first.get(key) != second.get(key):
                 return f"{key}: {_different([first.get(key), second.get(key)])}"
-    return ", ".join(str(item)[:16] for item in values)
+    return ", ".join(str(item)[:40] for item in values)

@@ -103,3 +103,43 @@ def test_only_one_protocol_is_enough() -> None:
         page = report_html(title="x", records=records)
         assert 'id="results"' not in page
         assert 'id="provenance"' in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 1}, "it has schema 1, this version reads schema"),
+        ({"protocol": "x"}, "its protocol 'x' is none of base-to-novel"),
+        ({"seed": []}, "its seed is '[]'"),
+        ({"method": 5}, "its method is '5'"),
+        ({"variant": []}, "its variant is '[]'"),
+        ({"train": "x"}, "its train is 'x'"),
+        ({"train": {"epochs": [{"epoch": 1}]}}, "its train.epochs.loss is None"),
+        ({"train": {"epochs": [{"loss": None}]}}, "its train.epochs.loss is None"),
+        ({"fusion_weights": {"cls": "much"}}, "its fusion_weights.cls is 'much'"),
+        ({"fusion_weights": {"cls": float("nan")}}, "its fusion_weights.cls is nan"),
+        ({"roles": {"table": {"heads": 3}}}, "its roles.table.heads is '3'"),
+        ({"results": {"base": {"accuracy": 0.5}}}, "lacks 'results.novel'"),
+        ({"results": {half: {"accuracy": 1.5} for half in ("base", "novel")}}, "1.5 is no fraction"),
+        (
+            {"protocol": "few-shot", "shots": None, "results": {"all": {"accuracy": 0.5}}},
+            "its shots is 'None'",
+        ),
+    ],
+)
+def test_a_file_that_is_no_sound_record_is_named(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.8, 0.6) | changes])
+    with pytest.raises(DataError) as told:
+        write_folder_report(tmp_path)
+    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}: ")
+    assert message in str(told.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_copies_that_differ_are_refused(tmp_path: Path) -> None:
+    one = record("tools", "dear", 0.8, 0.6)
+    put(tmp_path, [one, one | {"results": record("tools", "dear", 0.1, 0.6)["results"]}])
+    with pytest.raises(DataError, match="two records of one run have other results: dear on tools, seed 1"):
+        write_folder_report(tmp_path)

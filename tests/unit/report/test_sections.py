@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.unit.report.samples import record
 
 from dear.errors import DataError
@@ -126,6 +127,53 @@ def test_transfer_shows_fusion_too_where_it_differs_and_never_marks_it() -> None
     assert "Fused" in grid.notes[1]
 
 
+def test_one_run_under_two_labels_has_two_rows() -> None:
+    records = [record("tools", "dear", 0.5, 0.5, variant=label) | {"key": "one"} for label in ("A", "B")]
+    assert [row.label for row in grids(records)["base-to-novel"].rows[:2]] == [
+        "Tools: dear (A)", "Tools: dear (B)",
+    ]  # fmt: skip
+
+
+def test_data_sets_of_one_title_are_told_apart() -> None:
+    records = [few("tools", "dear", 1, 0.4), few("toys", "dear", 1, 0.8)]
+    for one in records:
+        one["dataset"]["title"] = "Things"
+    grid = grids(records)["few-shot"]
+    assert cells(grid, "Things (tools): dear") == ["40.00"]
+    assert cells(grid, "Things (toys): dear") == ["80.00"]
+    assert cells(grid, "Average: dear") == ["60.00"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"roles": {"source": "ground truth"}}, "mix different role tables"),
+        ({"selection": {"rule": "val"}}, "mix different rules of --select"),
+    ],
+)
+def test_seeds_of_different_kinds_are_not_averaged(changes: dict[str, Any], message: str) -> None:
+    told = {"roles": {"source": "discovered"}, "selection": {"rule": "last"}}
+    one, other = record("tools", "dear", 0.5, 0.5, **told), record("tools", "dear", 0.7, 0.5, seed=2, **told)
+    assert len(tables_of([one, other])) == 1
+    with pytest.raises(DataError, match=message):
+        tables_of([one, other | changes])
+
+
+def test_shuffles_of_one_table_are_one_kind() -> None:
+    runs = [
+        record("tools", "dear", 0.5, 0.5, seed=s, roles={"source": f"shuffled (seed {s}), from a"})
+        for s in (1, 2)
+    ]
+    assert len(tables_of(runs)) == 1
+
+
+def test_sources_of_transfer_are_not_averaged() -> None:
+    records = [moved("dear", 0.5, {"toys": 0.2}), moved("dear", 0.9, {"toys": 0.2}, name="cars")]
+    records[1]["key"] = "another"
+    with pytest.raises(DataError, match=r"mix different sources \(tools, cars\)"):
+        tables_of(records)
+
+
 def test_published_rows_stand_under_the_papers_data_sets() -> None:
     records = [moved("dear", 0.7, {"OxfordFlowers": 0.5, "EuroSAT": 0.4}, name="ImageNet")]
     grid = grids(records)["cross-dataset"]
@@ -220,6 +268,17 @@ def test_how_a_grid_is_written() -> None:
         "Two (%) seeds",
     ]
     assert lines[1] == ["a_b & c", "no", "12.3450", "0.5000", "3", "", "", ""]
+
+
+def test_signs_that_mean_something_elsewhere() -> None:
+    rows = (GridRow("\\cmd{x} J^2 ~<b>\n[/b]", (Cell(1.0),)),)
+    grid = Grid("n", "A [/b] title", "Row", ("One",), rows)
+    told = r"\textbackslash{}cmd\{x\} J\textasciicircum{}2 \textasciitilde{}\textless{}b\textgreater{} [/b]"
+    assert f"{told} & 1.00" in grid.to_latex()
+    assert "| \\cmd{x} J^2 ~&lt;b> [/b] | 1.00 |" in grid.to_markdown()
+    console = Console(file=io.StringIO(), width=80)
+    grid.render(console)
+    assert "A [/b] title" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_one_label_with_two_settings_is_refused() -> None:
