@@ -38,7 +38,8 @@ def command(
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder, a CSV or JSONL file, a zip, a benchmark or a task by name; their training
-            images are taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if not given.
+            images are taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if not
+            given.
         images: How many images to take, evenly spread over the data set.
         phrases: Phrases to choose from: general, world, or a file with one phrase a line. World for the tiny
             CLIP, else general, if not given.
@@ -72,7 +73,7 @@ def command(
     pool = load_pool(phrases or (WORLD if model == "tiny" else GENERAL))
     chosen = layer_range(layers) if layers else None
     if data is None and model != "tiny":
-        raise SettingsError(f"{model} needs images: give a folder of them, or a data set by name, with --data.")
+        raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
     dataset = None if data is None else load_dataset(data)
     clip = load_clip(model, pretrained, device=device)
     if dataset is None:
