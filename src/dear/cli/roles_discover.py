@@ -38,8 +38,8 @@ def command(
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder, a CSV or JSONL file, a zip, a benchmark or a task by name; their training
-            images are taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if not
-            given.
+            images are taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if
+            not given.
         images: How many images to take, evenly spread over the data set.
         phrases: Phrases to choose from: general, world, or a file with one phrase a line. World for the tiny
             CLIP, else general, if not given.
