@@ -10,6 +10,7 @@ from dear.errors import OutputError, SettingsError
 from dear.serving.service import Service
 
 BACKLOG = 1024
+GRACE = 5  # seconds that requests under way have once it is to stop; an open page is one that never ends
 
 
 def require_app() -> None:
@@ -77,7 +78,12 @@ def run(service: Service, opened: socket.socket, *, host: str, token: str | None
         app = mount(app, service)
     # A client cannot name itself by a header: rates are of addresses.
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE,
     )
     # Once it has stopped in order, uvicorn raises the signal again that it was stopped by.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
