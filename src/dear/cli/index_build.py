@@ -23,7 +23,8 @@ def command(
     """Index the images of a folder by a bundle's class feature and attribute features.
 
     Run it again to bring the index up to date: added, changed and removed files are found by size and time,
-    and only new contents are encoded. A build that was cut off goes on where it stopped.
+    and only new contents are encoded. A build that was cut off goes on where it stopped. A file that cannot
+    be read is told, the others are done, and the exit code is 1.
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.

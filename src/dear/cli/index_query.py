@@ -7,6 +7,7 @@ from typing import Literal
 from rich.console import Console
 
 from dear.cli.output import table
+from dear.errors import BundleError
 from dear.retrieval.results import Hit
 
 
@@ -67,7 +68,9 @@ def command(
     mixed = weights_of(by, weights)
     opened = Index.open(index)
     opened.shares(mixed)  # before the backbone is loaded
-    encoder = BundleEncoder(Predictor(bundle or opened.facts["model"], device, pretrained=pretrained))
+    encoder = BundleEncoder(
+        Predictor(bundle or _bundle_of(opened.facts["model"]), device, pretrained=pretrained)
+    )
     opened.check(encoder)
     if text:
         hits = by_text(opened, encoder, query, mixed, count=count, effort=effort)
@@ -90,6 +93,14 @@ def render(result: Found, console: Console) -> None:
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
+
+
+def _bundle_of(model: str) -> str:
+    """The bundle that an index names. Raises BundleError if it names none, or a folder that is gone."""
+    if not model or (Path(model).is_absolute() and not Path(model).exists()):
+        told = f"is not at {model} any more" if model else "is not named in it"
+        raise BundleError(f"the bundle of the index {told}: tell with --bundle where it is.")
+    return model
 
 
 def _named(hit: Hit) -> str:

@@ -80,21 +80,24 @@ def search(
     """Rows of about the nearest vectors among the live ones, nearest first; fewer if there are fewer.
 
     ``effort`` scales how much of the index is looked at: more is slower and finds more of the true ones.
+    ``live`` may have rows that the index does not have yet.
     """
     import faiss
 
+    count = min(count, index.ntotal)
     given: dict[str, Any] = {}
     if not live.all():
         given["sel"] = faiss.IDSelectorBitmap(np.packbits(live, bitorder="little"))
     if isinstance(index, faiss.IndexIVF):
-        probes = min(index.nlist, max(1, round(effort * max(16, index.nlist / 16))))
+        probes = round(min(index.nlist, max(1, effort * max(16, index.nlist / 16))))
         parameters = faiss.SearchParametersIVF(nprobe=probes, **given)
     elif isinstance(index, faiss.IndexHNSW):
-        parameters = faiss.SearchParametersHNSW(efSearch=max(count, round(effort * 128)), **given)
+        width = round(min(index.ntotal, max(1, effort * 128)))
+        parameters = faiss.SearchParametersHNSW(efSearch=max(count, width), **given)
     else:
         parameters = faiss.SearchParameters(**given)
     wanted = query.astype(np.float32)[None]
-    _, rows = index.search(wanted, min(count, index.ntotal), params=parameters)
+    _, rows = index.search(wanted, count, params=parameters)
     return np.asarray(rows[0][rows[0] >= 0])
 
 
@@ -128,16 +131,21 @@ def save(index: Any, path: Path) -> None:
     part.replace(path)
 
 
-def load(path: Path) -> Any:
-    """Read it. Raises DataError for a file that is no FAISS index."""
+def load(path: Path, embed: int, rows: int) -> Any:
+    """Read an index of vectors so wide and of at most so many rows. Raises DataError for any other file."""
     import faiss
 
     try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
+        index = faiss.read_index(str(path))
+        if index.d != embed or index.ntotal > rows:
+            raise RuntimeError("it is of other vectors")
+        kind_of(index), storage_of(index)
+    except (AttributeError, MemoryError, RuntimeError) as error:
         raise DataError(
-            f"{path} is damaged or no FAISS index: run `dear index build` again, which makes it anew."
+            f"{path} is missing, damaged or no FAISS index: run `dear index build` again, which makes it "
+            "anew."
         ) from error
+    return index
 
 
 def _sample(vectors: Float[np.ndarray, "row embed"], most: int) -> Float[np.ndarray, "some embed"]:

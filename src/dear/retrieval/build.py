@@ -8,7 +8,7 @@ alone.
 import hashlib
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from dear.data.decode import decode
 from dear.data.photos import in_parallel
 from dear.errors import DataError, SettingsError
 from dear.retrieval import approximate
-from dear.retrieval.catalogue import FILE, Catalogue, Entry, only_writer
+from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.results import Built, Kind, Storage
+from dear.retrieval.results import Built, Kind, Storage, damaged
 from dear.retrieval.scan import Changes, Stamp, compare, scan, stamp_of
 from dear.retrieval.vectors import Vectors
 
@@ -53,7 +53,8 @@ def build_index(
         model: Where the model lies, for queries to find it again.
 
     Raises:
-        DataError: for a folder without images that can be read, or an index of another folder or model.
+        DataError: for a folder without images that can be read, or an index that is damaged or of another
+            folder or model.
         OutputError: if the place cannot be written to.
         SettingsError: where FAISS is not installed.
     """
@@ -63,18 +64,20 @@ def build_index(
     found = scan(folder, leave_out=out)
     if not found and not (out / FILE).exists():
         raise DataError(f"{folder} has no images (by their names). Give a folder with images in it.")
+    made_folder, first = not out.exists(), not (out / FILE).exists()
     with closing(_open(encoder, folder, out, model)) as catalogue, only_writer(out):
         changes = compare(catalogue.stamps(), found)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding: a file that was moved finds its row
             catalogue.remove(changes.removed)
-        _compact(catalogue)
-        made = _update(catalogue, kind, storage, progress)
+        made = _finish(catalogue, kind, storage, progress)
         facts, broken = catalogue.facts(), catalogue.broken()
         files = len(catalogue.stamps()) - len(broken)
     if not files:
-        first = f" The first: {next(iter(broken.values()))}" if broken else ""
-        raise DataError(f"{folder} has no image that can be read.{first}")
+        if first:
+            _discard(out, made_folder)
+        why = f" The first: {next(iter(broken.values()))}" if broken else ""
+        raise DataError(f"{folder} has no image that can be read.{why}")
     return Built(
         out,
         made,
@@ -106,6 +109,8 @@ def require_same_model(facts: dict[str, Any], encoder: Encoder, folder: Path) ->
             f"{encoder.identity[:12]}): features of two bundles do not compare. Use its bundle"
             f"{', ' + facts['model'] if facts['model'] else ''}, or build an index of this one elsewhere."
         )
+    if (facts["features"], facts["embed"]) != ([*encoder.features], encoder.embed):
+        raise damaged(folder, f"it says {facts['features']} of {facts['embed']} numbers, unlike its bundle")
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
@@ -128,6 +133,7 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
             f"the index {out} is of the folder {facts['folder']}, not of {folder.resolve()}: "
             "choose another place with --out."
         )
+    stored(catalogue, facts).check(facts["rows"])
     return catalogue
 
 
@@ -185,40 +191,54 @@ def _looked_at(
     return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
 
 
-def _compact(catalogue: Catalogue) -> None:
-    """Throw out the rows of removed files once they are many: a new generation, then the old one goes."""
+def _finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress) -> Kind:
+    """Make the FAISS indexes hold all rows. The rows of removed files are thrown out once they are many: all
+    of a new generation is written before it takes the old one's place, so that queries always find one.
+    """
     facts = catalogue.facts()
     alive = catalogue.live(facts["rows"])
-    if not len(alive) or 1 - alive.mean() <= DEAD_SHARE:
-        _remove_others(catalogue.folder, facts["generation"])
-        return
-    kept = np.flatnonzero(alive)
-    new = facts | {"generation": facts["generation"] + 1, "rows": len(kept)}
-    place = stored(catalogue, new)
-    shutil.rmtree(place.folder, ignore_errors=True)
-    stored(catalogue, facts).copy(kept, facts["rows"], place)
+    kept = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
+    if kept is not None:
+        old = stored(catalogue, facts)
+        facts |= {"generation": facts["generation"] + 1, "rows": len(kept)}
+        place = stored(catalogue, facts)
+        shutil.rmtree(place.folder, ignore_errors=True)
+        old.copy(kept, len(alive), place)
+    facts |= _update(facts, stored(catalogue, facts), kind, storage, progress)
     with catalogue.change():
-        catalogue.renumber(kept.tolist())
-        catalogue.set(generation=new["generation"], rows=new["rows"])
-    _remove_others(catalogue.folder, new["generation"])
+        if kept is not None:
+            catalogue.renumber(kept.tolist())
+        catalogue.set(**facts)
+    _remove_others(catalogue.folder, facts["generation"])
+    chosen: Kind = facts["kind"]
+    return chosen
 
 
 def _remove_others(folder: Path, generation: int) -> None:
     for place in folder.glob("vectors-*"):
-        if place.name != f"vectors-{generation}":
+        if place.name.removeprefix("vectors-").isdigit() and place.name != f"vectors-{generation}":
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _update(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress) -> Kind:
-    """Make the FAISS index of every feature hold all rows; anew where it does not fit any more."""
-    facts = catalogue.facts()
-    rows, place = facts["rows"], stored(catalogue, facts)
+def _discard(out: Path, folder_too: bool) -> None:
+    """Remove a catalogue without rows."""
+    with suppress(OSError):
+        (out / FILE).unlink()
+        (out / LOCK).unlink()
+        if folder_too:
+            out.rmdir()
+
+
+def _update(
+    facts: dict[str, Any], place: Vectors, kind: Kind | None, storage: Storage, progress: Progress
+) -> dict[str, Any]:
+    """Make the FAISS index of every feature hold all rows, anew where it does not fit any more; its facts."""
+    rows, trained = facts["rows"], facts.get("trained", 0)
     chosen = kind or approximate.kind_for(rows)
-    trained = facts.get("trained", 0)
     outgrown = rows > OUTGROWN * trained
     for feature, name in enumerate(facts["features"]):
         vectors, path = place.read(feature, rows), place.index(feature)
-        index = _fitting(path, chosen, storage, rows, outgrown=outgrown)
+        index = _fitting(path, facts["embed"], chosen, storage, rows, outgrown=outgrown)
         if index is None and rows:
             index = approximate.build(vectors, chosen, storage)
             trained = rows
@@ -228,19 +248,15 @@ def _update(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress:
             approximate.extend(index, vectors)
         approximate.save(index, path)
         progress(f"index of {name}", 1, 1)
-    with catalogue.change():
-        catalogue.set(trained=trained, kind=chosen, storage=storage)
-    return chosen
+    return {"trained": trained, "kind": chosen, "storage": storage}
 
 
-def _fitting(path: Path, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
+def _fitting(path: Path, embed: int, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
     """The FAISS index at a place if it can be gone on with, else None."""
-    if not path.exists():
-        return None
     try:
-        index = approximate.load(path)
+        index = approximate.load(path, embed, rows)
     except DataError:
         return None
     same = (approximate.kind_of(index), approximate.storage_of(index)) == (kind, storage)
     needs_training = kind == "ivf" or storage == "int8"
-    return index if same and index.ntotal <= rows and not (needs_training and outgrown) else None
+    return index if same and not (needs_training and outgrown) else None

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from dear.errors import DataError, OutputError
+from dear.retrieval.results import damaged
 from dear.retrieval.scan import Stamp
 
-FILE = "index.sqlite"
+FILE, LOCK = "index.sqlite", "lock.sqlite"
 SCHEMA = 1
 TABLES = """
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -24,6 +25,11 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE INDEX IF NOT EXISTS by_content ON files (sha256);
 CREATE INDEX IF NOT EXISTS by_row ON files (row);
 """
+FACTS = {
+    "identity": str, "features": list, "embed": int, "folder": str, "model": str, "rows": int,
+    "generation": int,
+}  # fmt: skip
+"""What every catalogue says, and in which type."""
 
 
 class Entry(NamedTuple):
@@ -41,6 +47,7 @@ class Catalogue:
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self.folder, self.database = folder, database
+        self._file = (folder / FILE).stat().st_ino
 
     @classmethod
     def create(cls, folder: Path, facts: Mapping[str, Any]) -> Self:
@@ -63,13 +70,9 @@ class Catalogue:
             raise DataError(f"{folder} is no index of images: `dear index build` makes one.")
         try:
             found = cls(folder, _connect(folder / FILE))
-            schema = found.facts().get("schema")
         except sqlite3.Error as error:
-            raise DataError(f"the index {folder} is damaged ({error}): build it again elsewhere.") from error
-        if schema != SCHEMA:
-            raise DataError(
-                f"the index {folder} has schema {schema}, this version reads {SCHEMA}: build it again."
-            )
+            raise damaged(folder, error) from error
+        found.facts()
         return found
 
     def close(self) -> None:
@@ -82,11 +85,48 @@ class Catalogue:
             with self.database:
                 self.database.execute("BEGIN IMMEDIATE")
                 yield
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:  # locked, no room, no permission
             raise OutputError(f"cannot change the index {self.folder}: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            raise damaged(self.folder, error) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[object]:
+        """What is read within is of one state, which no build changes meanwhile; what tells it from others.
+
+        Raises DataError if the index is gone. One that was made anew at the same place is opened anew.
+        """
+        try:
+            if (file := (self.folder / FILE).stat().st_ino) != self._file:
+                self.database.close()
+                self.database, self._file = _connect(self.folder / FILE), file
+            self.database.execute("BEGIN")
+        except (OSError, sqlite3.Error) as error:
+            raise damaged(self.folder, error) from error
+        try:
+            yield file, *self._ask("PRAGMA data_version")
+        finally:
+            self.database.rollback()
 
     def facts(self) -> dict[str, Any]:
-        return {key: json.loads(value) for key, value in self.database.execute("SELECT * FROM facts")}
+        """What is known of the index. Raises DataError if that is damaged or of another schema."""
+        try:
+            found = {key: json.loads(value) for key, value in self._ask("SELECT * FROM facts")}
+        except (TypeError, ValueError) as error:
+            raise damaged(self.folder, f"its facts are no JSON: {error}") from error
+        if isinstance(schema := found.get("schema"), int) and schema != SCHEMA:
+            raise DataError(
+                f"the index {self.folder} has schema {schema}, this version reads {SCHEMA}: remove it and "
+                "run `dear index build` again."
+            )
+        for key, kind in FACTS.items():
+            if not isinstance(found.get(key), kind):
+                raise damaged(self.folder, f"its {key} is {found.get(key, 'missing')!r}")
+        if found["rows"] < 0 or not isinstance(found.get("trained", 0), int):
+            raise damaged(
+                self.folder, f"it says {found['rows']} rows, trained on {found.get('trained', 0)!r}"
+            )
+        return found
 
     def set(self, **facts: Any) -> None:
         self.database.executemany(
@@ -95,30 +135,30 @@ class Catalogue:
 
     def stamps(self) -> dict[str, Stamp]:
         """All files that were looked at, those that could not be read too."""
-        rows = self.database.execute("SELECT path, size, mtime FROM files")
+        rows = self._ask("SELECT path, size, mtime FROM files")
         return {path: Stamp(size, mtime) for path, size, mtime in rows}
 
     def broken(self) -> dict[str, str]:
         """Files that could not be read: path and reason."""
-        return dict(self.database.execute("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path"))
+        rows = self._ask("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path")
+        return {path: reason for path, reason in rows}
 
     def row_of(self, sha256: str) -> int | None:
         """The row of a content, if a file has it."""
-        found = self.database.execute(
-            "SELECT row FROM files WHERE sha256 = ? AND row IS NOT NULL LIMIT 1", (sha256,)
-        ).fetchone()
-        return None if found is None else int(found[0])
+        found = [*self._ask("SELECT row FROM files WHERE sha256 = ? AND row IS NOT NULL LIMIT 1", sha256)]
+        return int(found[0][0]) if found else None
 
     def paths_of(self, row: int) -> list[str]:
-        return [
-            path
-            for (path,) in self.database.execute("SELECT path FROM files WHERE row = ? ORDER BY path", (row,))
-        ]
+        """The files that have a row. Raises DataError if there is none."""
+        found = [path for (path,) in self._ask("SELECT path FROM files WHERE row = ? ORDER BY path", row)]
+        if not found:
+            raise damaged(self.folder, f"row {row} is no file's")
+        return found
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of so many rows belong to a file."""
         alive = np.zeros(rows, dtype=bool)
-        for (row,) in self.database.execute("SELECT DISTINCT row FROM files WHERE row < ?", (rows,)):
+        for (row,) in self._ask("SELECT DISTINCT row FROM files WHERE row >= 0 AND row < ?", rows):
             alive[row] = True
         return alive
 
@@ -142,14 +182,25 @@ class Catalogue:
         )
         self.database.execute("DROP TABLE places")
 
+    def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self.database.execute(question, values)
+        except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise DataError(f"the index {self.folder} is being written: try again soon.") from error
+            raise damaged(self.folder, error) from error
+
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Keep a second `dear index build` out; the lock ends with the process. Raises OutputError."""
-    with closing(sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)) as lock:
+    with ExitStack() as held:
         try:
+            lock = held.enter_context(
+                closing(sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None))
+            )
             lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             taken = "locked" in str(error)
             why = "another process is writing it, wait for its end" if taken else str(error)
             raise OutputError(f"cannot change the index {folder}: {why}.") from error

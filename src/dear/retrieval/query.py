@@ -4,7 +4,8 @@ Each feature's FAISS index gives candidates; all of them are scored exactly from
 index every image is a candidate, so its answers are exact.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,49 @@ CANDIDATES_A_RESULT = 10
 
 
 class Index:
-    """An index opened to be asked. FAISS indexes are read when a feature is first asked for."""
+    """An index opened to be asked. FAISS indexes are read when a feature is first asked for.
+
+    A query sees what builds have changed since the one before. While a build goes on, and after one that was
+    cut off, files that are in no FAISS index yet may not be found.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.facts = catalogue.facts()
-        self.features: tuple[str, ...] = tuple(self.facts["features"])
-        self.rows: int = self.facts["rows"]
-        self.live = catalogue.live(self.rows)
-        self.vectors = stored(catalogue, self.facts)
-        self._read: dict[int, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self._state: object = None
+        self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the file that each is of
+        with self._current():
+            pass
 
     @classmethod
     def open(cls, place: Path) -> "Index":
-        """Raises DataError if there is none or its build was cut off; SettingsError without FAISS."""
+        """Raises DataError if there is none, it is damaged or its first build was cut off; SettingsError
+        without FAISS.
+        """
         approximate.require_faiss()
-        catalogue = Catalogue.open(place)
-        facts = catalogue.facts()
+        return cls(Catalogue.open(place))
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Within, the index is as the last build left it, and no build changes it."""
+        with self.catalogue.reading() as state:
+            if state != self._state:
+                self._load()
+                self._state = state
+            yield
+
+    def _load(self) -> None:
+        facts, place = self.catalogue.facts(), self.catalogue.folder
+        if self.facts and facts["identity"] != self.facts["identity"]:
+            raise DataError(f"the index {place} was made anew with another bundle: open it again.")
         if "trained" not in facts or not facts["rows"]:
-            raise DataError(f"the index {place} is not finished: run `dear index build` again, it goes on.")
-        return cls(catalogue)
+            raise DataError(f"the index {place} is empty or not finished: run `dear index build` again.")
+        self.facts = facts
+        self.features: tuple[str, ...] = tuple(facts["features"])
+        self.rows: int = facts["rows"]
+        self.live = self.catalogue.live(self.rows)
+        self.vectors = stored(self.catalogue, facts)
+        self.vectors.check(self.rows)
 
     @property
     def folder(self) -> Path:
@@ -67,21 +91,26 @@ class Index:
             without: SHA-256 of a content to leave out: the query's own.
 
         Raises:
-            SettingsError: for weights of which none is positive, or a count below 1.
+            SettingsError: for weights of which none is positive, a count below 1, or an effort not above 0.
             UnknownNameError: for a feature that the index does not have.
+            DataError: for an index that was damaged or removed since it was opened.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
-        own = None if without is None else self.catalogue.row_of(without)
+        if not 0 < effort < np.inf:
+            raise SettingsError(f"effort is {effort:g}: it must be above 0, and finite.")
         queries = {name: vectors[name].detach().cpu().numpy().astype(np.float32) for name in shares}
-        rows = self._candidates(queries, shares, count + (own is not None), effort)
-        rows = rows[rows != own] if own is not None else rows
-        scores, parts = self._scored(rows, queries, shares)
-        best = np.argsort(-scores, kind="stable")[:count]
-        return [
-            self._hit(int(rows[i]), float(scores[i]), {f: float(parts[f][i]) for f in parts}) for i in best
-        ]
+        with self._current():
+            own = None if without is None else self.catalogue.row_of(without)
+            rows = self._candidates(queries, shares, count + (own is not None), effort)
+            rows = rows[rows != own] if own is not None else rows
+            scores, parts = self._scored(rows, queries, shares)
+            best = np.argsort(-scores, kind="stable")[:count]
+            return [
+                self._hit(int(rows[i]), float(scores[i]), {f: float(parts[f][i]) for f in parts})
+                for i in best
+            ]
 
     def check(self, encoder: Encoder) -> None:
         """Raise DataError unless the index is of the encoder's model."""
@@ -94,7 +123,9 @@ class Index:
                 raise UnknownNameError("feature", name, self.features)
         total = sum(abs(weight) for weight in given.values())
         if not any(weight > 0 for weight in given.values()) or not np.isfinite(total):
-            raise SettingsError("no feature has a positive weight: give --weights with at least one above 0.")
+            raise SettingsError(
+                "no feature has a positive weight: at least one must be above 0, and all finite."
+            )
         return {name: weight / total for name, weight in given.items()}
 
     def _candidates(
@@ -124,14 +155,11 @@ class Index:
 
     def _index(self, name: str) -> Any:
         feature = self.features.index(name)
-        if feature not in self._read:
-            index = approximate.load(self.vectors.index(feature))
-            if index.ntotal != self.rows:
-                raise DataError(
-                    f"the index {self.catalogue.folder} is not finished: run `dear index build` again."
-                )
-            self._read[feature] = index
-        return self._read[feature]
+        path = self.vectors.index(feature)
+        file = (path, path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
+        if feature not in self._read or self._read[feature][0] != file:
+            self._read[feature] = file, approximate.load(path, self.facts["embed"], self.rows)
+        return self._read[feature][1]
 
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
         first, *copies = self.catalogue.paths_of(row)
@@ -140,6 +168,8 @@ class Index:
 
 def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
     """Features and weights from the two lists of a command. Raises SettingsError."""
+    if not by:
+        raise SettingsError("there is no feature to compare by: name at least one, such as class.")
     if len(set(by)) < len(by):
         raise SettingsError(f"a feature stands twice in {', '.join(by)}.")
     if weights is not None and len(weights) != len(by):

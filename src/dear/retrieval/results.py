@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dear.errors import DataError
+
 Kind = Literal["flat", "hnsw", "ivf"]
 Storage = Literal["float16", "int8"]
 
@@ -33,6 +35,11 @@ class Built:
     rows: int
     broken: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def partly(self) -> bool:
+        """Whether some of the work could not be done, which the exit code tells."""
+        return bool(self.broken)
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -49,3 +56,11 @@ class Hit:
     score: float
     by: dict[str, float]
     copies: tuple[str, ...] = ()
+
+
+def damaged(index: Path, why: object) -> DataError:
+    """The error of an index that a build cannot mend: vectors or the catalogue are lost."""
+    return DataError(
+        f"the index {index} is damaged ({why}): remove it and run `dear index build` again, or build it "
+        "elsewhere."
+    )

@@ -1,6 +1,7 @@
 """A contact sheet: a query and its neighbours as one PNG."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,13 +49,16 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: P
 
 def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Write it as PNG, whole or not at all. Raises OutputError."""
+    if not path.name:
+        raise OutputError(f"the contact sheet cannot be {str(path)!r}, a folder: name a PNG file.")
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sheet.save(part, "PNG")
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder
+            part.unlink()
         raise OutputError(f"cannot write the contact sheet {path}: {error}.") from error
 
 

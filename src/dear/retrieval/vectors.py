@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.errors import OutputError
+from dear.retrieval.results import damaged
 
 BYTES = 2  # of a float16
 
@@ -43,10 +44,20 @@ class Vectors:
             raise OutputError(f"cannot write the vectors to {self.folder}: {error}.") from error
 
     def read(self, feature: int, rows: int) -> Float[np.ndarray, "row embed"]:
-        """The first so many rows of a feature, mapped and not read."""
+        """The first so many rows of a feature, mapped and not read. Raises DataError if there are fewer."""
         if not rows:
             return np.zeros((0, self.embed), dtype=np.float16)
-        return np.memmap(self.path(feature), dtype="<f2", mode="r", shape=(rows, self.embed))
+        path = self.path(feature)
+        try:
+            return np.memmap(path, dtype="<f2", mode="r", shape=(rows, self.embed))
+        except (OSError, ValueError) as error:  # no file, or a shorter one
+            why = "is missing or cannot be read" if isinstance(error, OSError) else "is cut short"
+            raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
+
+    def check(self, rows: int) -> None:
+        """Raise DataError unless every feature has so many rows."""
+        for feature in range(self.features):
+            self.read(feature, rows)
 
     def copy(self, kept: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
         """Write some of the first ``rows`` rows to another place, in chunks."""

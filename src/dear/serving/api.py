@@ -9,15 +9,19 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 
 from dear.errors import DearError
 from dear.serving.attention import overlay
-from dear.serving.guard import Guard
+from dear.serving.guard import HEADERS, Guard
 from dear.serving.limits import Refused, check_upload
 from dear.serving.service import Service, Upload, png_of
 
+METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -36,11 +40,8 @@ def create_app(
     app.add_middleware(Guard, limits=service.limits, token=token, hosts=hosts)
     busy = asyncio.Semaphore(service.limits.waiting)
 
-    @app.exception_handler(DearError)
-    async def refuse(_: Request, error: Exception) -> JSONResponse:
-        known = isinstance(error, Refused)
-        status, headers = (error.status, error.headers) if known else (400, {})  # type: ignore[attr-defined]
-        return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
+    for kind in (DearError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _refuse)
 
     async def with_image(request: Request, work: Callable[[Upload], Awaitable[Any]]) -> Any:
         """Read and check the request's image, then do the work. Raises Refused."""
@@ -126,7 +127,32 @@ def create_app(
         found: Response = await with_image(request, work)
         return found
 
+    # The page, at the root, would answer what is left.
+    @app.api_route("/api/{rest:path}", methods=METHODS, include_in_schema=False)
+    def nothing(request: Request) -> None:
+        """Refuse what is none of the above."""
+        place = request.url.path
+        routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path == place]
+        if not routes:
+            raise Refused(404, f"there is nothing at {place}.")
+        method = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+        raise Refused(405, f"{place} does not take {request.method}: use {method}.", {"Allow": method})
+
     return app
+
+
+async def _refuse(_: Request, error: Exception) -> JSONResponse:
+    """The answer to whatever was raised. What is a bug is told in the log alone."""
+    if isinstance(error, RequestValidationError):
+        told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        error = Refused(422, f"{told}.")
+    elif isinstance(error, HTTPException):
+        error = Refused(error.status_code, f"{error.detail.rstrip('.')}.", dict(error.headers or {}))
+    if isinstance(error, DearError):
+        status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
+        return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
+    told = "an error in the server, which its log tells; other requests may do."
+    return JSONResponse({"error": told, "kind": "ServerError"}, 500, HEADERS)  # past the guard
 
 
 def words(text: str | None) -> list[str] | None:
@@ -147,7 +173,7 @@ def numbers(text: str | None) -> list[float] | None:
 
 async def _image_of(request: Request) -> bytes:
     """The image: the field "image" of a form, or the whole body."""
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         return await request.body()
     async with request.form(max_files=1, max_fields=8) as form:
         field = form.get("image")

@@ -11,6 +11,7 @@ from torch import Tensor
 from dear.backbone.clip import tensors_hash
 from dear.data.dataset import fingerprint
 from dear.data.views import eval_views
+from dear.errors import SettingsError
 from dear.serving.bundle import Bundle
 from dear.serving.predictor import Predictor
 
@@ -35,6 +36,12 @@ class BundleEncoder:
         return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
+        """Raises SettingsError where the method has prompts of its own classes alone."""
+        if not self.predictor.method.any_classes:
+            raise SettingsError(
+                f"this bundle's {self.predictor.method.name} has text features of its own classes alone, "
+                "none of other words: search by an image."
+            )
         return self.predictor.encode_classes(texts).cpu()
 
 

@@ -1,5 +1,6 @@
 """The gate before every request: host, token, rate and size; and what a page may load."""
 
+import asyncio
 import hmac
 import json
 from http.cookies import CookieError, SimpleCookie
@@ -59,13 +60,14 @@ class Guard:
         if scope["type"] != "http":  # websockets: there are none
             await send({"type": "websocket.close", "code": 1008})
             return
-        started = False
+        started = ended = False
 
         async def answer(message: Message) -> None:
-            nonlocal started
+            nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message.get("headers", ()), *_encoded(HEADERS)]
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -79,6 +81,11 @@ class Guard:
         except Refused as refused:
             if not started:
                 await respond(answer, refused)
+        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+            if not started:
+                await respond(answer, Refused(503, "the server stops: try again later."))
+            elif not ended:
+                await send({"type": "http.response.body"})
 
     def _check_host(self, headers: dict[str, str]) -> None:
         name = (

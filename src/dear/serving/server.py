@@ -1,13 +1,16 @@
 """Listen at a port, and run the API and the page there."""
 
 import re
+import signal
 import socket
 from importlib.util import find_spec
+from ipaddress import ip_address
 
 from dear.errors import OutputError, SettingsError
 from dear.serving.service import Service
 
 BACKLOG = 1024
+GRACE = 5  # seconds that requests under way have once it is to stop; an open page is one that never ends
 
 
 def require_app() -> None:
@@ -18,12 +21,15 @@ def require_app() -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket at an address. Raises SettingsError for one that others reach without a token, OutputError if
-    it cannot be had.
+    """A socket at an address. Raises SettingsError for one that others reach without a token or that is none,
+    OutputError if it cannot be had.
     """
     if not is_loopback(host) and not token:
         raise SettingsError(
@@ -35,6 +41,12 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(
+            f"there is no host {host!r} ({getattr(error, 'strerror', error)}): give a name or an address of "
+            "this machine with --host."
+        ) from error
+    try:
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(place)
@@ -54,7 +66,7 @@ def address(opened: socket.socket, host: str) -> str:
 
 
 def run(service: Service, opened: socket.socket, *, host: str, token: str | None, page: bool) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process is told to stop, by Ctrl-C or SIGTERM. To be called in the main thread."""
     import uvicorn
 
     from dear.serving.api import LOOPBACK, create_app
@@ -66,6 +78,18 @@ def run(service: Service, opened: socket.socket, *, host: str, token: str | None
         app = mount(app, service)
     # A client cannot name itself by a header: rates are of addresses.
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE,
     )
-    uvicorn.Server(config).run(sockets=[opened])
+    # Once it has stopped in order, uvicorn raises the signal again that it was stopped by.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        uvicorn.Server(config).run(sockets=[opened])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -115,6 +115,7 @@ def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
     (folder / "none.png").write_bytes(b"")
     built = build_index(Plain(), folder, out)
     assert sorted(built.broken) == ["none.png", "text.jpg"]
+    assert built.partly
     assert "0 bytes" in built.broken["none.png"]
     assert built.files == 8
     encoder = Plain()
@@ -122,6 +123,26 @@ def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
     assert (again.unchanged, encoder.seen, len(again.broken)) == (10, 0, 2)
     paint(folder / "none.png", "red", 20)
     assert sorted(build_index(Plain(), folder, out).broken) == ["text.jpg"]
+
+
+def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
+    folder, there = tmp_path / "images", tmp_path / "there"
+    folder.mkdir()
+    there.mkdir()
+    (there / "vectors-old").mkdir()  # not ours
+    (folder / "text.jpg").write_text("not an image")
+    for out in (tmp_path / "index", there):
+        with pytest.raises(DataError, match="has no image that can be read"):
+            build_index(Plain(), folder, out)
+    assert not (tmp_path / "index").exists()
+    assert [path.name for path in there.iterdir()] == ["vectors-old"]
+    paint(folder / "red.png", "red", 20)
+    assert build_index(Plain(), folder, there).partly
+    (folder / "red.png").unlink()
+    with pytest.raises(DataError, match="has no image that can be read"):
+        build_index(Plain(), folder, there)  # what was an index stays one
+    with pytest.raises(DataError, match="is empty"):
+        Index.open(there)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from tests.unit.retrieval.solid import SHADES, gallery
 
+from dear.errors import OutputError
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import GAP, LINE, SIDE, Row, contact_sheet, save_sheet
 
@@ -28,3 +30,13 @@ def test_pictures_in_rows(tmp_path: Path) -> None:
         assert sheet.getpixel((GAP + middle, head + middle)) == SHADES["red"]
         assert [at(0, 0), at(0, 1), at(1, 0)] == [SHADES["green"], SHADES["blue"], SHADES["blue"]]
         assert at(0, 2) == at(1, 1) == (213, 217, 222)  # a picture that is gone
+
+
+@pytest.mark.parametrize("place", [".", "/", "", "file/sheet.png", "folder"])
+def test_places_that_are_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="contact sheet"):
+        save_sheet(Image.new("RGB", (3, 5)), Path(place))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

@@ -99,6 +99,58 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
     assert "no file 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
 
 
+FORM = {"content-type": "multipart/form-data; boundary=line"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "given", "status", "words"),
+    [
+        ("POST", "predict?top=abc", {"content": b"x"}, 422, "top: "),
+        ("POST", "attention?head=1", {"content": b"x"}, 422, "layer: "),
+        ("POST", "neighbours?thumbnails=maybe", {"content": b"x"}, 422, "thumbnails: "),
+        ("GET", "nothing", {}, 404, "nothing at /api/nothing"),
+        ("GET", "predict", {}, 405, "use POST"),
+        ("DELETE", "info", {}, 405, "use GET"),
+        ("POST", "predict", {"files": [("image", b"x"), ("image", b"y")]}, 400, "Too many files"),
+        ("POST", "predict", {"content": b"--line\r\nno form", "headers": FORM}, 400, "multipart"),
+        (
+            "POST",
+            "predict",
+            {"content": b"", "headers": {"content-type": "multipart/form-data"}},
+            400,
+            "bound",
+        ),
+    ],
+)
+def test_refusals_of_the_framework(
+    client: TestClient, method: str, path: str, given: dict[str, Any], status: int, words: str
+) -> None:
+    assert words in refused(client.request(method, f"/api/{path}", **given), status)
+    assert "Not Found" in refused(client.get("/nothing"), 404)
+
+
+def test_a_crash_is_told_without_what_is_inside(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ValueError("inside")
+
+    service = Service(predictor, LIMITS)
+    monkeypatch.setattr(service, "classify", crash)
+    with TestClient(create_app(service), base_url=URL, raise_server_exceptions=False) as client:
+        answer = client.post("/api/predict", content=png(picture()))
+        assert "inside" not in refused(answer, 500)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert client.get("/api/info").status_code == 200
+
+
+def test_a_forms_type_is_read_in_any_case(client: TestClient) -> None:
+    form = client.build_request("POST", "/api/predict", files={"image": png(picture())})
+    kind = form.headers["content-type"].replace("multipart/form-data", "Multipart/Form-Data")
+    answer = client.post("/api/predict", content=form.read(), headers={"content-type": kind})
+    assert answer.status_code == 200, answer.text
+
+
 def test_attention_and_roles(client: TestClient) -> None:
     data = png(picture())
     maps = client.post("/api/attention?layer=4&head=1", content=data).json()["maps"]
@@ -139,6 +191,14 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
         assert "weights are numbers" in refused(
             client.post("/api/neighbours?by=color&weights=much", content=data), 400
         )
+        nan = refused(client.post("/api/neighbours?by=color&weights=nan", content=data), 400)
+        assert "positive weight" in nan
+        assert "--" not in nan
+        assert "no feature" in refused(client.post("/api/neighbours?by=", content=data), 400)
+        (folder / "6.png").unlink()
+        build_index(encoder, folder, tmp_path / "index")
+        all_found = client.post("/api/neighbours?count=100", content=data).json()["neighbours"]
+        assert {one["path"] for one in all_found} == {f"{seed}.png" for seed in (0, 1, 2, 4, 5)}
     features = torch.stack([predictor.encode(predictor.preprocess(picture(s))[None])[0] for s in range(7)])
     cosines = features.double() @ features[3].double().T  # item feature feature
     score = (cosines[:, 1, 1] + 0.5 * cosines[:, 0, 0]) / 1.5

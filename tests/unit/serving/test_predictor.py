@@ -15,6 +15,7 @@ from dear.data.decode import decode
 from dear.data.views import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.settings import METHODS, CoOpSettings
+from dear.serving.encoder import BundleEncoder
 from dear.serving.predictor import Prediction, Predictor, Unreadable
 
 MakeClip = Callable[..., Clip]
@@ -118,6 +119,8 @@ def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:
     specific = fitted("coop", clip, CoOpSettings(tokens=3, words="", class_specific=True))[0]
     with pytest.raises(SettingsError, match="cannot score classes that it was not trained on"):
         Predictor(specific, clip=clip).predict(pictures(), classes=["sea", "house"])
+    with pytest.raises(SettingsError, match="search by an image"):
+        BundleEncoder(Predictor(specific, clip=clip)).texts(["sea"])
     assert table(clip).attributes == ("color", "object")
 
 

@@ -1,10 +1,19 @@
 """Where a server listens, and what is refused before a backbone is loaded."""
 
-import pytest
+import os
+import signal
+import threading
+import time
 
+import pytest
+from tests.unit.serving.small import small_predictor
+
+from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
-from dear.serving.server import address, is_loopback, listen
+from dear.serving.limits import Limits
+from dear.serving.server import address, is_loopback, listen, run
+from dear.serving.service import Service
 
 
 def test_a_free_port_of_this_machine() -> None:
@@ -31,6 +40,9 @@ def test_a_port_in_use_is_told_by_the_command(capsys: pytest.CaptureFixture[str]
         ("0.0.0.0", 0, None, "give a token"),
         ("127.0.0.1", 70_000, None, "between 0 and 65535"),
         ("127.0.0.1", 0, "a;b", "letters, digits"),
+        ("127.evil.example", 0, None, "give a token"),
+        ("127..0.0.1", 0, None, "give a token"),
+        ("127..0.0.1", 0, "secret", "there is no host"),
     ],
 )
 def test_what_is_refused(host: str, port: int, token: str | None, words: str) -> None:
@@ -40,4 +52,23 @@ def test_what_is_refused(host: str, port: int, token: str | None, words: str) ->
 
 def test_loopback() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.8.8", "::1"]))
-    assert not any(map(is_loopback, ["0.0.0.0", "192.168.0.127", "::", "localhost.example"]))
+    assert not any(
+        map(is_loopback, ["0.0.0.0", "192.168.0.127", "::", "localhost.example", "127.1", "127.lan"])
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_to_be_told_to_stop_is_a_normal_end(small_clip: Clip, number: signal.Signals) -> None:
+    pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    def stop() -> None:
+        while signal.getsignal(number) in (*before, signal.default_int_handler):  # until uvicorn listens
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    service = Service(small_predictor(small_clip), Limits())
+    with listen("127.0.0.1", 0, None) as opened:
+        threading.Thread(target=stop, daemon=True).start()
+        run(service, opened, host="127.0.0.1", token=None, page=False)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

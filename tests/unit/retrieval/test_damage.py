@@ -1,0 +1,99 @@
+"""Damaged indexes: one line that says what to do, and what it says helps."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.unit.retrieval.solid import Plain, gallery
+
+from dear.errors import DataError
+from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import FILE
+from dear.retrieval.query import Index
+from dear.retrieval.search import by_image
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+
+
+def cut(out: Path) -> None:
+    (out / "vectors-1" / "0.f16").write_bytes(b"\0" * 79)  # of 80: eight rows of five float16
+
+
+def scramble(out: Path) -> None:
+    """Every page but the first, which holds the header and the schema."""
+    data = (out / FILE).read_bytes()
+    (out / FILE).write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+
+def fact(key: str, value: str | None) -> Callable[[Path], None]:
+    def change(out: Path) -> None:
+        with closing(sqlite3.connect(out / FILE)) as database, database:
+            if value is None:
+                database.execute("DELETE FROM facts WHERE key = ?", (key,))
+            else:
+                database.execute("UPDATE facts SET value = ? WHERE key = ?", (value, key))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda out: (out / "vectors-1" / "0.f16").unlink(), "vectors-1/0.f16 is missing"),
+        (lambda out: shutil.rmtree(out / "vectors-1"), "vectors-1/0.f16 is missing"),
+        (cut, "vectors-1/0.f16 is cut short"),
+        (scramble, "malformed"),
+        (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
+        (lambda out: (out / FILE).write_bytes(b""), "no such table"),
+        (fact("rows", "8,"), "no JSON"),
+        (fact("rows", "-8"), "says -8 rows"),
+        (fact("trained", '"8"'), "trained on '8'"),
+        (fact("embed", None), "its embed is 'missing'"),
+        (fact("embed", "7"), "cut short|of 7 numbers"),
+        (fact("embed", "3"), "of 3 numbers"),
+        (fact("features", '["class", "shape"]'), "says .'class', 'shape'."),
+    ],
+)
+def test_damage_that_a_build_cannot_mend(tmp_path: Path, damage: Callable[[Path], None], why: str) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    damage(out)
+    encoder = Plain()
+
+    def ask() -> None:
+        index = Index.open(out)
+        index.check(encoder)
+        by_image(index, encoder, folder / "red.png", {"class": 1})
+
+    for work in (ask, lambda: build_index(encoder, folder, out)):
+        with pytest.raises(DataError, match=rf"the index .*index is damaged \(.*({why}).*remove it") as told:
+            work()
+        assert "\n" not in str(told.value)
+    shutil.rmtree(out)
+    assert build_index(encoder, folder, out).files == 8
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_damage_that_a_build_mends(tmp_path: Path, kind: str) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    wide = Plain("wide")
+    wide.embed = 7
+    wide.images = lambda pictures: Plain().images(pictures).repeat(1, 1, 2)[..., :7]  # type: ignore[method-assign]
+    build_index(wide, folder, tmp_path / "other", kind=kind)  # type: ignore[arg-type]
+    file = out / "vectors-1" / "1.faiss"
+    whole = file.read_bytes()
+    other = (tmp_path / "other" / "vectors-1" / "1.faiss").read_bytes()
+    for content in (None, b"", whole[:-50], other):
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+        with pytest.raises(DataError, match=r"1\.faiss is missing, damaged .*which makes it anew"):
+            by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1})
+        build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+        [hit] = by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1}, count=1)
+        assert hit.path == "wide/red.png"

@@ -1,0 +1,82 @@
+"""An opened index while builds change it, and questions at the edge of what is allowed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.unit.retrieval.solid import Plain, gallery, paint
+
+from dear.errors import DataError, SettingsError
+from dear.retrieval.build import build_index
+from dear.retrieval.query import Index, weights_of
+from dear.retrieval.search import by_image
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+KINDS = ["flat", "hnsw", "ivf"]
+
+
+def found(index: Index, query: Path, **options: object) -> set[str]:
+    options = {"count": 100} | options
+    return {hit.path for hit in by_image(index, Plain(), query, {"color": 1}, **options)}  # type: ignore[arg-type]
+
+
+def test_an_opened_index_follows_builds(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    index, query = Index.open(out), paint(tmp_path / "query.png", "red", 60)
+    everything = {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
+    assert found(index, query) == everything
+    (folder / "blue.png").unlink()  # too few to be thrown out
+    assert build_index(Plain(), folder, out).rows == 8
+    everything.remove("blue.png")
+    assert found(index, query) == everything
+
+    paint(folder / "new.png", "orange", 60)
+    (folder / "green.png").unlink()
+    told = list[tuple[str, set[str]]]()
+
+    def ask(step: str, _done: int, _of: int) -> None:  # in the middle of a build
+        told.append((step, found(index, query)))
+
+    assert build_index(Plain(), folder, out, progress=ask).rows == 7  # a new generation
+    remaining = everything - {"green.png"}
+    assert told == [
+        ("encoding images", everything),  # the new one is in no FAISS index yet
+        ("index of class", remaining),
+        ("index of color", remaining),
+    ]
+    assert [place.name for place in out.glob("vectors-*")] == ["vectors-2"]
+    assert found(index, query) == remaining | {"new.png"}
+
+
+def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    index, query = Index.open(out), paint(tmp_path / "query.png", "red", 60)
+    shutil.rmtree(out)
+    with pytest.raises(DataError, match="index is damaged"):
+        found(index, query)
+    (folder / "blue.png").unlink()
+    build_index(Plain(), folder, out)
+    assert found(index, query) == {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
+    shutil.rmtree(out)
+    build_index(Plain("other"), folder, out)
+    with pytest.raises(DataError, match="made anew with another bundle"):
+        found(index, query)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_and_efforts_beyond_the_index(tmp_path: Path, kind: str) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    index = Index.open(out)
+    for options in ({"count": 300_000_000}, {"effort": 1e30}, {"effort": 1e308}):
+        assert len(found(index, folder / "red.png", **options)) == 7
+    for effort in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(SettingsError, match="it must be above 0"):
+            found(index, folder / "red.png", effort=effort)
+
+
+def test_no_feature_is_not_all_features() -> None:
+    with pytest.raises(SettingsError, match="no feature to compare by"):
+        weights_of([], None)
