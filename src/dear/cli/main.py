@@ -6,11 +6,13 @@ and keeps its traceback. With `--json` an error is one JSON object on stdout, `{
 of the error}`, and its message is on stderr too.
 """
 
-import json
+import errno
+import io
 import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from dear import __version__
@@ -24,6 +26,7 @@ HELP = {"-h", "--help"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `dear` with the given words, the process's own by default; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _take_any_names()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -37,6 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is left in the buffer goes nowhere, and Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
+    except (OSError, RuntimeError) as error:
+        message = _about_a_name(error, words)
+        if message is None:
+            raise
+        return _fail(words, message, "UsageError", USER_ERROR)
     return code
 
 
@@ -108,6 +116,24 @@ def overview(commands: Mapping[str, Command], group: str = "") -> str:
     return "\n".join(lines)
 
 
+def _take_any_names() -> None:
+    """Let names of files that are not in the terminal's encoding in by stdin and, escaped, out by stdout."""
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError, ValueError):  # it is closed, or was read from
+                stream.reconfigure(errors=errors)
+
+
+def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | None:
+    """What is wrong with the name of a file, for the errors that come of nothing but the name; else None."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"the name of the file {error.filename} is too long: choose a shorter one."
+    if "home directory" in str(error):  # pathlib's, which does not say whose
+        given = ", ".join(word for word in words if "~" in word) or "a folder of the environment"
+        return f"{given}: there is no user of the name after ~. Write the folder out."
+    return None
+
+
 def _warn(
     message: Warning | str,
     category: type[Warning],
@@ -127,7 +153,9 @@ def _warn(
 
 def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
     if "--json" in words:
-        print(json.dumps({"error": message, "kind": kind}, ensure_ascii=False), flush=True)
+        from dear.cli.output import json_text
+
+        print(json_text({"error": message, "kind": kind}), flush=True)
     line = "interrupted" if code == INTERRUPTED else f"error: {message}"
     print(f"dear: {line}", file=sys.stderr)
     return code

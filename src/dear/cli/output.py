@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 Result = TypeVar("Result")
 PIPED_WIDTH = 160
@@ -21,9 +21,16 @@ PIPED_WIDTH = 160
 def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
     """Print a command's result: as one JSON object, or by its renderer."""
     if as_json:
-        print(json.dumps(to_jsonable(result), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+        print(json_text(result, indent=2), flush=True)
     else:
-        render(result, Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH))
+        console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+        render(result, console)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A result as JSON, in ASCII where stdout cannot show every letter: JSON has escapes of its own."""
+    ascii_only = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    return json.dumps(to_jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def progress_console() -> Console:
@@ -34,15 +41,17 @@ def progress_console() -> Console:
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table for people. Columns of numbers are right-aligned.
 
-    Floats are shown with two decimals; None and values that are not finite as a dash.
+    Floats are shown with two decimals; None and values that are not finite as a dash. All else is shown as it
+    is: an image in a folder called [red] is no colour.
     """
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    named = None if title is None else Text(title, style="table.title")
+    shown = Table(title=named, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     filled = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = all(row[index] is None or isinstance(row[index], int | float) for row in filled)
-        shown.add_column(column, justify="right" if numeric else "left")
+        shown.add_column(Text(column), justify="right" if numeric else "left")
     for row in filled:
-        shown.add_row(*(_cell(value) for value in row))
+        shown.add_row(*(Text(_cell(value)) for value in row))
     return shown
 
 
@@ -77,5 +86,4 @@ def to_jsonable(value: Any) -> Any:
 def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    # A file in a folder called [red] is no colour.
-    return f"{value:.2f}" if isinstance(value, float) else escape(str(value))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -5,18 +5,22 @@ jsonargparse does the typing; this file makes its options look like those of oth
 """
 
 import argparse
+import csv
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
+import yaml
 from docstring_parser import DocstringStyle, parse
 from jsonargparse import (
     ActionYesNo,
     ArgumentError,
     ArgumentParser,
     DefaultHelpFormatter,
+    Namespace,
     set_parsing_settings,
 )
 
@@ -30,7 +34,16 @@ OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
 WORDING = (
     (re.compile(r"<class '(?:\w+\.)*(\w+)'>"), r"\1"),
     (re.compile(r'^Parser key "([\w.]+)":\s*', re.MULTILINE), r"--\1: "),
-    (re.compile(r"Expected an? typing\.Literal\[(.*)\]\."), r"Expected one of \1."),
+    (re.compile(r"Expected an? typing\.Literal\[(.*)\]"), r"Expected one of \1"),
+    # Of a value that may be left out: what is wrong with it, and not that it is no None either.
+    (re.compile(r"Does not validate .*?- (Expected [^\n]* Got value: [^\n]*).*", re.DOTALL), r"\1"),
+    (re.compile(r"Does not validate .*?- (Expected [^\n]*).*Given value: ", re.DOTALL), r"\1. Got value: "),
+    (re.compile(r"(Expected a str\. Got value: .*)", re.DOTALL), r"\1 (in YAML, such a text needs quotes)"),
+    (re.compile(r"Problems parsing config: "), "--config: "),
+    (re.compile(r'in "<unicode string>", '), "in "),
+    (re.compile(r"Unexpected config: .*", re.DOTALL), "--config: the file holds no lines of NAME: VALUE"),
+    (re.compile(r"^'utf-8' codec can't decode .*"), "--config: the file is not in UTF-8"),
+    (re.compile(r"'utf-8' codec can't encode [^)\n]*"), "the name is not in UTF-8"),
 )
 
 
@@ -65,10 +78,12 @@ class CommandParser:
     Attributes:
         parser: jsonargparse's parser, with underscores in the names of its options.
         listed: the options whose value is a list.
+        texts: those of them whose value is a list of texts.
     """
 
     parser: ArgumentParser
     listed: frozenset[str]
+    texts: frozenset[str]
 
     def help(self) -> str:
         """Return the help text, 100 columns wide."""
@@ -84,9 +99,11 @@ class CommandParser:
             UsageError: for an unknown option or a value of the wrong type.
         """
         try:
-            values = self.parser.instantiate(self.parser.parse_args(self._plain(arguments)))
-        except ArgumentError as problem:
-            message = _dashed(_worded(str(problem)))
+            parsed = self.parser.parse_args(self._plain(arguments))
+            self._require_groups(parsed)
+            values = self.parser.instantiate(parsed)
+        except (ArgumentError, UnicodeDecodeError) as problem:
+            message = _dashed(_joined(_worded(str(problem))))
             raise UsageError(f"{message}{self._hint(message)} See '{self.parser.prog} --help'.") from None
         keywords = dict(vars(values))
         keywords.pop("config")
@@ -101,13 +118,25 @@ class CommandParser:
             name, equals, value = word.partition("=")
             if name.startswith("--"):
                 name = "--" + name[2:].replace("-", "_")
-                bracketed = equals and name in self.listed
-                plain.append(name + equals + (_bracketed(value) if bracketed else value))
-            elif plain and plain[-1] in self.listed:
-                plain.append(_bracketed(word))
+                plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
-                plain.append(word)
+                plain.append(self._bracketed(plain[-1], word) if plain else word)
         return plain
+
+    def _bracketed(self, name: str, value: str) -> str:
+        """An option's value as jsonargparse takes it: a list as YAML, any other as it is."""
+        if name not in self.listed or (value.startswith("[") and value.endswith("]")):
+            return value
+        return _quoted(name, value) if name in self.texts else f"[{value}]"
+
+    def _require_groups(self, values: Namespace) -> None:
+        """Raise ArgumentError for a value in place of a group of options, which jsonargparse lets through."""
+        for name in self.parser._option_string_actions:
+            group, dot, _ = name.removeprefix("--").partition(".")
+            if dot and not isinstance(values[group], Namespace):
+                raise ArgumentError(
+                    None, f"--{group}: Expected lines of NAME: VALUE. Got value: {values[group]}"
+                )
 
     def _hint(self, message: str) -> str:
         unknown = re.match(r"unrecognized arguments: (--[\w.-]+)", message, re.IGNORECASE)
@@ -154,21 +183,35 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         parser.add_argument(
             f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)
         )
-    return CommandParser(parser, frozenset(f"--{key}" for key, hint in hints.items() if _is_list(hint)))
+    listed = {f"--{key}": hint for key, hint in hints.items() if _is_list(hint)}
+    texts = {key for key, hint in listed.items() if list[str] in (hint, *get_args(hint))}
+    return CommandParser(parser, frozenset(listed), frozenset(texts))
 
 
 def _is_list(hint: Any) -> bool:
     return any(get_origin(one) in (list, tuple) for one in (hint, *get_args(hint)))
 
 
-def _bracketed(value: str) -> str:
-    return value if value.startswith("[") else f"[{value}]"
+def _quoted(name: str, value: str) -> str:
+    """Texts between commas as a YAML list, in which 1 and yes are texts too. Raises ArgumentError."""
+    try:
+        value.encode()
+        (texts,) = csv.reader([value], skipinitialspace=True, strict=True)
+    except (UnicodeEncodeError, csv.Error) as error:
+        raise ArgumentError(None, f"{name}: {value!r} is no list of texts between commas ({error})") from None
+    if not texts or not all(text.strip() for text in texts):
+        raise ArgumentError(None, f"{name}: an entry of {value!r} is empty")
+    return yaml.safe_dump([text.strip() for text in texts], default_flow_style=True, width=math.inf)
 
 
 def _worded(text: str) -> str:
     for pattern, words in WORDING:
         text = pattern.sub(words, text)
     return text
+
+
+def _joined(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _dashed(text: str) -> str:

@@ -1,5 +1,6 @@
 """The frame of the command line: names, exit codes, JSON, help, the generated page."""
 
+import io
 import json
 import subprocess
 import sys
@@ -31,15 +32,18 @@ class Training:
 
     Args:
         epochs: Passes over the shots.
+        rate: How fast, if not as usual.
     """
 
     epochs: int = 7
+    rate: float | None = None
 
 
 def sample(
     data: Path,
     *,
     tasks: list[str] | None = None,
+    shots: int | None = None,
     mask: Literal["roles", "mixed"] = "roles",
     dry_run: bool = False,
     keep_all: bool = True,
@@ -50,6 +54,7 @@ def sample(
     Args:
         data: Where the data is.
         tasks: Names of tasks.
+        shots: Images a class.
         mask: Which heads are isolated.
         dry_run: Change nothing.
         keep_all: Keep every file.
@@ -58,6 +63,7 @@ def sample(
     return {
         "data": data,
         "tasks": tasks,
+        "shots": shots,
         "mask": mask,
         "epochs": training.epochs,
         "flags": [dry_run, keep_all],
@@ -84,8 +90,16 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
         """Break."""
         raise RuntimeError("a bug")
 
+    def reads(file: Path) -> None:
+        """Read."""
+        file.expanduser().read_bytes()
+
+    def lists() -> dict[str, object]:
+        """List what stdin lists."""
+        return {"mask": sys.stdin.read()}
+
     table_of = {"run sample": sample, "run fails": fails, "interrupted": interrupted}
-    table_of |= {"tells": tells, "breaks": breaks}
+    table_of |= {"tells": tells, "breaks": breaks, "reads": reads, "lists": lists}
     made = {}
     for name, function in table_of.items():
         module = ModuleType("sample_" + name.replace(" ", "_"))
@@ -208,6 +222,34 @@ def test_a_bug_keeps_its_traceback() -> None:
         main(["breaks"])
 
 
+@pytest.mark.usefixtures("commands")
+def test_names_that_no_file_can_have_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (("x" * 300, "x is too long"), ("~no-one/b", "dear: error: ~no-one/b: there is no")):
+        assert main(["reads", name]) == 2
+        assert message in (line := capsys.readouterr().err)
+        assert line.count("\n") == 1
+    with pytest.raises(FileNotFoundError):
+        main(["reads", "nowhere"])
+
+
+@pytest.mark.usefixtures("commands")
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("utf-8", "caf\xe9, \\udcff"), ("ascii", "caf\\xe9, \\udcff")]
+)
+def test_names_in_any_bytes(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
+    listed = b"caf\xc3\xa9, \xff"  # a file system holds names of any bytes
+    for words in (["lists", "--json"], ["lists"]):
+        stdout = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(listed), "utf-8", "strict"))
+        monkeypatch.setattr("sys.stdout", stdout)
+        assert main(words) == 0
+        written = stdout.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        if "--json" in words:
+            assert json.loads(written) == {"mask": "caf\xe9, \udcff"}
+        else:
+            assert written == f"rendered {shown}\n"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     code = (
         "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1);"
@@ -223,6 +265,7 @@ def test_options_of_every_sort() -> None:
         {
             "data": Path("d"),
             "tasks": None,
+            "shots": None,
             "mask": "roles",
             "dry_run": False,
             "keep_all": True,
@@ -237,6 +280,28 @@ def test_options_of_every_sort() -> None:
     assert (keywords["dry_run"], keywords["keep_all"]) == (True, False)
     assert keywords["training"] == Training(3)
     assert parser.parse(["d", "--tasks=[a]"])[0]["tasks"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ("1,2", ["1", "2"]),
+        ("yes,no", ["yes", "no"]),
+        ("007,8", ["007", "8"]),
+        ("12:30, x", ["12:30", "x"]),
+        ("a #1,b: c", ["a #1", "b: c"]),
+        ("@home,'t Hooft", ["@home", "'t Hooft"]),
+        ("null,~", ["null", "~"]),
+        ('"a, b",c', ["a, b", "c"]),
+        ("[x],y", ["[x]", "y"]),
+        ("caf\xe9,\U0001f600", ["caf\xe9", "\U0001f600"]),
+        ('["1", b]', ["1", "b"]),
+    ],
+)
+def test_texts_between_commas_are_texts(value: str, texts: list[str]) -> None:
+    parser = build_parser("sample", sample)
+    assert parser.parse(["d", "--tasks", value])[0]["tasks"] == texts
+    assert parser.parse(["d", f"--tasks={value}"])[0]["tasks"] == texts
 
 
 def test_options_from_a_file(tmp_path: Path) -> None:
@@ -255,12 +320,39 @@ def test_options_from_a_file(tmp_path: Path) -> None:
         (["d", "--training.epochs", "many"], r"--training\.epochs: Expected a int\. Got value: many\."),
         ([], "data"),
         (["d", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["d", "--shots", "abc"], r"--shots: Expected a int\. Got value: abc\."),
+        (["d", "--training.rate", "nan"], r"--training\.rate: Expected a float\. Got value: nan\."),
+        (["d", "--training", "5"], "--training: "),
+        (["d", "--tasks", "a,,b"], "--tasks: an entry of 'a,,b' is empty"),
+        (["d", "--tasks="], "--tasks: an entry of '' is empty"),
+        (["d", "--tasks", '"a,b'], "--tasks: '\"a,b' is no list of texts between commas"),
+        (["d", "--tasks", "caf\udce9"], r"--tasks: 'caf\\udce9' is no list .*not in UTF-8"),
+        (["caf\udce9"], "--data: the name is not in UTF-8"),
     ],
 )
 def test_bad_options_say_which_and_where_to_look(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         build_parser("sample", sample).parse(words)
     assert str(caught.value).endswith("See 'dear sample --help'.")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"tasks: [a, 1]\n", "--tasks: Expected a str. Got value: 1 (in YAML, such a text needs quotes)"),
+        (b"training: 5\n", "--training: Expected lines of NAME: VALUE. Got value: 5"),
+        (b"tasks: [a\nmask: {", "--config: while parsing a flow sequence in line 1, column 8 "),
+        (b"- a\n- b\n", "--config: the file holds no lines of NAME: VALUE"),
+        (b"\xff\xfe\x00", "--config: the file is not in UTF-8"),
+    ],
+)
+def test_bad_files_of_options_are_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "options.yaml").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        build_parser("sample", sample).parse(["d", "--config", str(tmp_path / "options.yaml")])
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
 
 
 def test_help_shows_dashes_descriptions_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +384,13 @@ def test_the_page_of_the_commands_is_current() -> None:
 
 def test_what_a_result_may_hold() -> None:
     value = {"a": Training(3), "b": (1, float("nan")), "c": {"z", "y"}, "d": Path("x/y"), "e": None}
-    assert to_jsonable(value) == {"a": {"epochs": 3}, "b": [1, None], "c": ["y", "z"], "d": "x/y", "e": None}
+    assert to_jsonable(value) == {
+        "a": {"epochs": 3, "rate": None},
+        "b": [1, None],
+        "c": ["y", "z"],
+        "d": "x/y",
+        "e": None,
+    }
     with pytest.raises(TypeError, match="object cannot be written as JSON"):
         to_jsonable([object()])
 
@@ -308,8 +406,14 @@ def test_tables_show_two_decimals_and_dashes() -> None:
     assert ["tools", "–"] in lines
 
 
-def test_cells_are_no_markup() -> None:
+@pytest.mark.parametrize("options", [{}, {"markup": False}])
+def test_nothing_in_a_table_is_markup(options: dict[str, bool]) -> None:
     console = Console(width=80)
     with console.capture() as captured:
-        console.print(table(None, ("image", "base"), [("[red]/a.png", 1.0)]))
-    assert "[red]/a.png" in captured.get()
+        shown = table("in fo[/b]o", ("[red]image", "base"), [("[red]/:cat:.png", 1.0)])
+        console.print(shown, **options)
+    assert [line.split() for line in captured.get().splitlines() if "[" in line] == [
+        ["in", "fo[/b]o"],
+        ["[red]image", "base"],
+        ["[red]/:cat:.png", "1.00"],
+    ]
