@@ -98,7 +98,13 @@ def test_a_fresh_process_gives_the_same_bits(world: Path, bundle: Path, tmp_path
     assert want.shape == (9, 3)
 
 
-def test_predict_in_three_forms(world: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_in_three_forms(
+    world: Path,
+    bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (place,) = [path for path in (world / "test").iterdir() if "circle" in path.name][:1]
     words = ["predict", str(bundle), str(place), str(world / "test")]
     found = json.loads(run([*words, "--json"], capsys)[0])
@@ -115,6 +121,11 @@ def test_predict_in_three_forms(world: Path, bundle: Path, capsys: pytest.Captur
     assert len(rows) == 24
     assert rows[0]["name"] == found["predictions"][0]["top"][0]["name"]
     assert float(rows[1]["evidence.class"]) == found["predictions"][0]["top"][1]["evidence"]["class"]
+    (marked := tmp_path / "[b]").mkdir()
+    (marked / "0.png").write_bytes((place / "0.png").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert r"\[" not in (shown := run(["predict", str(bundle), "[b]"], capsys)[0])
+    assert "[b]/0.png" in shown
     shown = run(["predict", str(bundle), str(place / "0.png")], capsys)[0]
     assert "by class" in shown
     assert rows[0]["name"] in shown
@@ -129,15 +140,18 @@ def test_unreadable_images_are_reported_and_the_rest_done(
 ) -> None:
     good = next((world / "test").rglob("0.png"))
     (tmp_path / "bad.jpg").write_text("words")
-    listed = f"{good}\n{tmp_path / 'bad.jpg'}\n\n{tmp_path / 'nowhere.png'}\n"
+    listed = f"\ufeff{good}\r\n{tmp_path / 'bad.jpg'}\n\r\n{tmp_path / 'nowhere.png'}\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(listed))
     out, err = run(["predict", str(bundle), "-", "--json"], capsys, 1)
     found = json.loads(out)
     assert [one["image"] for one in found["predictions"]] == [str(good)]
     assert [Path(one["image"]).name for one in found["unreadable"]] == ["bad.jpg", "nowhere.png"]
     assert "bad.jpg: it is no image" in err
-    line = run(["predict", str(bundle), str(tmp_path / "bad.jpg")], capsys, 2)[1]
-    assert "none of 1 images can be read" in line
+    bad, long = str(tmp_path / "bad.jpg"), str(tmp_path / ("x" * 300))
+    assert refused(["predict", str(bundle), bad], capsys).count("bad.jpg: it is no image") == 1
+    assert "File name too long" in refused(["predict", str(bundle), long], capsys)
+    err = run(["predict", str(bundle), bad, long], capsys, 2)[1]
+    assert f"none of 2 images can be read; the first: cannot read the image {bad}" in err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert "the list on stdin is empty" in refused(["predict", str(bundle), "-"], capsys)
 
@@ -167,6 +181,12 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "has no images" in refused(["predict", str(bundle), str(empty)], capsys)
+    assert "the path of an image is empty" in refused(["predict", str(bundle), ""], capsys)
+    assert "there is no user of the name" in refused(["predict", "~no-one/b", picture], capsys)
+    assert "is too long" in refused(["predict", "x" * 300, picture], capsys)
+    export = ["export", str(bundle), "--out"]
+    assert "is a folder" in refused([*export, str(empty)], capsys)
+    assert "most is -1" in refused([*export, str(tmp_path / "m.onnx"), "--most", "-1"], capsys)
     assert "is not a bundle" in refused(["predict", str(empty), picture], capsys)
     assert "there is no bundle at" in refused(["eval", str(tmp_path / "no"), "--data", str(world)], capsys)
     fit = ["fit", "--data", str(world), "--out"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dear.cli.output import progress_console
+from dear.errors import SettingsError
 from dear.serving.exported import Exported, ExportForm
 
 
@@ -38,6 +39,8 @@ def command(
     from dear.serving.export import export
     from dear.serving.predictor import Predictor
 
+    if most < 0:
+        raise SettingsError(f"most is {most}: it must be at least 0.")
     paths = [path for place in images or () for path in image_files(Path(place))]
     with progress_console().status("exporting"):
         predictor = Predictor(bundle, pretrained=pretrained)

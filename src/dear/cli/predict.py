@@ -2,7 +2,7 @@
 
 import csv
 import io
-import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from dear.cli.output import progress_console, table, to_jsonable
+from dear.cli.output import json_text, progress_console, table
 from dear.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -88,9 +88,11 @@ def command(
             predictions.append(one)
         else:
             unreadable.append(one)
-            console.print(f"dear: {one.reason}", markup=False, soft_wrap=True)
+            if len(paths) > 1:
+                console.print(f"dear: {one.reason}", markup=False, soft_wrap=True)
     if not predictions:
-        raise DataError(f"none of {len(paths)} images can be read; the first: {unreadable[0].reason}")
+        several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
+        raise DataError(several + unreadable[0].reason)
     return Predicted(predictions, unreadable, format)
 
 
@@ -98,7 +100,7 @@ def render(result: Predicted, console: Console) -> None:
     """Print the predictions in the form that was asked for."""
     if result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
-            console.out(json.dumps(to_jsonable(line), ensure_ascii=False), highlight=False)
+            console.out(json_text(line), highlight=False)
         return
     features = [*result.predictions[0].best.evidence]
     if result.format == "csv":
@@ -109,7 +111,7 @@ def render(result: Predicted, console: Console) -> None:
         console.out(text.getvalue(), highlight=False, end="")
         return
     columns = ("image", "", "name", "probability", "logit", *(f"by {feature}" for feature in features))
-    console.print(table(None, columns, list(_rows(result.predictions))), markup=False)
+    console.print(table(None, columns, list(_rows(result.predictions))))
     if result.unreadable:
         bad = len(result.unreadable)
         console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
@@ -130,11 +132,18 @@ def _names(file: Path) -> list[str]:
 
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
-    """The image files that the words name, folders searched. Raises DataError for a folder without any."""
+    """The image files that the words name, folders searched. Raises DataError for a folder without any, and
+    for an empty word.
+    """
     from dear.data.folder import image_files
 
     for word in images:
+        if not word:
+            raise DataError("the path of an image is empty: name a file, a folder, or . for this one.")
         if word == STDIN:
-            yield from (line.rstrip("\n") for line in sys.stdin if line.strip())
-            continue
-        yield from map(str, image_files(Path(word)))
+            lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
+            yield from (line for line in lines if line.strip())
+        elif os.path.isdir(word):
+            yield from map(str, image_files(Path(word)))
+        else:  # what is wrong with it, too long a name say, is told when it is read
+            yield str(Path(word))

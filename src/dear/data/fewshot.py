@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Pictures, fingerprint
 from dear.data.settings import Sampling
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 
 
 def pick_shots(
@@ -35,9 +35,12 @@ def pick_shots(
 
     With one seed, a pick of fewer shots is part of a pick of more: the first of each class.
     The classes are those of `classnames`, or else 0 to the highest label.
-    Errors: DataError that names the first class with fewer items than `shots` (unless `allow_fewer`).
+    Errors: DataError that names the first class with fewer items than `shots` (unless `allow_fewer`);
+    SettingsError for a seed of more than 64 bits.
     """
     _check(labels, shots, allow_fewer, classnames)
+    if not -(2**63) <= seed < 2**64:
+        raise SettingsError(f"the seed {seed} is too large: it must fit into 64 bits.")
     generator = torch.Generator().manual_seed(seed)
     picked = [torch.empty(0, dtype=torch.int64)]
     for label in range(len(classnames) if classnames else int(labels.max()) + 1):

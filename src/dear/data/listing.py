@@ -1,5 +1,6 @@
 """What a reader of a data set finds: image files by split, their labels, and the names of the classes."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -54,11 +55,20 @@ def spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
+def plain_name(name: str) -> str:
+    """What two names of one class share: case, underscores and the form of accents (NFC or NFD) are free."""
+    return unicodedata.normalize("NFC", spoken(name).strip().casefold())
+
+
 def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Raise DataError if two classes have the same name, by case and underscores alone told apart or not."""
+    """Raise DataError if two classes have the same name, by `plain_name`, or one has none that can be written
+    down.
+    """
     seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
-        plain = spoken(name).strip().casefold()
+        plain = plain_name(name)
+        if any(unicodedata.category(letter) == "Cs" for letter in name):  # a byte of a name of a file
+            raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain:
             raise DataError(f"{source}: the class {key!r} has an empty name.")
         if plain in seen:

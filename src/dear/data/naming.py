@@ -10,6 +10,8 @@ from typing import Any
 from dear.data.listing import Listing, require_distinct
 from dear.errors import DataError
 
+QUOTES = "Is there a quotation mark that is not closed?"
+
 
 def read_names(path: Path) -> dict[str, str] | list[str]:
     """A mapping of folders or labels to names, or names in label order. Errors: DataError.
@@ -23,7 +25,10 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     if path.suffix.lower() == ".json":
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
-        rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+        try:
+            rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+        except csv.Error as error:
+            raise DataError(f"{path}: {error}. {QUOTES}") from error
         pairs = [tuple(cell.strip() for cell in row) for row in rows]
     else:
         pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]

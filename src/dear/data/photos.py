@@ -15,6 +15,7 @@ from dear.errors import DataError
 
 SHORT_SIDE = 256
 CACHE_BYTES = 512 * 2**20
+SKIP = "To leave such images out: --dataset.broken skip."
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,7 +49,7 @@ class PhotoImages:
             if found:
                 raise DataError(
                     f"{len(found)} of {len(paths)} images {what} {folder}; the first is {found[0]}. "
-                    "Is the data set unpacked completely?"
+                    f"Is the data set unpacked completely? {SKIP}"
                 )
         self.folder, self.paths, self.labels = folder, tuple(paths), labels
         self.short_side, self.room = short_side, cache_bytes
@@ -64,7 +65,10 @@ class PhotoImages:
     def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
         """The pictures at the given indices. Errors: DataError that names a file that cannot be decoded."""
         wanted: list[int] = indices.tolist()
-        pictures = in_parallel(self._picture, wanted, self.threads)
+        try:
+            pictures = in_parallel(self._picture, wanted, self.threads)
+        except DataError as error:
+            raise DataError(f"{error} {SKIP}") from error
         if self.store is None:
             for index, picture in zip(wanted, pictures, strict=True):
                 if index not in self._kept and picture.nbytes <= self.room:

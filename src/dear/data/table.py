@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dear.data.folder import SPLITS
 from dear.data.listing import Listing, Row, require_distinct, require_inside
-from dear.data.naming import in_order, read_names
+from dear.data.naming import QUOTES, in_order, read_names
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
@@ -113,15 +113,8 @@ def _entries(table: Path) -> Iterator[Entry]:
         text = table.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {table}: {error}.") from error
-    lines: Iterator[tuple[int, Any]]
-    if table.suffix.lower() == ".jsonl":
-        lines = _json_lines(table, text)
-    else:
-        reader = csv.DictReader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
-        if missing := [name for name in ("path", "label") if name not in (reader.fieldnames or [])]:
-            raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-        lines = ((reader.line_num, row) for row in reader)
-    for number, row in lines:
+    read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
+    for number, row in read(table, text):
         where = f"{table}, line {number}"
         row = row if isinstance(row, dict) else {}
         path, label, split = row.get("path"), row.get("label"), row.get("split")
@@ -132,6 +125,20 @@ def _entries(table: Path) -> Iterator[Entry]:
         if not isinstance(split, str | None):
             raise DataError(f"{where}: the split {split!r} is none of train, val, test.")
         yield Entry(where, path, label.strip(), (split or "").strip())
+
+
+def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+    done = 0
+    try:
+        if missing := [name for name in ("path", "label") if name not in (reader.fieldnames or [])]:
+            raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
+        done = reader.line_num
+        for row in reader:
+            done = reader.line_num
+            yield done, row
+    except csv.Error as error:
+        raise DataError(f"{table}, line {done + 1}: {error}. {QUOTES}") from error
 
 
 def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:

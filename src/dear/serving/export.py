@@ -81,6 +81,8 @@ def export(
 
     Raises ExportError if it cannot be exported or differs by more than 0.001, OutputError, DataError.
     """
+    if not out.name or out.is_dir():
+        raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     known = predictor.vocabulary(classes)

@@ -42,10 +42,10 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     made: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".part", dir=folder.parent))
+        made = _part(folder)
         made.chmod(0o755)  # mkdtemp's folders are private
         (made / ADAPTER).write_bytes(save(plain, metadata={"format": "pt"}))
-        (made / CARD).write_text(card, encoding="utf-8")
+        (made / CARD).write_text(card, encoding="utf-8", errors="backslashreplace")  # a name of a folder
         (made / CONFIG).write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         if folder.exists():
             for file in (ADAPTER, CARD, CONFIG):  # a reader between them meets a hash that does not fit
@@ -53,20 +53,39 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
         else:
             os.replace(made, folder)
     except OSError as error:
-        raise OutputError(f"cannot write the bundle {folder}: {error}. Choose another place.") from error
+        raise _not_written(folder, error) from error
     finally:
         if made is not None and made.exists():
             shutil.rmtree(made, ignore_errors=True)
 
 
 def check_place(folder: Path) -> None:
-    """Raise OutputError for a place where a bundle cannot be put: a file, or a folder of other things."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
-    if any(folder.iterdir()) and not (folder / ADAPTER).is_file():
-        raise OutputError(f"{folder} holds other things than a bundle: choose an empty or a new folder.")
+    """Raise OutputError for a place where a bundle cannot be put: a file, a folder of other things, or where
+    no folder can be made.
+    """
+    try:
+        if folder.exists():
+            if not folder.is_dir():
+                raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
+            if any(folder.iterdir()) and not (folder / ADAPTER).is_file():
+                raise OutputError(
+                    f"{folder} holds other things than a bundle: choose an empty or a new folder."
+                )
+        _part(next(place for place in (folder, *folder.absolute().parents) if place.exists())).rmdir()
+    except OSError as error:
+        raise _not_written(folder, error) from error
+
+
+def _part(folder: Path) -> Path:
+    """A new folder for what is not whole yet: in the folder if it is there (its parent may be another disk or
+    closed), else beside it.
+    """
+    within = folder if folder.exists() else folder.parent
+    return Path(tempfile.mkdtemp(prefix=".dear-", suffix=".part", dir=within))
+
+
+def _not_written(folder: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write the bundle {folder}: {error}. Choose another place.")
 
 
 def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.dataset import Dataset, Images
-from dear.data.listing import spoken
+from dear.data.listing import plain_name
 from dear.errors import DataError
 from dear.evaluation.metrics import eval_trunk
 from dear.serving.calibrate import calibration_error, log_loss
@@ -60,15 +60,11 @@ def judge(
 
 def _places(known: Vocabulary, classnames: tuple[str, ...]) -> Int[Tensor, "class"]:
     """Where each of the data set's classes stands among those that are told apart."""
-    places = {_key(name): at for at, name in enumerate(known.classes)}
+    places = {plain_name(name): at for at, name in enumerate(known.classes)}
     for name in classnames:
-        if _key(name) not in places:
+        if plain_name(name) not in places:
             raise DataError(
                 f"the data set's class {name!r} is not among the bundle's {len(known.classes)} classes: "
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
             )
-    return torch.tensor([places[_key(name)] for name in classnames])
-
-
-def _key(name: str) -> str:
-    return spoken(name).strip().casefold()
+    return torch.tensor([places[plain_name(name)] for name in classnames])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import warnings
 import zipfile
 from collections import Counter
@@ -153,7 +154,14 @@ class TestFolder:
     def test_an_empty_file(self, tmp_path: Path, settings: DataSettings) -> None:
         class_folders(tmp_path / "d", COUNTS)
         (tmp_path / "d/ant/0.png").write_bytes(b"")
-        refused(tmp_path / "d", settings, r"1 of \d+ images are empty \(0 bytes\) in .*ant/0.png")
+        refused(
+            tmp_path / "d", settings, r"1 of \d+ images are empty \(0 bytes\) in .*ant/0.png.*broken skip"
+        )
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
+    def test_a_class_that_is_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", {"ant": 2, "caf\udce9": 2})
+        refused(tmp_path / "d", settings, r"the class name 'caf\\udce9' is not in UTF-8\. Rename it")
 
 
 class TestNames:
@@ -181,6 +189,8 @@ class TestNames:
             ("n.json", '["x"]', "has 1 names for 2 classes"),
             ("n.json", '["x", "X"]', "the classes 'ant' and 'sea_horse' have the same name"),
             ("n.csv", "ant,x\nant,y\n", "names a folder twice: 'ant'"),
+            ("n.csv", f'ant,"{"x" * 131_073}', "field limit.* Is there a quotation mark that is not closed?"),
+            ("n.json", '["caf\xe9", "cafe\u0301"]', "the classes 'ant' and 'sea_horse' have the same name"),
             ("n.txt", "ant\n", "'ant' is not a folder and its class name"),
         ],
     )
@@ -290,6 +300,8 @@ class TestTable:
             ("path,label,split\na/0.png,ant,train\n", "has no image with split test"),
             ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images are not in .*b/7.png"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
+            (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),
+            (f'path,"{"x" * 131_073}', "line 1: .*field limit.* Is there a quotation mark that is not"),
         ],
     )  # fmt: skip
     def test_refusals(self, folder: Path, settings: DataSettings, text: str, message: str) -> None:
@@ -312,7 +324,9 @@ class TestTable:
         (folder / "a/0.txt").write_text("words")
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
-        with pytest.raises(DataError, match=r"cannot read the image .*a/0\.txt: it is no image in a format"):
+        with pytest.raises(
+            DataError, match=r"a/0\.txt: it is no image in a format.*To leave .*--dataset\.broken skip"
+        ):
             data.train.load(torch.tensor([0]))
 
 

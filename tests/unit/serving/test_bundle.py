@@ -137,12 +137,19 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
         bundle.save_pretrained(other)
     with pytest.raises(OutputError, match="is a file"):
         bundle.save_pretrained(other / "thesis.tex")
-    assert not [*tmp_path.rglob("*.part")]
+    for closed in ("thesis.tex/bundle", "thesis.tex/new/bundle", "x" * 300):
+        with pytest.raises(OutputError, match="cannot write the bundle"):
+            bundle_files.check_place(other / closed)
+    bundle_files.check_place(tmp_path / "new/bundle")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        ["bundle", ADAPTER, CONFIG, CARD, "notes.txt", "other", "thesis.tex"]
+    )
 
 
 def test_an_empty_folder_takes_a_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    fitted("zero-shot", make_small_clip())[0].save_pretrained(tmp_path / "empty")
+    bundle = fitted("zero-shot", make_small_clip())[0]
+    replace(bundle, training={"data": "caf\udce9"}).save_pretrained(tmp_path / "empty")
     assert Bundle.from_pretrained(tmp_path / "empty").classes == tuple(CLASSES)
 
 
@@ -297,6 +304,13 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_are_distinct() -> None:
     assert distinct(["a", "b"]) == ("a", "b")
-    for wrong in (["a", "b", "A"], ["a", " "], [], ["tree_house", "tree house"]):
+    for wrong in (
+        ["a", "b", "A"],
+        ["a", " "],
+        [],
+        ["tree_house", "tree house"],
+        ["caf\xe9", "cafe\u0301"],
+        ["caf\udce9"],
+    ):
         with pytest.raises(DataError, match="the classes"):
             distinct(wrong)

@@ -58,6 +58,13 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     with pytest.raises(ExportError, match="cocoop makes other text features for every image"):
         export(predictor("cocoop", make_small_clip), tmp_path / "m.pt2", with_classes=True)
     one = predictor("zero-shot", make_small_clip)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write_program", None)  # so nothing can be exported
+        for folder in (tmp_path, Path(), Path("/")):
+            with pytest.raises(
+                OutputError, match=r"is a folder: name a file in it with --out, such as .*onnx"
+            ):
+                export(one, folder, form="torch-export")
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         export(one, tmp_path / "file/m.pt2", form="torch-export")

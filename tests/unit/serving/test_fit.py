@@ -109,6 +109,10 @@ def test_what_is_refused_before_training(
         fit(replace(data, classnames=("sea", "house", "House", "tree")), roles=roles)
     with pytest.raises(OutputError, match="other things than a bundle"):
         fit(data, tmp_path / "thesis", roles=roles)
+    with pytest.raises(OutputError, match="cannot write the bundle"):
+        fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)
+    with pytest.raises(SettingsError, match=f"the seed {2**64} is too large"):
+        fit(data, roles=roles, seed=2**64)
 
 
 def test_without_test_images(roles: Path) -> None:
@@ -123,6 +127,10 @@ def test_judging_other_classes_and_splits(roles: Path) -> None:
     turned = replace(data, classnames=tuple(reversed([name.upper() for name in data.classnames])))
     assert judge(predictor, data, split="train").images == 12
     assert judge(predictor, turned).accuracy == pytest.approx(_turned(predictor, data))
+    names = ("caf\xe9", *data.classnames[1:])
+    composed = Predictor(replace(predictor.bundle, classes=names), clip=predictor.clip)
+    decomposed = replace(data, classnames=("cafe\u0301", *data.classnames[1:]))
+    assert judge(composed, decomposed) == judge(composed, replace(data, classnames=names))
     other = replace(data, classnames=("sea", *data.classnames[1:]))
     with pytest.raises(DataError, match="the data set's class 'sea' is not among the bundle's 4 classes"):
         judge(predictor, other)
