@@ -233,11 +233,9 @@ def test_names_that_no_file_can_have_are_one_line(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("commands")
-@pytest.mark.parametrize(
-    ("encoding", "shown"), [("utf-8", "caf\xe9, \\udcff"), ("ascii", "caf\\xe9, \\udcff")]
-)
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "ol\xe9, \\udcff"), ("ascii", "ol\\xe9, \\udcff")])
 def test_names_in_any_bytes(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
-    listed = b"caf\xc3\xa9, \xff"  # a file system holds names of any bytes
+    listed = b"ol\xc3\xa9, \xff"  # a file system holds names of any bytes
     for words in (["lists", "--json"], ["lists"]):
         stdout = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(listed), "utf-8", "strict"))
@@ -245,7 +243,7 @@ def test_names_in_any_bytes(monkeypatch: pytest.MonkeyPatch, encoding: str, show
         assert main(words) == 0
         written = stdout.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
         if "--json" in words:
-            assert json.loads(written) == {"mask": "caf\xe9, \udcff"}
+            assert json.loads(written) == {"mask": "ol\xe9, \udcff"}
         else:
             assert written == f"rendered {shown}\n"
 
@@ -294,7 +292,7 @@ def test_options_of_every_sort() -> None:
         ("null,~", ["null", "~"]),
         ('"a, b",c', ["a, b", "c"]),
         ("[x],y", ["[x]", "y"]),
-        ("caf\xe9,\U0001f600", ["caf\xe9", "\U0001f600"]),
+        ("ol\xe9,\U0001f600", ["ol\xe9", "\U0001f600"]),
         ('["1", b]', ["1", "b"]),
     ],
 )
@@ -326,8 +324,8 @@ def test_options_from_a_file(tmp_path: Path) -> None:
         (["d", "--tasks", "a,,b"], "--tasks: an entry of 'a,,b' is empty"),
         (["d", "--tasks="], "--tasks: an entry of '' is empty"),
         (["d", "--tasks", '"a,b'], "--tasks: '\"a,b' is no list of texts between commas"),
-        (["d", "--tasks", "caf\udce9"], r"--tasks: 'caf\\udce9' is no list .*not in UTF-8"),
-        (["caf\udce9"], "--data: the name is not in UTF-8"),
+        (["d", "--tasks", "ol\udce9"], r"--tasks: 'ol\\udce9' is no list .*not in UTF-8"),
+        (["ol\udce9"], "--data: the name is not in UTF-8"),
     ],
 )
 def test_bad_options_say_which_and_where_to_look(words: list[str], message: str) -> None:
@@ -410,10 +408,10 @@ def test_tables_show_two_decimals_and_dashes() -> None:
 def test_nothing_in_a_table_is_markup(options: dict[str, bool]) -> None:
     console = Console(width=80)
     with console.capture() as captured:
-        shown = table("in fo[/b]o", ("[red]image", "base"), [("[red]/:cat:.png", 1.0)])
+        shown = table("in a[/b]c", ("[red]image", "base"), [("[red]/:cat:.png", 1.0)])
         console.print(shown, **options)
     assert [line.split() for line in captured.get().splitlines() if "[" in line] == [
-        ["in", "fo[/b]o"],
+        ["in", "a[/b]c"],
         ["[red]image", "base"],
         ["[red]/:cat:.png", "1.00"],
     ]

@@ -149,7 +149,7 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
 def test_an_empty_folder_takes_a_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     bundle = fitted("zero-shot", make_small_clip())[0]
-    replace(bundle, training={"data": "caf\udce9"}).save_pretrained(tmp_path / "empty")
+    replace(bundle, training={"data": "ol\udce9"}).save_pretrained(tmp_path / "empty")
     assert Bundle.from_pretrained(tmp_path / "empty").classes == tuple(CLASSES)
 
 
@@ -309,8 +309,8 @@ def test_names_are_distinct() -> None:
         ["a", " "],
         [],
         ["tree_house", "tree house"],
-        ["caf\xe9", "cafe\u0301"],
-        ["caf\udce9"],
+        ["ol\xe9", "ole\u0301"],
+        ["ol\udce9"],
     ):
         with pytest.raises(DataError, match="the classes"):
             distinct(wrong)
