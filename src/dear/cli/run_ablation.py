@@ -67,7 +67,7 @@ def command(
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
-        settings: Settings of the methods, as --dear.beta or --coop.tokens.
+        settings: Settings of DeAR, as --dear.tokens; not those that a chosen ablation varies.
     """
     experiment = Experiment(
         protocol="base-to-novel",
