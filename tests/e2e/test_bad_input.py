@@ -90,7 +90,9 @@ def test_unknown_backbone(photos: Path, out: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_where_there_is_none(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "torch finds no GPU: choose auto or cpu" in refused([*RUN, "--device", "cuda"], out, capsys)
+    for more in ([], ["--jobs", "2"], ["--dry-run"]):
+        line = refused([*RUN, "--data", "fine-shades", "--device", "cuda", *more], out, capsys)
+        assert "torch finds no GPU: choose auto or cpu" in line
 
 
 def test_unknown_weights(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,7 +360,9 @@ def test_no_data_set_in_common_and_one_place_for_two(
 ) -> None:
     path = recipe(tmp_path, photos, small)
     words = ["run", "recipe", str(path), "--data", "far-stickers"]
-    assert "none of the data sets far-stickers: it has" in refused(words, tmp_path / "out", capsys)
+    assert "no recipe to run has the data set 'far-stickers': there is" in refused(
+        words, tmp_path / "out", capsys
+    )
     recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
     assert main(["run", "recipe", str(path.parent)]) == 2
     assert "one and two write to one place" in capsys.readouterr().err

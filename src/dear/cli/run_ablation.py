@@ -51,7 +51,8 @@ def command(
         without: Rows to leave out, by their labels: 'K = 7', say, which needs seven known concepts.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table (JSON) of these weights; the package's own table if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
+            of these that the package has for the weights, if not given.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
@@ -66,14 +67,14 @@ def command(
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
-        settings: Settings of the methods, as --dear.beta or --coop.tokens.
+        settings: Settings of DeAR, as --dear.tokens; not those that a chosen ablation varies.
     """
     experiment = Experiment(
         protocol="base-to-novel",
         out=out,
         data=data_of(data),
-        plans=ablation_plans(of or ablation_names(), settings["dear"], without=without or ()),
-        seeds=tuple(seeds or [1]),
+        plans=ablation_plans(ablation_names() if of is None else of, settings["dear"], without=without or ()),
+        seeds=(1,) if seeds is None else tuple(seeds),
         shots=(shots,),
         model=Model(model, pretrained, roles),
         train=train,

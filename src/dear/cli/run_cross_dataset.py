@@ -49,7 +49,8 @@ def command(
         methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table (JSON) of these weights; the package's own table if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
+            of these that the package has for the weights, if not given.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
@@ -72,7 +73,7 @@ def command(
         data=data_of(data),
         source=source,
         plans=plans_of(methods, settings),
-        seeds=tuple(seeds or [1]),
+        seeds=(1,) if seeds is None else tuple(seeds),
         shots=(shots,),
         model=Model(model, pretrained, roles),
         train=train,

@@ -46,8 +46,5 @@ def command(
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
     """
-    experiments = [
-        restricted(experiment, data=data, methods=methods, seeds=seeds, out=out)
-        for experiment in load_recipes(path)
-    ]
+    experiments = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
     return run(experiments, Machines(device, jobs, cluster, gpus, devices, nodes, log), dry_run=dry_run)

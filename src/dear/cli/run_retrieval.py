@@ -42,7 +42,8 @@ def command(
     Args:
         task: A task of the Attribute World, where the factors of every image are known.
         pretrained: Weights of the tiny CLIP: a folder of `dear pretrain`, or those of the package.
-        roles: Role table (JSON) of these weights; the package's own table if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
+            of these that the package has for the weights, if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         shots: Training images a class.
         device: Where to compute; auto takes the GPU if there is one.
@@ -54,13 +55,14 @@ def command(
     from dear.data.world.tasks import load_task
     from dear.evaluation.base_to_novel import adapt_on_base
     from dear.evaluation.bench import Bench
+    from dear.evaluation.experiment import checked_seed
     from dear.evaluation.plan import Plan
     from dear.evaluation.records import environment, make_folder, write_json
     from dear.evaluation.schema import SCHEMA
     from dear.retrieval.world import world_retrieval
     from dear.roles.packaged import role_table
 
-    chosen = load_task(task)
+    chosen, seed = load_task(task), checked_seed(seed)
     make_folder(out)
     clip = load_clip("tiny", pretrained, device=device)
     bench = Bench(clip, role_table(clip, roles), train)

@@ -46,9 +46,10 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
     places = [experiment.out for experiment in experiments]
     if dry_run:
         from dear.evaluation.estimate import estimates
-        from dear.evaluation.execute import distinct_places
+        from dear.evaluation.execute import check_device, distinct_places
 
         distinct_places(experiments)
+        check_device(machines)
         planned, why = estimates(experiments, machines.device)
         known = [one.seconds for one in planned if one.seconds is not None]
         total = sum(known) if len(known) == len(planned) else None
@@ -77,7 +78,7 @@ def plans_of(
     """
     given = {name: settings[group] for group, name in option_groups().items()}
     plans: list[Plan] = []
-    for name in methods or ("zero-shot", "dear"):
+    for name in ("zero-shot", "dear") if methods is None else methods:
         masks = mask or ("roles",) if known_method(name) == "dear" else ("roles",)
         plans += [Plan(name, one, given.get(name)) for one in masks]
     return tuple(plans)
@@ -85,7 +86,7 @@ def plans_of(
 
 def data_of(names: Sequence[str] | None) -> tuple[str, ...]:
     """The data sets by name, all tasks of the Attribute World if none is named."""
-    return data_names(names or ["world"])
+    return data_names(["world"] if names is None else names)
 
 
 def render(result: Summary, console: Console) -> None:

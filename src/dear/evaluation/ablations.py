@@ -9,9 +9,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from dear.errors import UnknownNameError
+from dear.errors import SettingsError, UnknownNameError
 from dear.evaluation.plan import Plan
 from dear.evaluation.resolve import changed
+from dear.methods.settings import DearSettings
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def ablation_plans(
 ) -> tuple[Plan, ...]:
     """DeAR's plans for some ablations, each once; the rows change ``settings`` (DeAR's defaults if None).
 
-    Rows in ``without``, by their labels, are left out. Raises UnknownNameError for either name.
+    Rows in ``without``, by their labels, are left out. Raises UnknownNameError for either name, and
+    SettingsError for settings that an ablation varies: its rows would not be what they are called.
     """
     left_out = set(without)
     labels = [row.label for one in ablations().values() for row in one.rows if row.label]
@@ -55,10 +57,22 @@ def ablation_plans(
     for name in names:
         if name not in ablations():
             raise UnknownNameError("ablation", name, ablations())
+        _leaves_alone(ablations()[name], settings or DearSettings())
         for row in ablations()[name].rows:
             if row.label not in left_out:
                 plans[_plan(row, settings)] = None
     return tuple(plans)
+
+
+def _leaves_alone(ablation: Ablation, settings: DearSettings) -> None:
+    usual = DearSettings()
+    varied = {name for row in ablation.rows for name in row.plan.get("settings", {})}
+    for name in sorted(varied):
+        if getattr(settings, name) != getattr(usual, name):
+            raise SettingsError(
+                f"{name} is {getattr(settings, name)!r}, and the ablation {ablation.name} varies it: "
+                "leave the setting or the ablation out."
+            )
 
 
 def _plan(row: AblationRow, settings: Any) -> Plan:

@@ -9,14 +9,14 @@ import torch
 
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Subset, base_novel
-from dear.errors import DearError
+from dear.errors import DearError, UnknownNameError
 from dear.evaluation.bench import Bench
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.memory import peak, start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.runs import Workplace
+from dear.evaluation.runs import Workplace, check_data
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -55,9 +55,12 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
 
     Two steps of training and 32 test images are timed for each method and span, on the data set of its first
     run, after one step to warm up. Not counted: what caches save (so it is too much where runs share views),
-    loading the model, and how the time of a step varies with the number of classes.
+    loading the model, and how the time of a step varies with the number of classes. Raises DearError for what
+    no data or weights that may still come would mend.
     """
     workplace = Workplace(device)
+    for experiment in experiments:
+        _check(workplace, experiment)
     found, why = [], None
     speeds: dict[object, _Speed | None] = {}
     for experiment in experiments:
@@ -73,6 +76,16 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
                 why, done = why or str(error), False
             found.append(_estimate(workplace, experiment, run, done, speeds[kind]))
     return found, why
+
+
+def _check(workplace: Workplace, experiment: Experiment) -> None:
+    try:
+        found = workplace.load_all(experiment)
+    except UnknownNameError:
+        raise
+    except DearError:  # a benchmark that is not here yet, say: why there are no times
+        return
+    check_data(experiment, found)
 
 
 def _estimate(

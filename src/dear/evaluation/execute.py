@@ -35,6 +35,7 @@ def execute(
     distinct_places(experiments)
     runs = [experiment.runs() for experiment in experiments]
     with ExitStack() as stack:
+        check_device(machines)
         if machines.jobs > 1 or machines.cluster is not None:
             here = Workplace("cpu")
             _check(experiments, here)
@@ -57,6 +58,12 @@ def first_process() -> bool:
     """Whether this process is the one that writes and shows: the first of data parallel training."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def check_device(machines: Machines) -> None:
+    """Raise SettingsError for a device that is not here; what a cluster has is told there."""
+    if machines.cluster is None:
+        find_device(machines.device)
 
 
 def distinct_places(experiments: Sequence[Experiment]) -> None:

@@ -10,7 +10,11 @@ from typing import Any
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Protocol, Select
+from dear.evaluation.resolve import training_of
 from dear.training.settings import TrainOptions
+
+LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
+"""What torch takes."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,13 @@ class Model:
     name: str = "tiny"
     pretrained: str | None = None
     roles: Path | None = None
+
+
+def checked_seed(seed: int) -> int:
+    """The seed, if torch takes it. Raises SettingsError."""
+    if not LEAST_SEED <= seed <= MOST_SEED:
+        raise SettingsError(f"the seed is {seed}: it must be from {LEAST_SEED} to {MOST_SEED}.")
+    return seed
 
 
 @dataclass(frozen=True)
@@ -67,10 +78,18 @@ class Experiment:
         for what, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {what} to run {self.protocol} with.")
+        if "" in (*self.data, self.source):
+            raise DataError("a data set's name is empty: give a name or a path.")
         if not self.shots or min(self.shots) < 1:
             raise SettingsError(f"shots are {[*self.shots]}: each must be at least 1.")
         if (self.source is None) == self.transfer:
             raise SettingsError(f"{self.protocol} {'needs a' if self.transfer else 'has no'} source.")
+        if self.source in self.data:
+            raise DataError(f"{self.source} is the source and a target too: leave it out of the targets.")
+        for seed in self.seeds:
+            checked_seed(seed)
+        for plan in self.plans:
+            training_of(plan, self.train)
 
     @property
     def transfer(self) -> bool:

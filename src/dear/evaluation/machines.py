@@ -38,5 +38,9 @@ class Machines:
         }
         if sum(ways.values()) > 1:
             raise SettingsError(f"{' and '.join(w for w, used in ways.items() if used)}: give one of them.")
+        if self.log is not None and (self.jobs > 1 or self.cluster is not None):
+            raise SettingsError("--log is for runs in turn: leave it or --jobs and --cluster out.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
+        if self.gpus is not None and self.cluster is None:
+            raise SettingsError("--gpus is for runs on a cluster: give --cluster too.")

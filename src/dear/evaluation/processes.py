@@ -1,13 +1,16 @@
 """Runs in parallel, each process on a GPU of its own or on its share of the cores."""
 
 import multiprocessing
+import os
 import queue
+import threading
 from collections.abc import Hashable, Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 import torch
 
+from dear.backbone.device import find_device
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.runs import RunProgress, Workplace
@@ -55,7 +58,10 @@ def in_processes(
 
 
 def work(device: str, threads: int, waiting: Any, told: Any) -> None:
-    """What each process does: take runs until there is none, and tell what comes of them."""
+    """What each process does: take runs until there is none, and tell what comes of them. It ends with its
+    parent, which holds the folder of the records.
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     workplace = Workplace(device)
     for job, (experiment, run) in iter(waiting.get, None):
@@ -65,6 +71,14 @@ def work(device: str, threads: int, waiting: Any, told: Any) -> None:
             told.put(("error", job, DearError(str(error))))
             return
         told.put(("record", job, record))
+
+
+def _end_with_parent() -> None:
+    """Nothing is damaged by an end at any moment: files are renamed into place."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _next(told: Any, workers: list[BaseProcess]) -> Any:
@@ -81,5 +95,7 @@ def _next(told: Any, workers: list[BaseProcess]) -> Any:
 
 
 def _device(device: str, number: int) -> str:
-    gpus = torch.cuda.device_count() if device in ("auto", "cuda") else 0
-    return f"cuda:{number % gpus}" if gpus else "cpu"
+    found = find_device(device)
+    if found.type != "cuda" or found.index is not None:
+        return str(found)
+    return f"cuda:{number % torch.cuda.device_count()}"

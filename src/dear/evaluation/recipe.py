@@ -10,25 +10,27 @@ seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: tiny
 pretrained: ...
-roles: roles.json                # a file; from the recipe's folder
+roles: roles.json                # a file, from the recipe's folder; or discovered, ground-truth, published
 train: {epochs: 10}
 select: last                     # or val
 dataset: {template: "a {}.", ...}  # how data sets are read; files from the recipe's folder
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
-from dear.evaluation.ablations import ablation_plans
+from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.plan import Mask, Plan, Protocol, Select
+from dear.evaluation.plan import Plan, Protocol, Select
 from dear.evaluation.resolve import changed, data_settings, train_options
+from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
 from dear.methods.settings import known_method
 
 WORLD = "world"
@@ -62,7 +64,7 @@ def load_recipe(path: Path) -> Experiment:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecipeError(f"there is no recipe {path}.") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise RecipeError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
     if not isinstance(told, dict):
         raise RecipeError(f"{path} holds no keys; a recipe has at least protocol and out.")
@@ -74,7 +76,7 @@ def load_recipe(path: Path) -> Experiment:
 
 def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
     """The experiment of a recipe's content. Raises UnknownNameError for a key, SettingsError for a value."""
-    _known(told, KEYS, "key")
+    known_keys(told, KEYS, "key")
     for key in ("protocol", "out"):
         if key not in told:
             raise SettingsError(f"the key {key!r} is missing.")
@@ -88,28 +90,30 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
     if ablation:
         if not told.get("of"):
             raise SettingsError("the key 'of' is missing: it names the ablations.")
-        plans = ablation_plans(_listed(told["of"]), without=_listed(told.get("without", [])))
+        plans = ablation_plans(texts("of", told["of"]), without=texts("without", told.get("without", [])))
     else:
-        plans = tuple(_plan(one) for one in _listed(told.get("methods", ["zero-shot", "dear"])))
+        plans = _plans(listed(told.get("methods", ["zero-shot", "dear"])))
     select = told.get("select", "last")
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
-    roles = told.get("roles")
+    source, pretrained, roles = told.get("source"), told.get("pretrained"), told.get("roles")
     return Experiment(
         protocol="base-to-novel" if ablation else protocol,
-        out=Path(told["out"]),
-        data=data_names(_listed(told.get("data", WORLD))),
-        source=told.get("source"),
+        out=path_from("out", told["out"], Path()),
+        data=data_names(texts("data", told.get("data", WORLD))),
+        source=None if source is None else text("source", source),
         plans=plans,
-        seeds=_numbers("seeds", told.get("seeds", 1)),
-        shots=_numbers("shots", told.get("shots", 16)),
+        seeds=numbers("seeds", told.get("seeds", 1)),
+        shots=numbers("shots", told.get("shots", 16)),
         model=Model(
-            told.get("model", "tiny"), told.get("pretrained"), None if roles is None else folder / roles
+            text("model", told.get("model", "tiny")),
+            None if pretrained is None else text("pretrained", pretrained),
+            None if roles is None else _roles(roles, folder),
         ),
-        train=train_options(_mapping("train", told.get("train", {}))),
+        train=train_options(mapping("train", told.get("train", {}))),
         select=select,
-        dataset=data_settings(_mapping("dataset", told.get("dataset", {})), folder),
-        about=_mapping("about", told.get("about", {})) | {"recipe": recipe},
+        dataset=data_settings(mapping("dataset", told.get("dataset", {})), folder),
+        about=mapping("about", told.get("about", {})) | {"recipe": recipe},
     )
 
 
@@ -117,79 +121,88 @@ def data_names(names: Sequence[str]) -> tuple[str, ...]:
     """Data sets by name, "world" replaced by the twelve downstream tasks of the Attribute World."""
     from dear.data.world.tasks import downstream_names
 
-    found = [one for name in names for one in (downstream_names() if name == WORLD else [str(name)])]
+    found = [one for name in names for one in (downstream_names() if name == WORLD else [name])]
     return tuple(dict.fromkeys(found))
 
 
 def restricted(
-    experiment: Experiment,
+    experiments: Sequence[Experiment],
     *,
     data: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     out: Path | None = None,
-) -> Experiment:
-    """The experiment on some of its data sets and methods, with other seeds, in a folder below another place.
+) -> list[Experiment]:
+    """Experiments on some of their data sets and methods, with other seeds, in folders below another place.
 
-    Raises DataError where it has none of these data sets or methods.
+    Raises DataError for a data set or method that none of them has, and where one is left with nothing.
     """
+    kept = list(experiments)
     if data is not None:
-        kept = tuple(name for name in experiment.data if name in data)
-        if not kept:
-            raise DataError(
-                f"{_name(experiment)} has none of the data sets {', '.join(data)}: "
-                f"it has {', '.join(experiment.data)}."
-            )
-        experiment = replace(experiment, data=kept)
+        _had("data set", data, [name for one in kept for name in one.data])
+        kept = [replace(one, data=_some("data sets", one, one.data, data)) for one in kept]
     if methods is not None:
-        plans = tuple(plan for plan in experiment.plans if plan.method in methods)
-        if not plans:
-            had = dict.fromkeys(plan.method for plan in experiment.plans)
-            raise DataError(
-                f"{_name(experiment)} has none of the methods {', '.join(methods)}: it has {', '.join(had)}."
-            )
-        experiment = replace(experiment, plans=plans)
+        _had("method", methods, [plan.method for one in kept for plan in one.plans])
+        for at, one in enumerate(kept):
+            names = _some("methods", one, [plan.method for plan in one.plans], methods)
+            kept[at] = replace(one, plans=tuple(plan for plan in one.plans if plan.method in names))
     if seeds is not None:
-        experiment = replace(experiment, seeds=tuple(seeds))
-    return experiment if out is None else replace(experiment, out=out / experiment.out.name)
+        kept = [replace(one, seeds=tuple(seeds)) for one in kept]
+    return kept if out is None else [replace(one, out=out / one.out.name) for one in kept]
+
+
+def _had(what: str, wanted: Sequence[str], had: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in had:
+            known = ", ".join(dict.fromkeys(had))
+            raise DataError(f"no recipe to run has the {what} {name!r}: there is {known}.")
+
+
+def _some(what: str, experiment: Experiment, had: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    kept = tuple(name for name in had if name in wanted)
+    if not kept:
+        raise DataError(
+            f"{_name(experiment)} has none of the {what} {', '.join(wanted)}: "
+            f"it has {', '.join(dict.fromkeys(had))}."
+        )
+    return kept
 
 
 def _name(experiment: Experiment) -> str:
     return f"the recipe {experiment.about['recipe']}" if "recipe" in experiment.about else experiment.protocol
 
 
+def _roles(told: Any, folder: Path) -> Path:
+    """A role table's file, or the kind of one in the package."""
+    from dear.roles.packaged import KINDS
+
+    return Path(told) if told in KINDS else path_from("roles", told, folder)
+
+
+def _plans(told: Sequence[Any]) -> tuple[Plan, ...]:
+    plans = tuple(map(_plan, told))
+    for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
+        if times > 1:
+            called = f"{method} ({variant})" if variant else method
+            raise SettingsError(f"{times} items of 'methods' are called {called}: label all but one.")
+    return plans
+
+
 def _plan(told: Any) -> Plan:
     if isinstance(told, str):
         told = {"method": told}
-    given = dict(_mapping("methods", told))
-    _known(given, METHOD_KEYS, "key of a method")
+    given = mapping("methods", told)
+    known_keys(given, METHOD_KEYS, "key of a method")
     if "method" not in given:
         raise SettingsError("an item of 'methods' lacks the key 'method'.")
-    if given.get("mask", "roles") not in get_args(Mask):
-        raise UnknownNameError("mask", str(given["mask"]), get_args(Mask))
-    known_method(given["method"])
-    settings = changed(given["method"], None, _mapping("settings", given.pop("settings", {})))
-    return Plan(**given, settings=settings)
-
-
-def _known(told: Mapping[str, Any], keys: Sequence[str], kind: str) -> None:
-    for key in told:
-        if key not in keys:
-            raise UnknownNameError(kind, str(key), keys)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _mapping(key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"the key {key!r} is {value!r}: it must hold keys and values.")
-    return dict(value)
-
-
-def _numbers(key: str, value: Any) -> tuple[int, ...]:
-    found = _listed(value)
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
-        raise SettingsError(f"the key {key!r} is {value!r}: it must be a whole number or a list of them.")
-    return tuple(found)
+    changes = mapping("settings", given.pop("settings", {}))
+    kinds = {field.name: field.type for field in fields(Plan)}
+    plan = Plan(**{name: fitted(name, value, kinds[name]) for name, value in given.items()})
+    known_method(plan.method)
+    for name in ("mask", "quantile", "attributes"):
+        if name in given and not plan.needs_roles:
+            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} goes with dear.")
+    rows = [row.label for ablation in ablations().values() for row in ablation.rows]
+    if plan.label and plan.label in rows:
+        raise SettingsError(f"the label {plan.label!r} is that of a row of an ablation: choose another.")
+    return replace(plan, settings=changed(plan.method, None, changes))

@@ -146,6 +146,7 @@ def read_record(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
     if record.get("schema") != SCHEMA:
         raise DataError(
-            f"{path} is of record schema {record.get('schema')}, this version reads {SCHEMA}: run it again."
+            f"{path} is of record schema {record.get('schema')}, this version reads {SCHEMA}. "
+            "Remove it and run it again."
         )
     return record

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError
+from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
+from dear.evaluation.values import fitted, known_keys, path_from
 from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
@@ -57,28 +58,16 @@ def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
     """How data sets are read, from plain values; files are named from ``folder``. Raises UnknownNameError
     and SettingsError.
     """
-    paths = {name: folder / values[name] for name in ("root", "classnames", "cache") if values.get(name)}
+    names = [name for name in ("root", "classnames", "cache") if values.get(name) is not None]
+    paths: dict[str, Any] = {name: path_from(name, values[name], folder) for name in names}
+    template = values.get("template")
+    if template is not None and "{" not in str(template):  # a file of templates
+        paths["template"] = str(path_from("template", template, folder))
     settings: DataSettings = _replaced(DataSettings(), {**values, **paths}, "setting of data sets")
     return settings
 
 
 def _replaced(settings: Any, changes: Mapping[str, Any], kind: str) -> Any:
-    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    fitted = {}
-    for name, value in changes.items():
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
-        fitted[name] = _fitted(name, value, known[name])
-    return replace(settings, **fitted)
-
-
-def _fitted(name: str, value: Any, like: Any) -> Any:
-    """The value in the type of the default. YAML reads 1e-3 as text and 1 as a whole number."""
-    if isinstance(like, float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise SettingsError(f"{name} is {value!r}: it must be a number.") from None
-    if like is not None and type(value) is not type(like):
-        raise SettingsError(f"{name} is {value!r}: it must be of the kind of {like!r}.")
-    return value
+    kinds = {field.name: field.type for field in fields(settings)}
+    known_keys(changes, [*kinds], kind)
+    return replace(settings, **{name: fitted(name, value, kinds[name]) for name, value in changes.items()})

@@ -1,7 +1,7 @@
 """Runs in turn: each leaves a record, none is repeated, and one that was cut off goes on where it stopped."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import make_folder, read_record, write_json
 from dear.evaluation.resolve import Training, training_of
-from dear.evaluation.transfer import transfer
+from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
@@ -64,18 +64,16 @@ class Workplace:
 
     def check(self, experiment: Experiment) -> None:
         """Find out what is wrong before anything is computed. Raises DearError."""
-        load = self.load(experiment)
-        for name in dict.fromkeys([*experiment.data, *([experiment.source] if experiment.source else ())]):
-            load(name)
+        found = self.load_all(experiment)
         bench = self.bench(experiment)
         for plan in experiment.plans:
             plan.table(bench.roles, experiment.seeds[0])
-        if any(plan.method != "zero-shot" for plan in experiment.plans):
-            for name in [experiment.source] if experiment.source else experiment.data:
-                dataset = load(name)
-                base = experiment.protocol == "base-to-novel"
-                classes = base_novel(len(dataset.classnames))[0] if base else None
-                draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
+        check_data(experiment, found)
+
+    def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
+        """The data sets of an experiment by name. Raises DearError for one that cannot be had."""
+        load = self.load(experiment)
+        return {name: load(name) for name in (*experiment.data, *filter(None, [experiment.source]))}
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made."""
@@ -95,6 +93,18 @@ class Workplace:
             done=self._done,
             progress=progress,
         )
+
+
+def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
+    """Find out what an experiment asks of its data sets that they cannot give. Raises DataError."""
+    source = experiment.source
+    if source is not None:
+        no_target(found[source], [found[name] for name in experiment.data])
+    if any(plan.method != "zero-shot" for plan in experiment.plans):
+        for name in experiment.data if source is None else [source]:
+            base = experiment.protocol == "base-to-novel"
+            classes = base_novel(len(found[name].classnames))[0] if base else None
+            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
 
 
 def perform(

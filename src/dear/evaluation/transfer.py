@@ -38,8 +38,7 @@ def transfer(
     """
     if not targets:
         raise DataError(f"{protocol} needs at least one data set to test on beside {source.name}.")
-    if any(target.identity == source.identity for target in targets):
-        raise DataError(f"{source.name} is the source and a target too: leave it out of the targets.")
+    no_target(source, targets)
     adapted = adapt(
         bench,
         source,
@@ -70,3 +69,9 @@ def transfer(
         results["targets"][target.name] = asdict(scores)
     datasets = [source, *targets]
     return run_record(bench, protocol, datasets, source.classnames, adapted, results, started)
+
+
+def no_target(source: Dataset, targets: Sequence[Dataset]) -> None:
+    """Raise DataError where the source is one of the targets."""
+    if any(target.identity == source.identity for target in targets):
+        raise DataError(f"{source.name} is the source and a target too: leave it out of the targets.")

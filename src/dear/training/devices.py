@@ -2,13 +2,14 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from dear.errors import SettingsError
+from dear.errors import OutputError, SettingsError
 
 
 def make_fabric(
@@ -17,7 +18,8 @@ def make_fabric(
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
     ``precision`` "auto" is float32 on a CPU and bf16-mixed on a GPU. ``log`` is a folder for TensorBoard.
-    Raises SettingsError for numbers below 1, more GPUs than there are, or where TensorBoard is missing.
+    Raises SettingsError for numbers below 1, more GPUs than there are, or where TensorBoard is missing, and
+    OutputError for a folder that cannot be written to.
     """
     if devices < 1 or nodes < 1:
         raise SettingsError(f"{devices} devices on {nodes} nodes: both must be at least 1.")
@@ -73,6 +75,12 @@ def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[fl
 def _tensorboard(folder: Path) -> Any:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error}. Choose another folder with --log.") from error
     try:
         return TensorBoardLogger(root_dir=folder, name="")
     except ModuleNotFoundError as error:

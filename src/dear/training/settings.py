@@ -56,13 +56,14 @@ class TrainSettings:
                 "epochs": (self.epochs, 1),
                 "batch": (self.batch, 1),
                 "warmup_epochs": (self.warmup_epochs, 0),
-                "view_cache": (self.view_cache, 0),
                 "text_chunk": (self.text_chunk, 0),
             }
         )
         _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
+        if not 0 <= self.view_cache < math.inf:
+            raise SettingsError(f"view_cache is {self.view_cache}: it must be at least 0.")
         if self.view_cache and self.view_seed is None:
             raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
 

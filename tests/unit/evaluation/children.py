@@ -15,6 +15,7 @@ from tests.conftest import small_clip_of
 from tests.unit.training.world import few, noise_dataset, role_table, small_dear
 
 from dear.evaluation.plan import Plan
+from dear.evaluation.processes import work
 from dear.evaluation.runs import run_all
 from dear.methods.settings import DearSettings
 from dear.training.devices import make_fabric
@@ -51,6 +52,15 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
         out=out,
         progress=tell,
     )
+
+
+def keep_a_worker(held: Any) -> None:
+    """The parent of a worker that waits for runs. What ``held`` is the other end of ends with both."""
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=work, args=("cpu", 1, context.Queue(), context.Queue()), daemon=True)
+    worker.start()
+    held.send(worker.pid)
+    worker.join()
 
 
 def free_port() -> int:

@@ -1,10 +1,12 @@
 """Runs on two processes: the records of one, each once; an error of a run ends them all."""
 
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError
 from dear.evaluation.execute import execute
@@ -57,3 +59,17 @@ def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
     with pytest.raises(DearError, match="has 64 images, fewer than 65 shots"):
         in_processes({0: (good, run)}, 2, device="cpu", tell=silent)
     assert not [*tmp_path.glob("*.json")]
+
+
+def test_workers_end_with_their_parent() -> None:
+    """It holds the folder of the records: when it is killed, another may write there."""
+    listener, held = multiprocessing.Pipe(duplex=False)
+    parent = server().Process(target=keep_a_worker, args=(held,))
+    parent.start()
+    held.close()
+    assert listener.recv() > 0  # the worker's id: it is there
+    parent.terminate()
+    parent.join()
+    assert listener.poll(60)
+    with pytest.raises(EOFError):  # nobody holds the other end any more
+        listener.recv()

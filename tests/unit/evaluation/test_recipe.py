@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.errors import DataError, DearError, OutputError
+from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.execute import claimed, distinct_places
 from dear.evaluation.plan import Plan
@@ -62,6 +62,44 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("few-shot", "cross-dataset"), "needs a source"),
         (GOOD + "source: source\n", "has no source"),
         (GOOD + "of: mask\n", "'of' does not go with the protocol few-shot"),
+        (GOOD.replace("soft", "CE"), "the label 'CE' is that of a row of an ablation"),
+        (GOOD.replace("label: soft", "label: 5"), "label is 5: it must be text"),
+        (GOOD.replace("method: dear", "method: null"), "method is None: it must be text"),
+        (GOOD.replace("method: dear", "method: [dear]"), "method is .'dear'.: it must be text"),
+        (GOOD.replace("label: soft", "quantile: x"), "quantile is 'x': it must be a number"),
+        (GOOD.replace("label: soft", "attributes: 2.5"), "attributes is 2.5: it must be a whole number"),
+        (GOOD.replace("label: soft", "attributes: '5'"), "attributes is '5': it must be a whole number"),
+        (GOOD.replace("label: soft", "mask: soft"), "mask is 'soft': it must be one of roles, all-isolated"),
+        (GOOD.replace("- zero-shot", "- {method: coop, mask: shuffled}"), "coop has no head roles"),
+        (GOOD.replace("- zero-shot", "- zero-shut"), "unknown method 'zero-shut'"),
+        (GOOD.replace("- zero-shot", "- {method: dear, label: soft}"), r"2 items .* dear \(soft\)"),
+        (GOOD.replace("beta: 0.5", "fusion_loss: foo"), "fusion_loss is 'foo': it must be one of linear"),
+        (GOOD.replace("beta: 0.5", "beta: .nan"), "beta is nan: it must be a number"),
+        (GOOD.replace("beta: 0.5", "first: true"), "first is True: it must be a whole number"),
+        (GOOD.replace("beta: 0.5", "5: 1"), "unknown setting of dear '5'"),
+        (GOOD.replace("epochs: 7", "optimizer: foo"), "optimizer is 'foo': it must be one of adamw, sgd"),
+        (GOOD.replace("epochs: 7", "precision: foo"), "precision is 'foo': it must be one of auto"),
+        (GOOD.replace("epochs: 7", "view_cache_type: foo"), "view_cache_type is 'foo'"),
+        (GOOD.replace("epochs: 7", "view_seed: x"), "view_seed is 'x': it must be a whole number"),
+        (GOOD.replace("epochs: 7", "view_seed: 1, view_cache: .inf"), "view_cache is inf: it must be a num"),
+        (GOOD + "dataset: {sampling: foo}\n", "sampling is 'foo': it must be one of dear, coop"),
+        (GOOD + "dataset: {broken: foo}\n", "broken is 'foo': it must be one of stop, skip"),
+        (GOOD + "dataset: {root: 5}\n", "'root' is 5: it must be text"),
+        (GOOD + "dataset: {template: 5}\n", "'template' is 5: it must be text"),
+        (GOOD + "dataset: {root: ~no-one/x}\n", "'root' is '~no-one/x'"),
+        (GOOD + "model: null\n", "'model' is None: it must be text"),
+        (GOOD + "pretrained: [a]\n", "'pretrained' is .'a'.: it must be text"),
+        (GOOD + "roles: 5\n", "'roles' is 5: it must be text"),
+        (GOOD + "source: 5\n", "'source' is 5: it must be text"),
+        (GOOD.replace("runs/x", "''"), "'out' is '': it must be text that is not empty"),
+        (GOOD.replace("runs/x", "null"), "'out' is None: it must be text"),
+        (GOOD.replace("fine-shades", "''"), "'data' is '': it must be text"),
+        (GOOD.replace("fine-shades", "2020-99-99"), "not readable YAML: month must be in 1..12"),
+        (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "the seed is 99999999999999999999"),
+        ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is the source and a target too"),
+        ("protocol: ablation\nout: x\nof: 5\n", "'of' is 5: it must be text"),
+        ("protocol: ablation\nout: x\nof: [[mask]]\n", "'of' is .'mask'.: it must be text"),
+        ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", "'without' is None: it must be text"),
         ("protocol: ablation\nout: x\n", "'of' is missing"),
         ("protocol: ablation\nout: x\nof: masks\n", "unknown ablation 'masks'. Did you mean 'mask'"),
         ("protocol: ablation\nout: x\nof: attributes\nwithout: [K = 8]\n", "unknown row 'K = 8'"),
@@ -82,14 +120,36 @@ def test_no_recipe(tmp_path: Path) -> None:
         load_recipes(tmp_path)
 
 
-def test_an_empty_intersection_is_told(tmp_path: Path) -> None:
-    experiment = load_recipe(written(tmp_path, GOOD))
-    assert restricted(experiment, data=["spun-tiles", "other"]).data == ("spun-tiles",)
-    assert restricted(experiment, out=tmp_path).out == tmp_path / "x"
-    with pytest.raises(DataError, match="the recipe one has none of the data sets other: it has fine-shades"):
-        restricted(experiment, data=["other"])
-    with pytest.raises(DataError, match="none of the methods coop: it has zero-shot, dear"):
-        restricted(experiment, methods=["coop"])
+def test_where_a_recipe_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    read = "dataset: {root: %s, classnames: names.json, template: %s}\nroles: %s\n"
+    one = load_recipe(written(tmp_path, GOOD + read % ("~/data", "prompts.txt", "~/x.json")))
+    assert one.dataset.root == tmp_path / "home" / "data"
+    assert one.dataset.classnames == tmp_path / "names.json"
+    assert one.dataset.template == str(tmp_path / "prompts.txt")
+    assert one.model.roles == tmp_path / "home" / "x.json"
+    assert one.out == Path("runs/x")
+    two = load_recipe(written(tmp_path, GOOD + read % ("../data", "'a {}.'", "ground-truth")))
+    assert two.dataset.root == tmp_path / "../data"
+    assert two.dataset.template == "a {}."
+    assert two.model.roles == Path("ground-truth")
+    home = load_recipe(written(tmp_path, GOOD.replace("runs/x", "~/runs")))
+    assert home.out == tmp_path / "home" / "runs"
+
+
+def test_part_of_a_recipe(tmp_path: Path) -> None:
+    one = load_recipe(written(tmp_path, GOOD))
+    two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
+    (part,) = restricted([one], data=["spun-tiles"], methods=["dear"], seeds=[7], out=tmp_path)
+    assert (part.data, part.plans, part.seeds) == (("spun-tiles",), one.plans[1:], (7,))
+    assert part.out == tmp_path / "x"
+    assert restricted([one, two]) == [one, two]
+    with pytest.raises(DataError, match="no recipe to run has the data set 'other': there is fine-shades, s"):
+        restricted([one, two], data=["spun-tiles", "other"])
+    with pytest.raises(DataError, match="no recipe to run has the method 'maple': there is zero-shot, dear"):
+        restricted([one], methods=["dear", "maple"])
+    with pytest.raises(DataError, match="the recipe two has none of the methods zero-shot: it has coop, dea"):
+        restricted([one, two], methods=["zero-shot"])
 
 
 def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
@@ -130,6 +190,22 @@ def test_an_ablation_changes_one_thing_each() -> None:
     assert set(labels) == rows  # how the report finds a row's runs
     ce = next(plan for plan in plans if plan.variant == "CE")
     assert (ce.settings.lambda_reg, ce.settings.lambda_fusion, ce.settings.beta) == (0, 0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("beta", DearSettings(beta=0.5)),
+        ("first", DearSettings(first=10)),
+        ("loss", DearSettings(lambda_reg=0.5)),
+        ("loss", DearSettings(lambda_fusion=0.1)),
+    ],
+)
+def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) -> None:
+    """The row of DeAR as it is would show the runs of another one."""
+    with pytest.raises(SettingsError, match=f"and the ablation {name} varies it"):
+        ablation_plans(["mask", name], settings)
+    assert ablation_plans(["mask"], settings)[-1].settings == settings
 
 
 def test_errors_can_be_mended() -> None:

@@ -1,12 +1,14 @@
 """Data parallel training: two processes give the numbers of one."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.conftest import small_clip_of
 from tests.unit.evaluation.children import TRAINING, free_port, server, train_as
 from tests.unit.training.world import few, small_dear
 
-from dear.errors import SettingsError
+from dear.errors import OutputError, SettingsError
 from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 
@@ -47,3 +49,14 @@ def test_two_processes_give_the_loss_curve_of_one() -> None:
 def test_no_device(devices: int, nodes: int) -> None:
     with pytest.raises(SettingsError, match="at least 1"):
         make_fabric(torch.device("cpu"), "auto", devices=devices, nodes=nodes)
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper", Path("/proc/none")):
+        with pytest.raises(OutputError, match=r"cannot write to .*--log"):
+            make_fabric(torch.device("cpu"), "auto", log=folder)
+    assert (tmp_path / "file").read_text() == "mine"
+    make_fabric(torch.device("cpu"), "auto", log=tmp_path / "new" / "er").log("loss", 1.0)
+    assert [*(tmp_path / "new" / "er").rglob("events*")]

@@ -1,0 +1,52 @@
+"""Experiments and machines that cannot be: told with what is wrong before anything is made."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.errors import DearError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.machines import Machines
+from dear.evaluation.plan import Plan
+from dear.training.settings import TrainOptions
+
+GOOD = Experiment("cross-dataset", Path("out"), ("tags",), (Plan("dear"),), source="source")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": (1, 2**64)}, f"the seed is {2**64}: it must be from -{2**63} to {2**64 - 1}"),
+        ({"seeds": (-(2**63) - 1,)}, "the seed is -"),
+        ({"seeds": ()}, "there is no seed"),
+        ({"data": ("tags", "source")}, "source is the source and a target too"),
+        ({"data": ("tags", "")}, "a data set's name is empty"),
+        ({"source": ""}, "a data set's name is empty"),
+        ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
+        ({"train": TrainOptions(view_seed=1, view_cache=float("inf"))}, "view_cache is inf"),
+    ],
+)
+def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DearError, match=message):
+        replace(GOOD, **changes)
+
+
+def test_the_seeds_that_torch_takes() -> None:
+    assert replace(GOOD, seeds=(-(2**63), 2**64 - 1)).seeds == (-(2**63), 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("machines", "message"),
+    [
+        ({"jobs": 2, "log": Path("log")}, "--log is for runs in turn"),
+        ({"cluster": "local", "log": Path("log")}, "--log is for runs in turn"),
+        ({"gpus": 0.5}, "--gpus is for runs on a cluster"),
+        ({"cluster": "local", "gpus": -1.0}, "gpus is -1.0: it must be at least 0"),
+        ({"jobs": 2, "cluster": "local"}, "--jobs and --cluster: give one of them"),
+    ],
+)
+def test_machines_that_cannot_be(machines: dict[str, Any], message: str) -> None:
+    with pytest.raises(DearError, match=message):
+        Machines(**machines)
