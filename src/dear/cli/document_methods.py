@@ -44,9 +44,9 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] = ()) -> s
     facts = records[0] if records else {}
     sets = len({data_set(record) for record in records})
     seeds = sorted({record["seed"] for record in records})
-    plural = "" if sets == 1 else "s"
     about = (
-        f"{sets} data set{plural}, seeds {', '.join(map(str, seeds))}, {facts.get('shots')} shots, percent."
+        f"{sets} data set{'s' * (sets > 1)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, "
+        f"{facts.get('shots')} shots, percent."
     )
     return "\n".join([about, "", HEADER, *rows])
 
