@@ -15,7 +15,7 @@ RUN = ["run", "base-to-novel"]
     [
         ([*RUN, "--data", "far-stikers"], "unknown data set 'far-stikers'"),
         ([*RUN, "--data", "fine-shades", "--shots", "100000"], "fewer than 100000 shots"),
-        ([*RUN, "--data", ""], "there is no data set to run base-to-novel with"),
+        ([*RUN, "--data", ""], "--data: an entry of '' is empty"),
         ([*RUN, "--data", "fine-shades", "--seeds", "99999999999999999999"], "the seed is 9999999999999999"),
         ([*RUN, "--data", "fine-shades", "--gpus", "1"], "--gpus is for runs on a cluster"),
         (["run", "cross-dataset", "--data", "source"], "source is the source and a target too"),
