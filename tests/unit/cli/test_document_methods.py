@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dear.cli.document_methods import BEGIN, END, measured_table, with_table
+from dear.cli.document_methods import TABLES, measured_table, with_table
 from dear.errors import DataError
 from dear.evaluation.recipe import load_recipe
 from dear.methods.settings import METHODS, option_groups
@@ -34,11 +34,25 @@ def test_the_table_averages_seeds_then_data_sets() -> None:
         record("coop", "b", 1, 0.9, 0.1),
         record("coop", "b", 2, 0.9, 0.1),
     ]
-    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": None})]
-    row = measured_table(runs, alone).splitlines()[-1]
     # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 * 75 * 20 / 95; 4.5 seconds thrice, 81.5 once
-    assert row == "| coop | 75.00 | 20.00 | 31.58 | 1,234 | 4.5 | 5 |"
-    assert measured_table(runs).endswith("| 4.5 | not measured |")
+    # seed 1: 2 * 70 * 15 / 85; seed 2: 2 * 80 * 25 / 105
+    row = "| coop | 75.00 | 20.00 | 31.58 | 24.71 to 38.10 | 1,234 | 4.5 |"
+    assert measured_table(runs).splitlines()[-1] == row
+    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": None})]
+    assert measured_table(runs, alone).splitlines()[-1] == f"{row} 5 |"
+
+
+def test_methods_stand_in_the_order_of_their_table() -> None:
+    """Variants too; a method without a run alone has no peak."""
+    runs = [
+        record("mmrl", "a", 1, 0.5, 0.2, variant="regularisation uniform"),
+        record("dear", "a", 1, 0.5, 0.2),
+        record("coop", "a", 1, 0.5, 0.2),
+    ]
+    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": 7.0})]
+    rows = [row.split(" | ") for row in measured_table(runs, alone).splitlines()[-3:]]
+    assert [row[0] for row in rows] == ["| coop", "| mmrl (regularisation uniform)", "| dear"]
+    assert [row[-1] for row in rows] == ["7 |", "not measured |", "not measured |"]
 
 
 def test_methods_on_different_data_are_not_compared() -> None:
@@ -47,11 +61,12 @@ def test_methods_on_different_data_are_not_compared() -> None:
         measured_table(runs)
 
 
-def test_only_the_marked_part_of_the_page_changes() -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_only_the_marked_part_of_the_page_changes(name: str) -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    new = with_table(page, "a table")
-    assert f"{BEGIN}\na table\n{END}" in new
-    assert with_table(new, "other").replace("\nother\n", "\na table\n") == new
+    new = with_table(page, name, "a table")
+    assert f"<!-- {name}: begin -->\na table\n<!-- {name}: end -->" in new
+    assert with_table(new, name, "other").replace("\nother\n", "\na table\n") == new
     assert new.startswith("# The methods")
     assert new.rstrip().endswith("82.72 |")
 
