@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
@@ -109,7 +109,13 @@ class Method(nn.Module, ABC):
     @torch.no_grad()
     def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
         """The frozen CLIP's unit class feature, from the method's trunk output."""
-        out = self.clip.image.span(trunk, self.image_from, read=_class_token(trunk))
+        return self.class_feature(trunk)
+
+    def class_feature(
+        self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
+    ) -> Float[Tensor, "batch embed"]:
+        """The unit class feature at the end of the span, with learned tokens put in if there are any."""
+        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=_class_token(trunk))
         return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
 
     @abstractmethod
@@ -139,16 +145,18 @@ class Method(nn.Module, ABC):
         alone = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
         return torch.stack([self.logits(image * one, text, decoupled=decoupled) for one in alone])
 
-    @abstractmethod
     def loss(
         self,
         trunk: Float[Tensor, "batch token width"],
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """The training loss as "loss", and its parts by name for the record. ``frozen`` is what
-        ``frozen_image`` gives for the trunk, where it is known; a method that compares makes it otherwise.
+        """The training loss as "loss", and its parts by name for the record; here the cross-entropy of the
+        scores. ``frozen`` is what ``frozen_image`` gives for the trunk, where it is known; a method that
+        compares makes it otherwise.
         """
+        del frozen
+        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the share of training done."""

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
@@ -67,16 +67,6 @@ class CoOp(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         trunk = self.prompts_of_classes.trunk(self.context)
         return normalize(self.clip.text.features(trunk, 1, chunk=self.text_chunk), dim=-1)
-
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
-        """Cross-entropy of the scores."""
-        del frozen
-        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def facts(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings)}

@@ -4,6 +4,7 @@ their evidence.
 
 import math
 from dataclasses import asdict
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -15,6 +16,7 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.towers import Injection
 from dear.errors import RoleTableError
 from dear.methods.contract import ImageFeatures, Method
+from dear.methods.initial import normal
 from dear.methods.losses import cosine_distance, fusion_loss
 from dear.methods.settings import DearSettings, MethodSettings
 from dear.roles.mask import role_mask
@@ -46,15 +48,12 @@ class Dear(Method):
 
         like = clip.image.projection
         n = s.tokens * len(roles.attributes)
-
-        def normal(*shape: int, std: float) -> nn.Parameter:
-            return nn.Parameter((torch.randn(*shape, generator=generator) * std).to(like))
-
-        self.attribute_tokens = normal(n, clip.image.width, std=s.token_std)
-        self.text_tokens = normal(s.text_tokens, clip.text.width, std=s.token_std)
-        start = clip.image.projection.detach().clone()
-        self.projection = (
-            nn.Parameter(start) if s.copy_projection else normal(*start.shape, std=len(start) ** -0.5)
+        draw = partial(normal, like, generator)
+        self.attribute_tokens = nn.Parameter(draw(n, clip.image.width, std=s.token_std))
+        self.text_tokens = nn.Parameter(draw(s.text_tokens, clip.text.width, std=s.token_std))
+        start = like.detach().clone()
+        self.projection = nn.Parameter(
+            start if s.copy_projection else draw(*start.shape, std=len(start) ** -0.5)
         )
         self.fusion = nn.Parameter(
             initial_fusion(s.alpha_cls, len(roles.attributes)).to(like), requires_grad=s.learn_fusion

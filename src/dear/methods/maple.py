@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, normalize
+from torch.nn.functional import linear, normalize
 
 from dear.backbone.clip import Clip, layer_share
 from dear.backbone.towers import Injection, TextTrunk
@@ -61,25 +61,13 @@ class MaPLe(Method):
             "ltw,lvw->ltv", self.prompts_deep[: self.image_layers - 1], self.coupling_deep_weight
         )
         tokens = torch.cat([first[None], deep + self.coupling_deep_bias.unsqueeze(1)])
-        read = torch.zeros(1, dtype=torch.long, device=trunk.device)
-        out = self.clip.image.span(trunk, 1, inject=Injection(tokens, beta=1), read=read)
-        return normalize(self.clip.image.finish(out[:, 0]), dim=-1).unsqueeze(0)
+        return self.class_feature(trunk, Injection(tokens, beta=1)).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         first = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
         tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
         inject = Injection(tokens, beta=1, at=1, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
-
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
-        """Cross-entropy of the scores."""
-        del frozen
-        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def facts(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings)}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.methods.initial import clones, linear, normal
-from dear.methods.representation import Representation, layers_of
+from dear.methods.representation import Representation, aligned, layers_of
 from dear.methods.settings import MmrlSettings
 
 
@@ -39,12 +39,3 @@ class MMRL(Representation):
 
     def token_projection(self) -> Float[Tensor, "width embed"]:
         return self.projection
-
-
-def aligned(
-    tokens: Float[Tensor, "token space"],
-    weight: Float[Tensor, "layer width space"],
-    bias: Float[Tensor, "layer width"],
-) -> Float[Tensor, "layer token width"]:
-    """Each layer's linear image of the tokens."""
-    return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)

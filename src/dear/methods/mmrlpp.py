@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.methods.initial import clones, linear, uniform
-from dear.methods.representation import Representation, layers_of
+from dear.methods.representation import Representation, aligned, layers_of
 from dear.methods.settings import MmrlPlusSettings
 
 
@@ -43,12 +43,10 @@ class MMRLPlus(Representation):
         self.projection_b = nn.Parameter(torch.zeros(s.projection_rank, embed).to(like))
 
     def image_tokens(self) -> Float[Tensor, "layer token width"]:
-        weight = self.image_weight + self.image_a @ self.image_b
-        return torch.einsum("ts,lws->ltw", self.tokens, weight) + self.image_bias.unsqueeze(1)
+        return aligned(self.tokens, self.image_weight + self.image_a @ self.image_b, self.image_bias)
 
     def text_tokens(self) -> Float[Tensor, "layer token width"]:
-        weight = self.text_weight + self.text_a @ self.text_b
-        return torch.einsum("ts,lws->ltw", self.tokens, weight) + self.text_bias.unsqueeze(1)
+        return aligned(self.tokens, self.text_weight + self.text_a @ self.text_b, self.text_bias)
 
     def token_projection(self) -> Float[Tensor, "width embed"]:
         return self.clip.image.projection + self.projection_a @ self.projection_b

@@ -86,9 +86,7 @@ class PromptSRC(Method):
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         first = self.clip.image.ln_pre(self.image_prompts[:1])
         inject = Injection(torch.cat([first, self.image_prompts[1:]]), beta=1)
-        read = torch.zeros(1, dtype=torch.long, device=trunk.device)
-        out = self.clip.image.span(trunk, 1, inject=inject, read=read)
-        return normalize(self.clip.image.finish(out[:, 0]), dim=-1).unsqueeze(0)
+        return self.class_feature(trunk, inject).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         places = self.clip.text.positional_embedding[1 : 1 + self.settings.text_tokens]

@@ -108,3 +108,12 @@ def _first(depth: int, settings: MmrlSettings) -> int:
 def layers_of(clip: Clip, spans: Sequence[int]) -> tuple[int, int]:
     """How many layers the image and the text span have."""
     return clip.image.depth - spans[0] + 1, clip.text.depth - spans[1] + 1
+
+
+def aligned(
+    tokens: Float[Tensor, "token space"],
+    weight: Float[Tensor, "layer width space"],
+    bias: Float[Tensor, "layer width"],
+) -> Float[Tensor, "layer token width"]:
+    """Each layer's linear image of the tokens."""
+    return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)
