@@ -43,7 +43,7 @@ def command(
     """
     from dear.data.dataset import load_dataset
     from dear.data.fewshot import base_novel, draw_few
-    from dear.data.files import write_whole
+    from dear.data.files import write_json
 
     data = load_dataset(name, replace(dataset, root=root or dataset.root))
     part = None if classes == "all" else base_novel(len(data.classnames))[classes == "novel"]
@@ -51,7 +51,7 @@ def command(
     count = len(part or data.classnames)
     record = pick.to_json()
     if out is not None:
-        write_whole(out, {"dataset": data.name, "identity": data.identity, "classes": classes, **record})
+        write_json(out, {"dataset": data.name, "identity": data.identity, "classes": classes, **record})
     return Picked(data.name, data.identity, count, record, out)
 
 

@@ -35,6 +35,7 @@ def command(
     from importlib.metadata import version
 
     from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
+    from dear.data.files import whole
     from dear.errors import OutputError
 
     console, models = progress_console(), []
@@ -43,11 +44,9 @@ def command(
         for name in chosen:
             models.append(try_architecture(name, compare_below))
     if write is not None:
-        part = write.with_name(write.name + ".part")
         try:
-            write.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(markdown(models, version("open_clip_torch"), compare_below), encoding="utf-8")
-            part.replace(write)
+            with whole(write) as file:
+                file.write(markdown(models, version("open_clip_torch"), compare_below).encode())
         except OSError as error:
             raise OutputError(f"cannot write {write}: {error}. Choose another file with --write.") from error
     counts = Counter(model.works for model in models)

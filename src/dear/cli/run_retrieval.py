@@ -52,12 +52,13 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.data.dataset import load_dataset
+    from dear.data.files import write_json
     from dear.data.world.tasks import load_task
     from dear.evaluation.base_to_novel import adapt_on_base
     from dear.evaluation.bench import Bench
     from dear.evaluation.experiment import checked_seed
     from dear.evaluation.plan import Plan
-    from dear.evaluation.records import environment, make_folder, write_json
+    from dear.evaluation.records import environment, make_folder
     from dear.evaluation.schema import SCHEMA
     from dear.retrieval.world import world_retrieval
     from dear.roles.packaged import role_table

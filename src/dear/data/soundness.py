@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dear.data.dataset import fingerprint
 from dear.data.decode import decode
+from dear.data.files import whole
 from dear.data.listing import Listing
 from dear.data.photos import file_sizes, in_parallel
 from dear.data.settings import DataSettings
@@ -23,7 +24,7 @@ def broken_images(
 
     The finding is kept in the cache folder under the sizes and times of the files, so that it is made once.
     """
-    paths = [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
+    paths = _paths(listing)
     stamps = [_stamp(listing.folder / path) for path in paths]
     key = fingerprint(
         str(listing.folder.resolve()), *(part for pair in zip(paths, stamps, strict=True) for part in pair)
@@ -46,9 +47,14 @@ def broken_images(
 
 def missing_images(listing: Listing) -> list[str]:
     """Paths of the listing that are no files."""
-    paths = [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
+    paths = _paths(listing)
     sizes = file_sizes(listing.folder, paths)
     return [path for path, size in zip(paths, sizes, strict=True) if size is None]
+
+
+def _paths(listing: Listing) -> list[str]:
+    """Each image once, in the listing's order."""
+    return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
 def _reason(path: Path, settings: DataSettings, store: PictureStore | None) -> str | None:
@@ -82,8 +88,5 @@ def _read(record: Path) -> dict[str, str] | None:
 
 
 def _write(record: Path, broken: dict[str, str]) -> None:
-    part = record.with_suffix(".part")
-    with suppress(OSError):  # it is only quicker the next time
-        record.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(broken), encoding="utf-8")
-        part.replace(record)
+    with suppress(OSError), whole(record, shared=True) as file:  # it is only quicker the next time
+        file.write(json.dumps(broken).encode())

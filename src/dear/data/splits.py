@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
+from dear.data.files import whole
 from dear.data.listing import Row
 from dear.errors import DataError
 
@@ -53,15 +53,11 @@ def record_split(
     }
     text = json.dumps(content, ensure_ascii=True, indent=0)
     path = folder / f"split_dear_{name}-{fingerprint(text)}.json"
-    part = path.with_suffix(".part")
     try:
         if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            with whole(path, shared=True) as file:
+                file.write(text.encode())
     except OSError:
-        with suppress(OSError):
-            part.unlink()
         return None
     return path
 

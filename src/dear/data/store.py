@@ -1,10 +1,7 @@
 """Decoded pictures on disk: one memory-mapped uint8 file each, found by the content of the image file."""
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from dear.data.dataset import Images
+from dear.data.files import whole
 from dear.errors import OutputError
 
 VERSION = 1
@@ -42,24 +40,14 @@ class PictureStore:
 
     def put(self, key: str, picture: UInt8[Tensor, "3 height width"]) -> None:
         """Keep a picture. Raises OutputError if the folder cannot be written to."""
-        path = self._path(key)
-        part = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-                part = file.name
+            with whole(self._path(key), shared=True) as file:
                 np.save(file, picture.numpy())
-            os.replace(part, path)
-        except BaseException as error:
-            if part is not None:
-                with suppress(OSError):
-                    os.unlink(part)
-            if isinstance(error, OSError):
-                raise OutputError(
-                    f"cannot write the decode cache {self.folder}: {error}. "
-                    "Choose another folder of caches, or do without the decode cache."
-                ) from error
-            raise
+        except OSError as error:
+            raise OutputError(
+                f"cannot write the decode cache {self.folder}: {error}. "
+                "Choose another folder of caches, or do without the decode cache."
+            ) from error
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.npy"

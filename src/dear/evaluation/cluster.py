@@ -4,10 +4,11 @@ import logging
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeVar
 
+from dear.data.files import write_json
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.processes import LostWorkerError
-from dear.evaluation.records import read_record, write_json
+from dear.evaluation.records import read_record
 from dear.evaluation.runs import RunProgress, Workplace, run_name
 
 Job = TypeVar("Job", bound=Hashable)
@@ -96,9 +97,10 @@ def _collect(
 
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker wrote it to the same folder."""
-    for path in experiment.out.glob(f"*-{record['key'][:8]}.json"):
+    path = experiment.out / f"{run_name(run, record['dataset']['name'], record['key'])}.json"
+    if path.exists():
         return read_record(path)
-    write_json(experiment.out / f"{run_name(run, record['dataset']['name'], record['key'])}.json", record)
+    write_json(path, record)
     return record
 
 

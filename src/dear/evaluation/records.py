@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -105,24 +104,6 @@ def environment() -> dict[str, str | int]:
     }
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON through a temporary file beside it, so that a reader never meets half of it."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        _remove(part)
-        raise OutputError(f"cannot write {path}: {error}. Choose another place with --out.") from error
-    except BaseException:  # a value that JSON does not hold, or Ctrl-C
-        _remove(part)
-        raise
-
-
 def make_folder(folder: Path) -> None:
     """Make the folder of records before anything is computed for it. Raises OutputError."""
     try:
@@ -131,11 +112,6 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"cannot write to {folder}: {error}. Choose another place with --out.") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
-
-
-def _remove(part: Path) -> None:
-    with suppress(OSError):  # the folder itself may not be there
-        part.unlink()
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, load_dataset
 from dear.data.fewshot import base_novel, draw_few
+from dear.data.files import write_json
 from dear.evaluation.base_to_novel import base_to_novel
 from dear.evaluation.bench import Bench
 from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
-from dear.evaluation.records import make_folder, read_record, write_json
+from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import Training, training_of
 from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table

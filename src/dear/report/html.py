@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dear.data.files import whole
 from dear.errors import DataError, OutputError
 from dear.report import plots
 from dear.report.few_shot import few_shot_curves
@@ -230,15 +231,10 @@ def inline(svg: str) -> Markup:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write beside the place, then replace, so that no half file is ever seen."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write a text, so that no half file is ever seen. Raises OutputError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with whole(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise OutputError(
             f"cannot write the report to {path}: {error.strerror or error}; choose another place"

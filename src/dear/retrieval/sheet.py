@@ -1,13 +1,13 @@
 """A contact sheet: a query and its neighbours as one PNG."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from dear.data.decode import decode
+from dear.data.files import whole
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
 
@@ -51,14 +51,10 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Write it as PNG, whole or not at all. Raises OutputError."""
     if not path.name:
         raise OutputError(f"the contact sheet cannot be {str(path)!r}, a folder: name a PNG file.")
-    part = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(part, "PNG")
-        part.replace(path)
+        with whole(path) as file:
+            sheet.save(file, "PNG")
     except OSError as error:
-        with suppress(OSError):  # there may be no such folder
-            part.unlink()
         raise OutputError(f"cannot write the contact sheet {path}: {error}.") from error
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from dear.data.files import whole
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.phrases import read_lines
 
@@ -53,10 +54,9 @@ def write_span_file(path: Path, heads: HeadPhrases) -> None:
     lines: list[str] = []
     for (layer, head), phrases in heads.items():
         lines += [RULE, f"Layer {layer - 1}, Head {head}", RULE, *phrases]
-    part = path.with_name(f"{path.name}.part")
     try:
-        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        part.replace(path)
+        with whole(path) as file:
+            file.write(("\n".join(lines) + "\n").encode())
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
 

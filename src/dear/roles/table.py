@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from dear.backbone.clip import Identity
+from dear.data.files import whole
 from dear.errors import OutputError, RoleTableError
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
@@ -120,10 +121,11 @@ class RoleTable:
         return {"schema": SCHEMA, **asdict(self)}
 
     def save(self, path: Path) -> None:
-        part = path.with_name(f"{path.name}.part")
+        """Write the table as JSON, whole or not at all. Raises OutputError."""
+        text = json.dumps(self.to_json(), indent=1) + "\n"
         try:
-            part.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
-            part.replace(path)
+            with whole(path) as file:
+                file.write(text.encode())
         except OSError as error:
             raise OutputError(f"cannot write the role table {path}: {error}") from error
 

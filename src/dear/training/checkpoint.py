@@ -1,13 +1,12 @@
 """The state of a training run after an epoch: written whole or not at all, read without pickle."""
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dear.data.files import whole
 from dear.errors import OutputError
 from dear.methods.contract import Method
 
@@ -35,22 +34,13 @@ def save_checkpoint(
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain values whole or not at all. Raises OutputError."""
-    part = path.with_suffix(".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:  # torch.save would report a path that it cannot open as a RuntimeError
+        with whole(path) as file:  # torch.save would report a path that it cannot open as a RuntimeError
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            part.unlink()
-        if isinstance(error, OSError):
-            raise OutputError(
-                f"cannot write the checkpoint {path}: {error}. Choose another place with --out."
-            ) from error
-        raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the checkpoint {path}: {error}. Choose another place with --out."
+        ) from error
 
 
 def read_state(path: Path, device: torch.device) -> dict[str, Any]:

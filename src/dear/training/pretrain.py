@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
@@ -27,6 +27,7 @@ from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.towers import TextTower
+from dear.data.files import whole
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
@@ -209,9 +210,8 @@ class Pretraining:
         """Write float16 weights and vocabulary as the package embeds them; return what the run was."""
         self._make_folder()
         state = {name: tensor.half().contiguous() for name, tensor in self.master.state_dict().items()}
-        part = self.out / f"{tiny.WEIGHTS}.part"
-        save_file(state, part, metadata={"format": "pt"})
-        part.replace(self.out / tiny.WEIGHTS)
+        with whole(self.out / tiny.WEIGHTS) as file:
+            file.write(save(state, metadata={"format": "pt"}))
         self.tokenizer.save(self.out / tiny.VOCABULARY)
         return {
             "settings": asdict(self.settings), "steps": self.step, "loss": round(self.loss, 4), "seconds":

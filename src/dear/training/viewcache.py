@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
+from dear.data.files import whole
 from dear.data.settings import DataSettings
 from dear.errors import OutputError
 from dear.training.settings import TrainOptions, TrainSettings
@@ -65,7 +65,7 @@ class ViewCache:
         """
         text = json.dumps([asdict(facts), str(self.kind)], sort_keys=True)
         self._group = self.folder / hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._current = self._group / f"{layer:03}"
+        self._current = self._at(layer)
         try:
             self._current.mkdir(parents=True, exist_ok=True)
             os.utime(self._current)
@@ -123,9 +123,8 @@ class ViewCache:
             return
         try:
             for item, content in zip(items, contents, strict=True):
-                path = _path(self._current, what, epoch, item)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _write_whole(path, content)
+                with whole(_path(self._current, what, epoch, item), shared=True) as file:
+                    file.write(content)
         except OSError as error:
             raise self._unwritable(error) from error
         self._held += size
@@ -178,18 +177,6 @@ def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor |
         return torch.stack([load_file(_path(folder, what, epoch, item))[what] for item in items])
     except DAMAGED:
         return None
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(file.name)
-            raise
 
 
 def _size(folder: Path) -> int:

@@ -50,7 +50,7 @@ def test_read_and_write(tmp_path: Path) -> None:
     )
     assert sorted(one.name for one in tmp_path.iterdir()) == ["again.txt", "spans.txt"]
     with pytest.raises(OutputError, match="cannot write"):
-        write_span_file(tmp_path / "no" / "where.txt", HEADS)
+        write_span_file(path / "where.txt", HEADS)
 
 
 @pytest.mark.parametrize(
