@@ -18,7 +18,7 @@ from measure import in_turn, machine, medians, network, parsed, parser, show
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, linear, normalize, scaled_dot_product_attention
 
-from dear.backbone.attention import attend_einsum
+from dear.backbone.attention import attend_written_out
 from dear.backbone.clip import Clip
 
 HALF = torch.bfloat16
@@ -60,7 +60,7 @@ def parts(batch: int, tokens: int, width: int, heads: int) -> dict[str, dict[tor
                 torch.float32 if kind is HALF else HALF
             ),
             "fused attention": lambda q=query: scaled_dot_product_attention(q, q, q),
-            "written-out attention": lambda q=query: attend_einsum(q, q, q),
+            "written-out attention": lambda q=query: attend_written_out(q, q, q),
             "LayerNorm": lambda x=x, gain=gain, width=width: layer_norm(x, (width,), gain, gain),
             "GELU": lambda wide=wide: gelu(wide),
             "sum": lambda x=x: x + x,
@@ -75,7 +75,7 @@ def half(clip: Clip, *, einsum: bool = False, wide: bool = False) -> Clip:
     made = copy.deepcopy(clip).to(HALF)
     for block in made.image.blocks:
         if einsum:
-            block.attend = attend_einsum
+            block.attend = attend_written_out
         if wide:
             block.ln_1, block.ln_2 = WideNorm(block.ln_1), WideNorm(block.ln_2)
             block.ls_1, block.ls_2 = WideSum(), WideSum()
@@ -116,7 +116,7 @@ def main() -> None:
             rows.append({"what": name} | _compared(median["float32"], median["bfloat16"], None))
         written = copy.deepcopy(clip)
         for block in written.image.blocks:
-            block.attend = attend_einsum
+            block.attend = attend_written_out
         forms = {"float32, written-out attention": written}
         forms |= {"bfloat16": half(clip), "bfloat16, written-out attention": half(clip, einsum=True)}
         forms |= {"bfloat16, float32 norms and sums": half(clip, wide=True)}

@@ -89,6 +89,11 @@ def listing(names: Sequence[str], most: int | None = None) -> str:
     return (", ".join(shown) or "none") + rest
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of another library's error, at most 200 letters of it; its class if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
     """Sort the known names by likeness to the given one, regardless of case; ties in alphabetical order."""
     return sorted(known, key=lambda candidate: (-_likeness(name, candidate), candidate))

@@ -12,6 +12,7 @@ from dear.errors import (
     TrainingDiverged,
     UnknownNameError,
     WeightsError,
+    first_line,
     nearest_first,
 )
 
@@ -61,3 +62,9 @@ def test_divergence_says_the_step_the_advice_and_the_checkpoint() -> None:
 def test_every_kind_is_caught_as_one(kind: type[DearError]) -> None:
     with pytest.raises(DearError, match="do this"):
         raise kind("wrong; do this")
+
+
+def test_the_first_line_of_an_error() -> None:
+    assert first_line(ValueError("\n one\ntwo")) == "one"
+    assert first_line(TimeoutError()) == "TimeoutError"
+    assert first_line(ValueError("x" * 1009)) == "x" * 200

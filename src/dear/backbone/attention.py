@@ -1,8 +1,8 @@
-"""Attention with one additive bias a head: a fused form for use and an einsum form to check it against.
+"""Attention with one additive bias a head: a fused form for use and one written out to check it against.
 
 The bias is added to the scaled scores before the softmax; ``-inf`` blocks an edge, and a blocked weight is
 exactly zero in both forms. Heads are a dimension of every tensor here, which is what lets a role mask differ
-by head. A query whose every edge is blocked is undefined: zero in the fused form, NaN in the einsum form.
+by head. A query whose every edge is blocked is undefined: zero in the fused form, NaN in the other.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def attend(
     return scaled_dot_product_attention(query, key, value, attn_mask=bias)
 
 
-def attend_einsum(
+def attend_written_out(
     query: Float[Tensor, "batch head query dim"],
     key: Float[Tensor, "batch head key dim"],
     value: Float[Tensor, "batch head key dim"],

@@ -105,7 +105,7 @@ def span_start(depth: int, first: int = 9, of: int = 12) -> int:
     """Layer at which a span begins in a tower of ``depth`` layers if it begins at ``first`` in one of ``of``.
 
     The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. Differs from
-    the paper: it has 12 layers only, this mapping is ours; methods take explicit layers too.
+    the paper: it has 12 layers only, this mapping is ours.
     """
     return depth - layer_share(depth, of - first + 1, of) + 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
-from dear.errors import WeightsError
+from dear.errors import WeightsError, first_line
 
 PREFIX = "hf-hub:"
 CONFIG = "open_clip_config.json"
@@ -66,7 +66,3 @@ def reach() -> None:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10).close()
     except urllib.error.HTTPError:
         return  # it answers, and the client may know how to ask
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -20,18 +20,13 @@ from dear.backbone import hub, tiny
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
-from dear.backbone.hub import first_line as _first_line
 from dear.backbone.tokenizer import WordTokenizer
-from dear.errors import UnknownNameError, WeightsError, listing, nearest_first
+from dear.errors import UnknownNameError, WeightsError, first_line, listing, nearest_first
 
 MOST = 12  # names that a message lists
 RANDOM = "random:"
 FILES = (".pt", ".pth", ".bin", ".safetensors")
-OPENAI_NOTES = (
-    "input_resolution",
-    "context_length",
-    "vocab_size",
-)  # beside the weights in OpenAI's own files
+OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 
 Triple = tuple[float, float, float]
 
@@ -106,8 +101,7 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
 
 def random_network(name: str, seed: int) -> nn.Module:
     """An open_clip architecture with weights drawn from ``seed``; the global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):  # open_clip draws initial weights from the global generator
-        torch.default_generator.manual_seed(seed)
+    with tiny.drawn_from(seed):
         return build(name)
 
 
@@ -125,7 +119,7 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a foreign file may fail anywhere in the reader
         raise WeightsError(
-            f"{path} cannot be read as a checkpoint of tensors only ({_first_line(error)}): "
+            f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "
             "copy it again, or save its state dict alone."
         ) from error
     if isinstance(saved, dict) and isinstance(saved.get("state_dict"), dict):  # a training checkpoint
@@ -163,8 +157,7 @@ def _load_hub(model: str, pretrained: str | None) -> Clip:
         network = build_from(model, copy.deepcopy(config["model_cfg"]))
     require_fit(network, model)
     if pretrained is not None and pretrained.startswith(RANDOM):
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(_seed(pretrained))
+        with tiny.drawn_from(_seed(pretrained)):
             network, label = build_from(model, copy.deepcopy(config["model_cfg"])), pretrained
     else:
         path = hub.fetch(repository, hub.FILES) if pretrained is None else _local(model, pretrained)
@@ -227,7 +220,7 @@ def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         return Path(download_pretrained(tag))
     except Exception as error:  # the network, the hub, the disk: they share no class of error
         raise WeightsError(
-            f"cannot download {name}/{pretrained} ({_first_line(error)}). The file wanted is {wanted}: "
+            f"cannot download {name}/{pretrained} ({first_line(error)}). The file wanted is {wanted}: "
             "fetch it elsewhere and give its local path instead of the tag."
         ) from error
 
@@ -257,7 +250,7 @@ def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
     except Exception as error:  # one from the hub: offline, or transformers is not installed
         raise WeightsError(
             f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: "
-            f"{_first_line(error)}. It needs `pip install transformers` and a download from huggingface.co."
+            f"{first_line(error)}. It needs `pip install transformers` and a download from huggingface.co."
         ) from error
     return tokenizer
 

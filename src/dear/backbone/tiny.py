@@ -1,6 +1,8 @@
 """The embedded tiny CLIP: an open_clip architecture, its vocabulary and its weights, in the package."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,10 +32,19 @@ def build(tokenizer: WordTokenizer, seed: int = 0) -> nn.Module:
     """The architecture in open_clip's own class, trainable, its initial weights drawn from ``seed``."""
     cfg = config()
     cfg["text_cfg"] |= {"vocab_size": tokenizer.vocab_size, "context_length": tokenizer.context_length}
-    with torch.random.fork_rng(devices=[]):  # open_clip draws initial weights from the global generator
-        torch.default_generator.manual_seed(seed)
+    with drawn_from(seed):
         model: nn.Module = CLIP(**cfg)
     return model
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Within, open_clip draws initial weights from ``seed``; the global generator, which it takes them from,
+    is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def load(folder: Path = FOLDER) -> Clip:

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from dear.errors import DataError
+from dear.errors import DataError, first_line
 
 MOST_PIXELS = 2**27
 """134 million: a picture above it is refused before its pixels are unpacked (a decompression bomb)."""
@@ -84,7 +84,7 @@ def _turned(image: Image.Image) -> Image.Image:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own text names the buffer, not the file
         return "it is no image in a format that Pillow knows"
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return first_line(error).rstrip(".")
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -9,7 +9,7 @@ from typing import Any
 from dear.data.benchmarks import Benchmark
 from dear.data.coop import split_file
 from dear.data.findings import Fetched
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, OutputError, first_line
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
@@ -80,4 +80,4 @@ def _is_network(error: OSError) -> bool:
 
 
 def _said(error: Exception) -> str:
-    return f"the download failed ({(str(error).strip() or type(error).__name__).splitlines()[0][:200]})"
+    return f"the download failed ({first_line(error)})"

@@ -1,6 +1,5 @@
 """Methods made by name; their table is in :mod:`dear.methods.settings`."""
 
-from collections.abc import Mapping
 from importlib import import_module
 
 import torch
@@ -10,9 +9,6 @@ from dear.errors import SettingsError
 from dear.methods.contract import Method
 from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.roles.table import RoleTable
-
-Settings = MethodSettings | Mapping[str, MethodSettings] | None
-"""Settings of one method, which the others have no part in, or of many by their names."""
 
 
 def method_class(name: str) -> type[Method]:
@@ -37,13 +33,3 @@ def build_method(
     if settings is not None and type(settings) is not METHODS[name].settings:
         raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")
     return kind.build(clip, generator, roles, settings)
-
-
-def settings_of(name: str, settings: Settings, dataset: str | None = None) -> MethodSettings:
-    """The settings that a method runs with: those given for it, else the published ones."""
-    wanted = METHODS[known_method(name)].settings
-    if isinstance(settings, Mapping):
-        mine = settings.get(name) or wanted()
-    else:
-        mine = settings if type(settings) is wanted else wanted()
-    return mine if dataset is None else mine.for_data(dataset)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
@@ -40,8 +42,8 @@ def span_heads(
 
 
 @torch.no_grad()
-def embed_text(clip: Clip, phrases: Sequence[str]) -> torch.Tensor:
-    """Unit text embeddings of phrases, (phrase, embed)."""
+def embed_text(clip: Clip, phrases: Sequence[str]) -> Float[Tensor, "phrase embed"]:
+    """Unit text embeddings of phrases."""
     parts = [
         normalize(clip.encode_text(phrases[i : i + TEXT_BATCH]), dim=-1)
         for i in range(0, len(phrases), TEXT_BATCH)

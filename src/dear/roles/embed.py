@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.errors import SettingsError, WeightsError
+from dear.errors import SettingsError, WeightsError, first_line
 from dear.roles.phrases import Pool, general_pool, world_pool
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -87,10 +87,9 @@ def sentence_model(name: str | None = None) -> Any:
     try:
         return module.SentenceTransformer(place, device="cpu")
     except Exception as error:  # the network, the hub, a damaged folder: they share no class of error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise WeightsError(
-            f"cannot load the sentence model {place} ({reason}). Give a local folder of {MODEL} with "
-            "--sentence-model, or allow the download."
+            f"cannot load the sentence model {place} ({first_line(error)}). Give a local folder of {MODEL} "
+            "with --sentence-model, or allow the download."
         ) from error
 
 

@@ -17,6 +17,7 @@ from dear.backbone.taps import head_contributions
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
+from dear.roles.entropy import concept_entropy
 from dear.roles.table import HeadRole, Role, RoleTable
 
 
@@ -57,12 +58,6 @@ def explained_variance(values: Float[Tensor, "item width"], groups: Int[Tensor, 
     k = int(present.sum())
     within = (total - between) / (len(values) - k)
     return max(0.0, float((between - (k - 1) * within) / total))
-
-
-def entropy(shares: Sequence[float]) -> float:
-    """Entropy in nats of a distribution."""
-    p = torch.tensor([s for s in shares if s > 0], dtype=torch.double)
-    return float(-(p * p.log()).sum())
 
 
 def roles_from_factors(
@@ -114,7 +109,7 @@ def assign(
     for layer, head, raw in found:
         total = sum(raw)
         shares = [r / total if total > 0 else 1 / len(raw) for r in raw]
-        rows.append((layer, head, shares, entropy(shares)))
+        rows.append((layer, head, shares, concept_entropy(shares)))
     ranked = sorted(rows, key=lambda row: -row[3])
     broad = {(layer, head) for layer, head, _, _ in ranked[: round(general * len(rows))]}
     out = []

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
-from dear.errors import ExportError, OutputError
+from dear.errors import ExportError, OutputError, first_line
 from dear.methods.contract import Method
 from dear.serving.exported import Exported, ExportForm
 from dear.serving.predictor import Predictor, Vocabulary
@@ -140,7 +140,7 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     try:
         return torch.export.export(model, (pixels,), dynamic_shapes={"pixels": {0: batch}})
     except Exception as error:  # the exporter's own, of many classes
-        raise ExportError(f"torch.export cannot export this model: {_line(error)}") from error
+        raise ExportError(f"torch.export cannot export this model: {first_line(error)}") from error
 
 
 def _write_program(
@@ -174,7 +174,7 @@ def _write_onnx(
     except (ExportError, OSError):
         raise
     except Exception as error:
-        raise ExportError(f"torch.onnx cannot export this model: {_line(error)}") from error
+        raise ExportError(f"torch.onnx cannot export this model: {first_line(error)}") from error
 
 
 def _load_onnx(path: Path) -> Run:
@@ -218,7 +218,3 @@ def _check(
         places = [one.flatten(1).argmax(dim=1) for one in (want, got)]
         same += int((places[0] == places[1]).sum())
     return checked, difference, same
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dear import __version__
 from dear.backbone.clip import tensors_hash
-from dear.backbone.hub import first_line, reach
-from dear.errors import BundleError, OutputError
+from dear.backbone.hub import reach
+from dear.errors import BundleError, OutputError, first_line
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"

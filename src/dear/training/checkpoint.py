@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dear.data.files import whole
-from dear.errors import OutputError
+from dear.errors import OutputError, first_line
 from dear.methods.contract import Method
 
 
@@ -48,9 +48,8 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     try:
         return dict(torch.load(path, map_location=device, weights_only=True))
     except Exception as error:  # a foreign file may fail anywhere in the reader
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OutputError(
-            f"{path} cannot be read as a checkpoint ({why}): remove it or choose another --out."
+            f"{path} cannot be read as a checkpoint ({first_line(error)}): remove it or choose another --out."
         ) from error
 
 

@@ -27,8 +27,6 @@ def make_fabric(
         raise SettingsError(
             f"{devices} devices are asked for and {torch.cuda.device_count()} GPUs are here: lower --devices."
         )
-    if precision == "auto":
-        precision = "bf16-mixed" if device.type == "cuda" else "32-true"
     many = devices * nodes > 1
     given: Any = devices if many or device.index is None else [device.index]
     return Fabric(
@@ -37,17 +35,16 @@ def make_fabric(
         num_nodes=nodes,
         # Some methods leave a parameter out of a step.
         strategy="ddp_find_unused_parameters_true" if many else "auto",
-        precision=precision,  # type: ignore[arg-type]
+        precision=_resolved(precision, device),  # type: ignore[arg-type]
         loggers=[] if log is None else [_tensorboard(log)],
     )
 
 
 def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """The context of a precision for what Fabric does not wrap: trunks and inference."""
-    if precision == "auto":
-        precision = "bf16-mixed" if device.type == "cuda" else "32-true"
     kinds = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    return torch.autocast(device.type, kinds[precision]) if precision in kinds else nullcontext()
+    kind = kinds.get(_resolved(precision, device))
+    return nullcontext() if kind is None else torch.autocast(device.type, kind)
 
 
 def share(items: int, rank: int, world: int) -> tuple[slice, float]:
@@ -70,6 +67,12 @@ def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[fl
     total: Any = fabric.all_reduce(torch.tensor(values, dtype=kind, device=device), reduce_op="sum")
     assert isinstance(total, Tensor)
     return [float(value) for value in total]
+
+
+def _resolved(precision: str, device: torch.device) -> str:
+    if precision != "auto":
+        return precision
+    return "bf16-mixed" if device.type == "cuda" else "32-true"
 
 
 def _tensorboard(folder: Path) -> Any:

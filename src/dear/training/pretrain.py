@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
 from dear.backbone import tiny
-from dear.backbone.attention import attend_einsum
+from dear.backbone.attention import attend_written_out
 from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
@@ -99,7 +99,7 @@ class Pretraining:
         self.image, self.text = to_towers(self.worker)
         if self.device.type == "cpu":  # the fused kernel is several times slower there at 37 tokens
             for block in [*self.image.blocks, *self.text.blocks]:
-                block.attend = attend_einsum
+                block.attend = attend_written_out
         matrices = [p for p in self.master.parameters() if p.ndim >= 2]
         vectors = [p for p in self.master.parameters() if p.ndim < 2]
         groups = [

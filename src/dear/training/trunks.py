@@ -34,9 +34,8 @@ class TrunkCache:
 
     def get(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
         """The tensor of a key, computed if it is not held."""
-        for group in self._groups.values():
-            if key in group:
-                return group[key]
+        if key in self:
+            return self[key]
         tensor = compute()
         size = _bytes(tensor)
         if size > self.limit:

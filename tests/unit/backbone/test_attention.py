@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.attention import attend, attend_einsum, attention_weights, causal_bias
+from dear.backbone.attention import attend, attend_written_out, attention_weights, causal_bias
 
 BATCH, HEADS, TOKENS, DIM, KEYS = 2, 3, 5, 7, 11
 
@@ -46,16 +46,16 @@ def test_both_forms_equal_the_definition(
     bias[0, 1, 2, 3] = bias[1, 2, 0, 10] = float("-inf")
     expected = slow(*qkv, bias)
     torch.testing.assert_close(attend(*qkv, bias), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(attend_einsum(*qkv, bias), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(attend_written_out(*qkv, bias), expected, rtol=0, atol=1e-12)
 
 
 def test_no_bias_is_a_bias_of_zero(qkv: tuple[Tensor, Tensor, Tensor]) -> None:
     expected = slow(*qkv, torch.zeros(BATCH, HEADS, TOKENS, KEYS))
-    for form in (attend, attend_einsum):
+    for form in (attend, attend_written_out):
         torch.testing.assert_close(form(*qkv), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", [attend, attend_einsum])
+@pytest.mark.parametrize("form", [attend, attend_written_out])
 def test_a_bias_changes_its_own_head_only(form: object, qkv: tuple[Tensor, Tensor, Tensor]) -> None:
     bias = torch.zeros(HEADS, TOKENS, KEYS, dtype=torch.float64)
     bias[1, :, 4] = float("-inf")
@@ -64,7 +64,7 @@ def test_a_bias_changes_its_own_head_only(form: object, qkv: tuple[Tensor, Tenso
     assert (masked[:, 1] - plain[:, 1]).abs().amax(dim=-1).gt(1e-6).all()
 
 
-@pytest.mark.parametrize("form", [attend, attend_einsum])
+@pytest.mark.parametrize("form", [attend, attend_written_out])
 def test_a_blocked_key_has_no_influence_at_all(form: object, qkv: tuple[Tensor, Tensor, Tensor]) -> None:
     query, key, value = qkv
     bias = torch.zeros(TOKENS, KEYS, dtype=torch.float64)

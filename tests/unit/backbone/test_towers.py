@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone import towers
-from dear.backbone.attention import attend_einsum, causal_bias
+from dear.backbone.attention import attend_written_out, causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.load import random_network
@@ -99,12 +99,12 @@ def test_the_shape_of_the_towers(small_clip: Clip) -> None:
 
 
 @torch.no_grad()
-def test_the_einsum_form_gives_the_same(make_small_clip: MakeClip) -> None:
+def test_the_form_written_out_gives_the_same(make_small_clip: MakeClip) -> None:
     clip = make_small_clip(dtype=torch.float64)
     x = images(dtype=torch.float64)
     expected = clip.image(x)
     for block in clip.image.blocks:
-        block.attend = attend_einsum
+        block.attend = attend_written_out
     torch.testing.assert_close(clip.image(x), expected, rtol=0, atol=1e-12)
 
 

@@ -10,7 +10,6 @@ from dear.data.world.factors import FACTOR_NAMES
 from dear.roles.ground_truth import (
     GroundTruthSettings,
     assign,
-    entropy,
     explained_variance,
     roles_from_factors,
 )
@@ -47,12 +46,6 @@ def test_random_groups_explain_nothing() -> None:
 
 def test_values_that_do_not_vary_are_not_explained() -> None:
     assert explained_variance(torch.ones(5, 3), torch.tensor([0, 0, 1, 1, 1]), 2) == 0
-
-
-def test_entropy() -> None:
-    assert entropy([0.2] * 5) == pytest.approx(math.log(5))
-    assert entropy([0.0, 1.0, 0.0]) == 0
-    assert entropy([0.5, 0.25, 0.25]) == pytest.approx(1.5 * math.log(2))
 
 
 # Shares: color 1 (core), object 0.5 exactly (core), then entropies in the order even > broad > narrow > pair.

@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
 from dear.methods.contract import Method
-from dear.methods.registry import build_method, settings_of
+from dear.methods.registry import build_method
 from dear.methods.settings import METHODS, DearSettings
 from dear.roles.packaged import role_table
 from dear.serving import folder as bundle_files
@@ -30,7 +30,7 @@ MakeClip = Callable[..., Clip]
 
 def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
     """A method with parameters moved away from where they start, as training does, and its bundle."""
-    mine = settings or SETTINGS.get(name) or settings_of(name, None)
+    mine = settings or SETTINGS.get(name) or METHODS[name].settings()
     method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
     method.set_classes(CLASSES, TEMPLATE)
     generator = torch.Generator().manual_seed(2)
