@@ -166,6 +166,8 @@ BAD = [
     (["discover", "--data", "PHOTOS", "--phrases", "nowhere.txt"], "cannot read nowhere.txt"),
     (["discover", "--data", "PHOTOS", "--phrases", "LATIN"], "is not in UTF-8"),
     (["discover", "--data", "PHOTOS", "--layers", "5-9"], "not distinct layers of a tower of 5"),
+    (["discover", "--phrases", "nowhere.txt", "--spans", "BELOW"], "cannot write"),  # told before the work
+    (["discover", "--phrases", "nowhere.txt", "--contributions", "BELOW"], "cannot write"),
     (["assign", "nowhere.txt"], "cannot read nowhere.txt"),
     (["assign", "SPANS", "--layers", "9-12"], "no phrases for 12 heads of layers 9, 10, 11, 12"),
     (["assign", "SPANS", "--settings.min-sizes", "[5000]"], "fewer than two clusters"),
@@ -195,6 +197,7 @@ def test_bad_input(
     stand_ins = {"PHOTOS": photos, "SPANS": str(spans), "LATIN": str(tmp_path / "latin.txt")}
     (tmp_path / "phrases.txt").write_text("the color red\na circle\n")
     stand_ins["PHRASES"] = str(tmp_path / "phrases.txt")
+    stand_ins["BELOW"] = str(tmp_path / "phrases.txt" / "file")
     stand_ins["EMPTY"] = str(tmp_path / "empty.txt")
     typed = [stand_ins.get(word, word) for word in words]
     if words[0] == "discover":

@@ -41,7 +41,9 @@ def command(
     from dear.roles.spanfile import in_layers, layer_range, read_span_file
     from dear.roles.table import make_place
 
+    page = html or out.with_suffix(".html")
     make_place(out)
+    make_place(page)
     heads = read_span_file(spans)
     chosen = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     kept = in_layers(heads, chosen)
@@ -56,7 +58,7 @@ def command(
             facts={"spans": spans.name, "layers": list(chosen)},
         )
         progress("concepts", 1, 1)
-    return roles_output.write(table, out, html or out.with_suffix(".html"))
+    return roles_output.write(table, out, page)
 
 
 def render(result: roles_output.Written, console: Console) -> None:

@@ -69,7 +69,10 @@ def command(
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
-    make_place(out)
+    page = html or out.with_suffix(".html")
+    for place in (out, page, contributions, spans):
+        if place is not None:
+            make_place(place)
     pool = load_pool(phrases or (WORLD if model == "tiny" else GENERAL))
     chosen = layer_range(layers) if layers else None
     if data is None and model != "tiny":
@@ -97,7 +100,7 @@ def command(
         )
     if spans is not None:
         write_span_file(spans, {(h.layer, h.head): h.phrases for h in table.heads})
-    return roles_output.write(table, out, html or out.with_suffix(".html"))
+    return roles_output.write(table, out, page)
 
 
 def render(result: roles_output.Written, console: Console) -> None:

@@ -1,8 +1,10 @@
 """Head contributions over a whole image set, streamed: moments always, each image's own values if wanted."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.taps import head_contributions
 from dear.data.dataset import Images
+from dear.data.files import whole
 from dear.data.views import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.textspan import Moments
@@ -67,25 +70,26 @@ def decompose(
     """Contributions of all heads of ``layers`` over an image set, in the test view.
 
     With ``keep`` each image's contributions go to that file (.npy, float32) batch by batch: 50,000 images of
-    ViT-B/16 and 4 layers are 4.9 GB on disk, and one batch in memory. Raises DataError for no images,
-    OutputError for a place that cannot be written.
+    ViT-B/16 and 4 layers are 4.9 GB on disk, and one batch in memory. The file is there once it is whole.
+    Raises DataError for no images, OutputError for a place that cannot be written.
     """
     if len(images) == 0:
         raise DataError("there are no images to decompose.")
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
-    values = None if keep is None else _file(keep, (len(images), len(layers), heads, embed))
     done = 0
-    for pixels in batches(clip, images, batch):
-        part = head_contributions(clip.image, pixels, layers).heads
-        moments.add(part)
-        if values is not None:
-            values[done : done + len(part)] = part.float().cpu().numpy()
-        done += len(part)
-        progress(done, len(images))
-    if isinstance(values, np.memmap):
-        values.flush()
+    with ExitStack() as stack:
+        shape = (len(images), len(layers), heads, embed)
+        file = None if keep is None else stack.enter_context(_contributions(keep, shape))
+        for pixels in batches(clip, images, batch):
+            part = head_contributions(clip.image, pixels, layers).heads
+            moments.add(part)
+            if file is not None:
+                file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())
+            done += len(part)
+            progress(done, len(images))
+    values = None if keep is None else np.load(keep, mmap_mode="r")
     return Decomposition(tuple(layers), moments, values)
 
 
@@ -97,9 +101,13 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
         yield clip.normalize_pixels(views.to(clip.image.projection))
 
 
-def _file(path: Path, shape: tuple[int, ...]) -> Float[np.ndarray, "item layer head embed"]:
+@contextmanager
+def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
+    """A .npy file of float32 values of this shape, which are written to it in their order."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        with whole(path) as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            yield file
     except OSError as error:
         raise OutputError(f"cannot write the contributions to {path}: {error}.") from error

@@ -56,3 +56,12 @@ def test_no_images_and_no_place(small_clip: Clip, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="cannot write the contributions"):
         decompose(small_clip, Noise([0, 1]), [5], keep=tmp_path / "file" / "values.npy")
+
+
+def test_contributions_that_are_cut_off_leave_no_file(small_clip: Clip, tmp_path: Path) -> None:
+    def stop(_done: int, _all: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decompose(small_clip, Noise([0, 1, 2]), [5], keep=tmp_path / "v.npy", batch=2, progress=stop)
+    assert [*tmp_path.iterdir()] == []
