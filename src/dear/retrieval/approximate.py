@@ -6,6 +6,7 @@ vectors.
 """
 
 import math
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, OutputError, SettingsError, first_line
 from dear.retrieval.results import Kind, Storage
 
 FLAT_UP_TO = 200_000
@@ -123,12 +124,17 @@ def storage_of(index: Any) -> Storage:
 
 
 def save(index: Any, path: Path) -> None:
-    """Write it whole or not at all."""
+    """Write it whole or not at all. Raises OutputError."""
     import faiss
 
-    part = path.with_name(path.name + ".part")
-    faiss.write_index(index, str(part))
-    part.replace(path)
+    part = path.with_name(path.name + ".part")  # FAISS takes names alone
+    try:
+        faiss.write_index(index, str(part))
+        part.replace(path)
+    except (OSError, RuntimeError) as error:  # of FAISS, which has no class of its own
+        with suppress(OSError):
+            part.unlink()
+        raise OutputError(f"cannot write the index {path}: {first_line(error)}.") from error
 
 
 def load(path: Path, embed: int, rows: int) -> Any:

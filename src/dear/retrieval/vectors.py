@@ -41,7 +41,7 @@ class Vectors:
                     file.seek(0, 2)
                     file.write(np.ascontiguousarray(values[:, feature]).tobytes())
         except OSError as error:
-            raise OutputError(f"cannot write the vectors to {self.folder}: {error}.") from error
+            raise self._unwritable(error) from error
 
     def read(self, feature: int, rows: int) -> Float[np.ndarray, "row embed"]:
         """The first so many rows of a feature, mapped and not read. Raises DataError if there are fewer."""
@@ -60,10 +60,16 @@ class Vectors:
             self.read(feature, rows)
 
     def copy(self, kept: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
-        """Write some of the first ``rows`` rows to another place, in chunks."""
-        to.folder.mkdir(parents=True, exist_ok=True)
-        for feature in range(self.features):
-            mapped = self.read(feature, rows)
-            with to.path(feature).open("wb") as file:
-                for start in range(0, len(kept), chunk):
-                    file.write(np.ascontiguousarray(mapped[kept[start : start + chunk]]).tobytes())
+        """Write some of the first ``rows`` rows to another place, in chunks. Raises OutputError."""
+        try:
+            to.folder.mkdir(parents=True, exist_ok=True)
+            for feature in range(self.features):
+                mapped = self.read(feature, rows)
+                with to.path(feature).open("wb") as file:
+                    for start in range(0, len(kept), chunk):
+                        file.write(np.ascontiguousarray(mapped[kept[start : start + chunk]]).tobytes())
+        except OSError as error:
+            raise to._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write the vectors to {self.folder}: {error}.")

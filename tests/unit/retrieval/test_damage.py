@@ -6,14 +6,18 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from tests.unit.retrieval.solid import Plain, gallery
 
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
+from dear.retrieval import approximate
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_image
+from dear.retrieval.vectors import Vectors
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
@@ -97,3 +101,21 @@ def test_damage_that_a_build_mends(tmp_path: Path, kind: str) -> None:
         build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
         [hit] = by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1}, count=1)
         assert hit.path == "wide/red.png"
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    rows = torch.eye(3).unsqueeze(1)  # three rows of one feature
+    there, here = (Vectors(tmp_path / name, 1, 3) for name in ("file", "here"))
+    here.write(0, rows)
+    with pytest.raises(OutputError, match=r"cannot write the vectors to .*file"):
+        there.write(0, rows)
+    with pytest.raises(OutputError, match=r"cannot write the vectors to .*file"):
+        here.copy(np.arange(3), 3, there)
+    index = approximate.build(rows[:, 0].numpy(), "flat", "float16")
+    with pytest.raises(OutputError, match=r"cannot write the index .*0\.faiss"):
+        approximate.save(index, there.index(0))
+    (tmp_path / "0.faiss").mkdir()
+    with pytest.raises(OutputError, match="cannot write the index"):
+        approximate.save(index, tmp_path / "0.faiss")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.faiss", "file", "here"]
