@@ -73,6 +73,11 @@ def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height w
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
+def as_image(picture: UInt8[Tensor, "3 height width"]) -> Image.Image:
+    """A picture as Pillow has it: the inverse of `as_picture`."""
+    return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
+
+
 def _turned(image: Image.Image) -> Image.Image:
     """As EXIF says; as it is where that is damaged, as viewers show it."""
     try:

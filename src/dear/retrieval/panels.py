@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from jaxtyping import Int, UInt8
-from PIL import Image
 from torch import Tensor
 
 from dear.data.dataset import Images
+from dear.data.decode import as_image
 from dear.methods.contract import Method
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 
@@ -42,13 +42,14 @@ def retrieval_panels(
         name: nearest(each, k)
         for name, each in zip(method.features, all_features(method, images), strict=True)
     }
+
+    def panel(item: int) -> dict[str, Any]:
+        own = card(item)
+        near = {name: [card(int(i)) for i in rows[item, :shown]] for name, rows in ranked.items()}
+        return own | {"title": ", ".join(own["factors"].values()), "neighbours": near}
+
     return {
-        "queries": [
-            card(q)
-            | {"title": ", ".join(card(q)["factors"].values())}
-            | {"neighbours": {name: [card(int(i)) for i in rows[q, :shown]] for name, rows in ranked.items()}}
-            for q in queries
-        ],
+        "queries": [panel(item) for item in queries],
         "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
         "chance": chance_by_factor(factors, names),
     }
@@ -57,5 +58,5 @@ def retrieval_panels(
 def png(picture: UInt8[Tensor, "3 height width"]) -> str:
     """A picture as base64 PNG."""
     stream = io.BytesIO()
-    Image.fromarray(picture.permute(1, 2, 0).numpy()).save(stream, "PNG")
+    as_image(picture).save(stream, "PNG")
     return base64.b64encode(stream.getvalue()).decode()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from dear.data.decode import decode
+from dear.data.decode import as_image, decode
 from dear.data.files import whole
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
@@ -63,8 +63,7 @@ def _thumbnail(path: Path) -> Image.Image:
         picture = decode(path, SIDE)
     except DataError:
         return Image.new("RGB", (SIDE, SIDE), MISSING)
-    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
-    return ImageOps.pad(image, (SIDE, SIDE), color=PAPER)
+    return ImageOps.pad(as_image(picture), (SIDE, SIDE), color=PAPER)
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

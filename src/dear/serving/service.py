@@ -13,7 +13,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from dear.data.decode import decode
+from dear.data.decode import as_image, decode
 from dear.data.views import eval_views
 from dear.errors import DataError
 from dear.retrieval.query import Index, weights_of
@@ -111,7 +111,7 @@ class Service:
                 picture = decode(self.index.folder / path, THUMBNAIL)
             except DataError:
                 return None
-        return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
+        return as_image(picture)
 
     def close(self) -> None:
         self.batches.close()

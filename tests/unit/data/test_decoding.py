@@ -16,7 +16,7 @@ from torchvision import transforms
 from dear.data import photos as photos_module
 from dear.data.ahead import load_ahead
 from dear.data.dataset import Dataset, load_dataset
-from dear.data.decode import decode
+from dear.data.decode import as_image, as_picture, decode
 from dear.data.photos import PhotoImages, in_parallel
 from dear.data.settings import DataSettings
 from dear.data.store import PictureStore
@@ -37,6 +37,13 @@ def test_damaged_exif_leaves_a_picture_as_it_is(tmp_path: Path, form: str) -> No
     file = tmp_path / f"a.{form}"
     Image.new("RGB", (23, 17), "red").save(file, exif=b"Exif\0\0no TIFF at all")
     assert decode(file, 99).shape == (3, 17, 23)
+
+
+def test_a_picture_and_pillows_image_are_the_same() -> None:
+    levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    picture = as_picture(Image.fromarray(levels), 256)
+    assert picture.shape == (3, 5, 7)
+    assert np.array_equal(np.asarray(as_image(picture)), levels)
 
 
 class TestStore:
