@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
+from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.records import read_record
 from dear.methods.settings import METHODS
 from dear.report.reading import Record, accuracy, data_set, grouped, method_label
@@ -76,7 +77,7 @@ def _means(records: Sequence[Record]) -> tuple[float, float, float]:
         )
         for half in ("base", "novel")
     )
-    return base, novel, 2 * base * novel / (base + novel) if base * novel else 0.0
+    return base, novel, harmonic_mean(base, novel)
 
 
 def _peak(records: Sequence[Record]) -> str:

@@ -1,6 +1,6 @@
 """Differences: between methods, paired over data sets, and to published numbers, over seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -10,8 +10,6 @@ from dear.report.grid import Cell, Grid, GridRow
 from dear.report.intervals import half_width, paired
 from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, grouped, method_label
 from dear.report.tables import MEASURES, SHOWN
-
-Measures = Mapping[str, float]
 
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:

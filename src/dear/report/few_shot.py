@@ -1,7 +1,7 @@
 """The few-shot table: accuracy by number of shots, for each data set and on average."""
 
 from collections.abc import Iterable, Mapping
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from dear.report.grid import Cell, Grid, GridRow, marked
@@ -38,13 +38,13 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
                     run.get("seed"): 100 * accuracy(run, "all") for run in runs if run.get("shots") == shots
                 }
                 title = data_set_title(of_data[0])
-                curves.setdefault(title, {}).setdefault(method, {})[shots] = _cell([*by_seed.values()])
+                curves.setdefault(title, {}).setdefault(method, {})[shots] = Cell.of([*by_seed.values()])
                 sums.setdefault((method, shots), {})[name] = by_seed
     for (method, shots), by_data in sums.items():
         seeds = set.intersection(*(set(by_seed) for by_seed in by_data.values()))
         if len(by_data) == len(data_sets) and seeds:
             means = [fmean(by_seed[seed] for by_seed in by_data.values()) for seed in sorted(seeds)]
-            curves.setdefault(AVERAGE, {}).setdefault(method, {})[shots] = _cell(means)
+            curves.setdefault(AVERAGE, {}).setdefault(method, {})[shots] = Cell.of(means)
     return curves
 
 
@@ -68,7 +68,3 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
         tuple(rows),
         ("Percent, all classes. 0 shots is zero-shot CLIP. Published numbers are not known to us.",),
     )
-
-
-def _cell(values: list[float]) -> Cell:
-    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))

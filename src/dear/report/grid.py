@@ -4,7 +4,8 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from statistics import fmean, stdev
+from typing import Literal, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -24,6 +25,11 @@ class Cell:
     spread: float | None = None
     seeds: int = 1
     mark: Mark | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Mean and deviation (the sample's, n - 1) of one value a seed."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     @property
     def value(self) -> str:

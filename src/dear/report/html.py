@@ -86,14 +86,8 @@ def report_html(
     losses = mean_losses(by_method[main])
     retrieval = retrieval or {}
     role_table = role_table or role_table_of(found)
-    environment = Environment(
-        loader=PackageLoader("dear.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return page(
+        "report.html.j2",
         title=title,
         main=main,
         table=table,
@@ -223,6 +217,18 @@ def _values(values: Sequence[Any]) -> str:
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         for value in values
     )
+
+
+def page(template: str, **material: Any) -> str:
+    """A page from a template of the package; a name that the template uses and nobody gives is an error."""
+    environment = Environment(
+        loader=PackageLoader("dear.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**material)
 
 
 def inline(svg: str) -> Markup:

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dear.report import plots, roles_plots
-from dear.report.html import inline, write_whole
+from dear.report.html import inline, page, write_whole
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
@@ -20,17 +18,11 @@ def roles_page(table: Mapping[str, Any]) -> str:
     """The text of the page; the same table gives the same text."""
     evidence: Mapping[str, Any] = table.get("evidence") or {}
     heads = table["heads"]
-    environment = Environment(
-        loader=PackageLoader("dear.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     has_share = any(head.get("share") for head in heads)
     has_entropy = any(head.get("entropy") is not None for head in heads)
     points = evidence.get("points") or ()
-    return environment.get_template("roles.html.j2").render(
+    return page(
+        "roles.html.j2",
         source=table["source"],
         weights=table["weights"],
         attributes=list(table["attributes"]),

@@ -55,12 +55,9 @@ def base_to_novel_grid(table: Table) -> Grid:
     rows: list[GridRow] = []
     for row in table.with_average:
         block = [
-            GridRow(
-                f"{row.title}: {method}",
-                tuple(_cell(entry, measure) for measure in MEASURES),
-            )
+            GridRow(f"{row.title}: {method}", tuple(_cell(entry, measure) for measure in MEASURES))
             for method, entry in zip(table.methods, row.entries, strict=True)
-        ]  # fmt: skip
+        ]
         rows += marked(block)
     seeds = max((cell.seeds for row in rows for cell in row.cells if cell), default=1)
     note = "Mean ± standard deviation over seeds. " if seeds > 1 else "One seed. "

@@ -1,9 +1,7 @@
 """The result table in the paper's shape: data sets down, methods across, base / novel / HM for each."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -83,40 +81,6 @@ class Table:
         """All rows, the average last."""
         return (*self.rows, self.average)
 
-    def to_markdown(self) -> str:
-        """A Markdown table, the best of a row in bold."""
-        header = ["Data set", *(f"{method} {SHOWN[m]}" for method in self.methods for m in MEASURES)]
-        lines = [header, ["---", *("---:" for _ in header[1:])]]
-        for row in self.with_average:
-            cells = [MISSING if entry is None else _starred(entry) for entry in self._flat(row)]
-            lines.append([row.title, *cells])
-        return "".join(f"| {' | '.join(_one_line(cell) for cell in line)} |\n" for line in lines)
-
-    def to_csv(self) -> str:
-        """One line a data set and method: names, seeds, then mean and deviation of base, novel and HM."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(
-            ["dataset", "method", "seeds", *MEASURES, *(f"{measure}_std" for measure in MEASURES)]
-        )
-        for row in self.with_average:
-            for method, entry in zip(self.methods, row.entries, strict=True):
-                if entry is not None:
-                    means = [f"{entry[measure].mean:.4f}" for measure in MEASURES]
-                    stds = [entry[measure].std for measure in MEASURES]
-                    spreads = ["" if std is None else f"{std:.4f}" for std in stds]
-                    writer.writerow([row.title, method, entry["base"].seeds, *means, *spreads])
-        return stream.getvalue()
-
-    def to_jsonable(self) -> dict[str, Any]:
-        """The table as plain lists and mappings."""
-        return {
-            "unit": "percent",
-            "methods": list(self.methods),
-            "rows": [self._row_to_jsonable(row) for row in self.rows],
-            "average": self._row_to_jsonable(self.average),
-        }
-
     def render(self, console: Console) -> None:
         """Print the table for people, the best of a row in bold; a line a method where too wide."""
         across = self._methods_across()
@@ -156,13 +120,6 @@ class Table:
 
     def _flat(self, row: Row) -> list[Entry | None]:
         return [None if cell is None else cell[measure] for cell in row.entries for measure in MEASURES]
-
-    def _row_to_jsonable(self, row: Row) -> dict[str, Any]:
-        numbers = {
-            method: None if entry is None else {measure: asdict(entry[measure]) for measure in MEASURES}
-            for method, entry in zip(self.methods, row.entries, strict=True)
-        }
-        return {"title": row.title, "methods": numbers}
 
 
 def base_to_novel_table(records: Iterable[Record]) -> Table:
@@ -249,17 +206,7 @@ def _row(title: str, cells: Sequence[dict[Measure, Entry] | None]) -> Row:
     return Row(title, tuple(marked))
 
 
-def _starred(entry: Entry) -> str:
-    if entry.second:
-        return f"*{entry}*"
-    return f"**{entry}**" if entry.best else str(entry)
-
-
 def _rich(entry: Entry | None) -> str:
     if entry is None:
         return MISSING
     return f"[bold]{entry}[/bold]" if entry.best else str(entry)
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")

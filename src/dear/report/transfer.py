@@ -1,7 +1,7 @@
 """The cross-dataset and domain generalization tables: methods down; source, average and targets across."""
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from dear.report import published
@@ -69,18 +69,13 @@ def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) ->
     complete = all(len(values) == len(runs) for values in by_target.values())
     averages = [fmean(one) for one in zip(*by_target.values(), strict=True)] if complete else []
     source = [100 * accuracy(run, "source", read=read) for run in runs]
-    return GridRow(label, tuple(map(_cell, [source, averages, *by_target.values()])))
+    columns = [source, averages, *by_target.values()]
+    return GridRow(label, tuple(Cell.of(values) if values else None for values in columns))
 
 
 def _target(run: Record, name: str, read: str) -> float | None:
     known: Any = field(run, "results", "targets")
     return 100 * accuracy(run, "targets", name, read=read) if name in known else None
-
-
-def _cell(values: list[float]) -> Cell | None:
-    if not values:
-        return None
-    return Cell(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
