@@ -8,18 +8,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dear.cli.output import progress_console
 
 
-class RunProgress:
-    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses.
+class Bar:
+    """A bar on stderr while it is entered; where that is no terminal it is not shown."""
 
-    ``epochs`` is None where methods train for different numbers of them.
-    """
-
-    def __init__(self, runs: int, epochs: int | None) -> None:
+    def __init__(self) -> None:
         self.console = progress_console()
-        self.epochs, self.done, self.runs = epochs, 0, runs
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.task = self.bar.add_task("starting", total=runs)
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -29,6 +24,18 @@ class RunProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bar.stop()
+
+
+class RunProgress(Bar):
+    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses.
+
+    ``epochs`` is None where methods train for different numbers of them.
+    """
+
+    def __init__(self, runs: int, epochs: int | None) -> None:
+        super().__init__()
+        self.epochs, self.done, self.runs = epochs, 0, runs
+        self.task = self.bar.add_task("starting", total=runs)
 
     def __call__(self, run: str, epoch: int, parts: dict[str, float]) -> None:
         if parts:
