@@ -54,7 +54,8 @@ def command(
         method: Method, of those in docs/methods.md.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table (JSON) of these weights; the package's own table if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
+            of these that the package has for the weights, if not given.
         shots: Training images a class; all of them if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Set the temperature of probabilities on validation images, or on training images that

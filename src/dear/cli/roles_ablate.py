@@ -36,7 +36,8 @@ def command(
     """Measure zero-shot accuracy with heads' contributions replaced by their means (mean ablation).
 
     Args:
-        data: A task of the Attribute World by name, or a folder in CoOp's layout; its test images are used.
+        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name; its test images
+            are used.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         by: What is ablated at a time: a layer, a head, or all heads of a role.

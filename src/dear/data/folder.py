@@ -124,7 +124,9 @@ def left_out(other: Sequence[str]) -> tuple[str, ...]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files below a folder in the order of their paths, hidden ones left out; links are followed."""
+    """All files below a folder in the order of their paths; hidden ones and what links to folders lead to are
+    left out.
+    """
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
