@@ -66,10 +66,12 @@ def command(
     chosen, seed = load_task(task), checked_seed(seed)
     make_folder(out)
     clip = load_clip("tiny", pretrained, device=device)
-    bench = Bench(clip, role_table(clip, roles), train)
+    table_of_roles = role_table(clip, roles)
+    bench = Bench(clip, table_of_roles, train)
     adapted = adapt_on_base(bench, load_dataset(task), Plan("dear"), seed=seed, shots=shots)
     found = world_retrieval(adapted.method, chosen.test)
-    facts = [task, chosen.test.identity, clip.identity.sha256, seed, shots, asdict(train)]
+    told = table_of_roles.to_json()
+    facts = [task, chosen.test.identity, clip.identity.sha256, seed, shots, asdict(train), told]
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     path = out / f"retrieval-{task}-seed{seed}-{key[:8]}.json"
     record = {
@@ -81,6 +83,7 @@ def command(
         "settings": {"method": {}, "train": asdict(train)},
         "dataset": {"name": task, "title": chosen.title, "identity": chosen.test.identity},
         "weights": asdict(clip.identity),
+        "roles": {"source": table_of_roles.source, "table": told},
         "seed": seed,
         "shots": shots,
         "results": found,
