@@ -125,6 +125,8 @@ class ViewCache:
             for item, content in zip(items, contents, strict=True):
                 with whole(_path(self._current, what, epoch, item), shared=True) as file:
                     file.write(content)
+        except FileNotFoundError:  # another process has just made room by removing the folder
+            return
         except OSError as error:
             raise self._unwritable(error) from error
         self._held += size
@@ -132,7 +134,7 @@ class ViewCache:
     def _room(self, size: int) -> bool:
         if self._held + size > self.limit:  # others may have removed something, or added to it
             self._held = sum(_size(place) for place in self._folders())
-            for place in sorted(self._folders(), key=lambda place: place.stat().st_mtime):
+            for place in sorted(self._folders(), key=_begun):
                 if self._held + size <= self.limit:
                     break
                 if place != self._current:
@@ -177,6 +179,13 @@ def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor |
         return torch.stack([load_file(_path(folder, what, epoch, item))[what] for item in items])
     except DAMAGED:
         return None
+
+
+def _begun(folder: Path) -> tuple[float, str]:
+    """When a folder was last begun; one that another process removed meanwhile comes first."""
+    with suppress(OSError):
+        return folder.stat().st_mtime, str(folder)
+    return 0.0, str(folder)
 
 
 def _size(folder: Path) -> int:

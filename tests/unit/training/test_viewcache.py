@@ -127,7 +127,14 @@ class TestRoom:
 
     @pytest.mark.parametrize(
         "change",
-        [{"weights": "b"}, {"images": "b"}, {"view_seed": 12}, {"size": 21}, {"precision": "bf16-mixed"}],
+        [
+            {"weights": "b"},
+            {"images": "b"},
+            {"view_seed": 12},
+            {"size": 21},
+            {"precision": "bf16-mixed"},
+            {"computed": "float64 cpu"},
+        ],
     )
     def test_other_facts_are_kept_apart(self, change: dict[str, Any], tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, ROOM)
@@ -155,6 +162,15 @@ class TestRoom:
         assert cache.holds(0, (2, 3))
         assert sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors")) <= 2 * size
         cache.begin(FACTS, 4)
+        assert not cache.holds(0, (1,))
+
+    def test_a_folder_that_another_process_removes_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache = ViewCache(tmp_path, 50, torch.float32)
+        cache.begin(FACTS, 4)
+        monkeypatch.setattr(ViewCache, "_folders", lambda _: [tmp_path / "gone", tmp_path / "gone too"])
+        self.put(cache, 1)
         assert not cache.holds(0, (1,))
 
     def test_a_batch_is_kept_whole_or_not_at_all(self, tmp_path: Path) -> None:
