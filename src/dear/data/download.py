@@ -61,12 +61,12 @@ def _download(how: Mapping[str, Any], home: Path) -> list[str]:
 
 
 def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
+    found = {source: sorted(part.glob(source)) for source, _ in moves}
+    if missing := [source for source, paths in found.items() if not paths]:
+        raise DataError(f"what torchvision fetched has no {missing[0]}")
     new = []
     for source, target in moves:
-        found = sorted(part.glob(source))
-        if not found:
-            raise DataError(f"what torchvision fetched has no {source}")
-        for path in found:
+        for path in found[source]:
             place = home / (path.name if target == "." else target)
             if not place.exists():
                 path.rename(place)
