@@ -51,7 +51,7 @@ def ablation_plans(
     """
     left_out = set(without)
     labels = [row.label for one in ablations().values() for row in one.rows if row.label]
-    for label in left_out.difference(labels):
+    for label in sorted(left_out.difference(labels)):
         raise UnknownNameError("row", label, labels)
     plans: dict[Plan, None] = {}
     for name in names:

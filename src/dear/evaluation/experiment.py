@@ -10,7 +10,7 @@ from typing import Any
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Protocol, Select
-from dear.evaluation.resolve import training_of
+from dear.evaluation.resolve import Training, training_of
 from dear.training.settings import TrainOptions
 
 LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
@@ -58,6 +58,7 @@ class Experiment:
         data: Data sets: of training and test, or for the transfer protocols of the test.
         source: The data set that the transfer protocols train on.
         dataset: How the data sets are read.
+        train: Settings of training: whole ones, or what is set over those that a method is published with.
         about: What a recipe tells of itself: the table or figure, source, hardware, time.
     """
 
@@ -69,7 +70,7 @@ class Experiment:
     seeds: tuple[int, ...] = (1,)
     shots: tuple[int, ...] = (16,)
     model: Model = field(default_factory=Model)
-    train: TrainOptions = field(default_factory=TrainOptions)
+    train: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
     about: Mapping[str, Any] = field(default_factory=dict)

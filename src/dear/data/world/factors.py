@@ -60,7 +60,7 @@ def held_out_pairs() -> tuple[HeldOutPair, ...]:
     for row in bulk("factors")["held_out"]:
         first, second = (FACTOR_NAMES.index(name) for name in row["factors"])
         grid = torch.cartesian_prod(torch.arange(SIZES[first]), torch.arange(SIZES[second]))
-        chosen = (3 * grid[:, 0] + 7 * grid[:, 1] + row["offset"]) % 10 == 0
+        chosen = _held_out(grid[:, 0], grid[:, 1], row["offset"])
         pairs.append(HeldOutPair((first, second), grid[chosen]))
     return tuple(pairs)
 
@@ -70,5 +70,9 @@ def is_held_out(factors: Int[Tensor, "*batch 5"]) -> Bool[Tensor, "*batch"]:
     found = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
     for row in bulk("factors")["held_out"]:
         first, second = (factors[..., FACTOR_NAMES.index(name)] for name in row["factors"])
-        found |= (3 * first + 7 * second + row["offset"]) % 10 == 0
+        found |= _held_out(first, second, row["offset"])
     return found
+
+
+def _held_out(first: Int[Tensor, "*any"], second: Int[Tensor, "*any"], offset: int) -> Bool[Tensor, "*any"]:
+    return (3 * first + 7 * second + offset) % 10 == 0
