@@ -39,7 +39,8 @@ def evaluate(
 ) -> Scores:
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
-    ``novel`` says that the method was not trained on these classes: it is then scored as its authors do.
+    ``novel`` says that the method was not trained on these classes or this data set: it is then scored as its
+    authors do.
     ``precision`` is Fabric's; scores themselves are made in float32.
     """
     fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)

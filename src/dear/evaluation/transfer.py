@@ -62,9 +62,8 @@ def transfer(
     for target in targets:
         bench.cache.begin(target.identity)
         adapted.method.set_classes(target.classnames, target.templates)
-        novel = protocol == "cross-dataset"
         scores = evaluate(
-            adapted.method, target.test, cache=bench.cache, precision=adapted.precision, novel=novel
+            adapted.method, target.test, cache=bench.cache, precision=adapted.precision, novel=True
         )
         results["targets"][target.name] = asdict(scores)
     datasets = [source, *targets]

@@ -29,7 +29,8 @@ class Method(nn.Module, ABC):
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
             if it changes none.
         features: Names of the image features it scores with, "cls" first.
-        novel_decoupled: Its authors score classes that it was not trained on by the class feature alone.
+        novel_decoupled: Its authors score classes and data sets that it was not trained on by the class
+            feature alone.
         any_classes: It can score classes that it was not trained on.
         compares: Its loss holds image features near those of the frozen CLIP.
         text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.

@@ -22,6 +22,11 @@ TITLES = {
     "domain-generalization": "Domain generalization",
 }
 
+FUSED = (
+    "Fused: all features, which is not the protocol's rule; on targets the class feature alone for methods whose "
+    "authors fuse on the source only."
+)
+
 
 def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     """The table of one of the two protocols, by the class feature alone (the paper's rule), with published
@@ -58,7 +63,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
             f"{', mean ± standard deviation' if seeds > 1 else ''}; class feature alone; "
             "the average leaves the source out.",
-            *(["Fused: all features, which is not the protocol's rule."] if also else ()),
+            *([FUSED] if also else ()),
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )

@@ -18,7 +18,7 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.runs import perform
 from dear.evaluation.transfer import transfer
 from dear.methods.dear import Dear
-from dear.methods.settings import DearSettings
+from dear.methods.settings import METHODS, DearSettings
 from dear.training.settings import TrainSettings
 
 TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
@@ -69,6 +69,21 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert one["key"] != two["key"]
     alone = transfer(bench(small_clip), source, targets[:1], DEAR, protocol="cross-dataset", seed=1, shots=2)
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
+
+
+@pytest.mark.parametrize("protocol", ["cross-dataset", "domain-generalization"])
+@pytest.mark.parametrize("name", ["mmrl", "mmrl++"])
+def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: Any, small_clip: Clip) -> None:
+    """Their authors' code fuses the two features on the source alone, in both protocols."""
+    shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
+    plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))  # type: ignore[call-arg]
+    record = transfer(bench(small_clip), noise_dataset(), [shifted], plan, protocol=protocol, seed=1, shots=2)
+    source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
+    assert source["accuracy"] != source["decoupled"]
+    assert target["accuracy"] == target["decoupled"]
+    share = {"red square": 5 / 11, "the sea": 6 / 11}
+    by_class = sum(share[name] * value for name, value in target["per_class"].items())
+    assert by_class == pytest.approx(target["decoupled"])
 
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:
