@@ -23,8 +23,8 @@ TITLES = {
 }
 
 FUSED = (
-    "Fused: all features, which is not the protocol's rule; on targets the class feature alone for methods whose "
-    "authors fuse on the source only."
+    "Fused: all features, which is not the protocol's rule; on targets the class feature alone for methods "
+    "whose authors fuse on the source only."
 )
 
 
