@@ -76,13 +76,13 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
 def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: Any, small_clip: Clip) -> None:
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
-    plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))  # type: ignore[call-arg]
+    plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
     record = transfer(bench(small_clip), noise_dataset(), [shifted], plan, protocol=protocol, seed=1, shots=2)
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
     assert target["accuracy"] == target["decoupled"]
     share = {"red square": 5 / 11, "the sea": 6 / 11}
-    by_class = sum(share[name] * value for name, value in target["per_class"].items())
+    by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
 
 
