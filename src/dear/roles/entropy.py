@@ -85,6 +85,27 @@ def thresholds(entropies: Sequence[float], quantile: float) -> tuple[float, floa
     return low, high
 
 
+def role_of(
+    entropy: float,
+    concept: str | None,
+    limits: tuple[float, float],
+    attributes: Sequence[str],
+    general: Sequence[str],
+) -> Role:
+    """The role of a head by its concept entropy and its dominant concept.
+
+    At or below the lower limit it is specialised: core if its concept is among the attributes, generalization
+    if it is among ``general``, else other-specialized. At or above the upper limit it is a generalization
+    head, between mixed.
+    """
+    low, high = limits
+    if entropy > low:
+        return "generalization" if entropy >= high else "mixed"
+    if concept in attributes:
+        return "core"
+    return "generalization" if concept in general else "other-specialized"
+
+
 def assign_roles(
     heads: Mapping[Head, HeadConcepts],
     attributes: Sequence[str],
@@ -93,24 +114,11 @@ def assign_roles(
     general: Sequence[str] = (),
     phrases: Mapping[Head, Sequence[str]] | None = None,
 ) -> tuple[HeadRole, ...]:
-    """The four roles by quantiles of concept entropy over all heads given.
-
-    A head at or below the lower quantile is specialised: core if its dominant concept is among the
-    attributes, generalization if it is among ``general``, else other-specialized. At or above the upper
-    quantile it is a generalization head, between mixed.
-    """
-    low, high = thresholds([one.entropy for one in heads.values()], quantile)
+    """The four roles by quantiles of concept entropy over all heads given, as `role_of` says."""
+    limits = thresholds([one.entropy for one in heads.values()], quantile)
     roles = []
     for (layer, head), one in heads.items():
-        role: Role = "mixed"
-        if one.entropy <= low:
-            role = "other-specialized"
-            if one.concept in attributes:
-                role = "core"
-            elif one.concept in general:
-                role = "generalization"
-        elif one.entropy >= high:
-            role = "generalization"
+        role = role_of(one.entropy, one.concept, limits, attributes, general)
         roles.append(
             HeadRole(
                 layer,

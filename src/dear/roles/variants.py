@@ -4,19 +4,19 @@ from collections import Counter
 from dataclasses import replace
 
 from dear.errors import RoleTableError
-from dear.roles.table import HeadRole, Role, RoleTable
+from dear.roles.entropy import role_of, thresholds
+from dear.roles.table import HeadRole, RoleTable
 
 STYLE = "style"
 """The concept whose specialised heads the paper counts as Generalization."""
 
 
 def with_quantile(table: RoleTable, percent: float) -> RoleTable:
-    """Assign the roles anew by the paper's quantiles of the concept entropy (section 3.2).
+    """Assign the roles anew by the paper's quantiles of the concept entropy (section 3.2), as discovery does:
+    the q of a discovered table gives that table.
 
-    The lowest ``percent`` of the heads are specialised: core if the dominant concept is one of the table's
-    attributes, generalization if it is style, else other-specialized. The highest ``percent`` are
-    generalization, the rest mixed. Ties go to the earlier layer and head. Raises RoleTableError for a table
-    without entropies (a published one) and for a share that is not above 0 and at most 50.
+    Raises RoleTableError for a table without entropies (a published one) and for a share that is not above 0
+    and at most 50.
     """
     if not 0 < percent <= 50:
         raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
@@ -26,16 +26,14 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
             f"the role table {table.source!r} has no concept entropy for layer {lacking.layer} head "
             f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
         )
-    ranked = sorted(table.heads, key=lambda h: (h.entropy, h.layer, h.head))
-    count = round(percent / 100 * len(ranked))
-    places = {(h.layer, h.head): at for at, h in enumerate(ranked)}
+    limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
+    told = table.settings.get("general")  # a list in tables of discovery
+    general = told if isinstance(told, list) else [h.concept for h in table.heads if _is_style(h.concept)]
 
     def assigned(head: HeadRole) -> HeadRole:
-        place = places[head.layer, head.head]
-        if place < count:
-            return _specialised(head, table.attributes)
-        role: Role = "generalization" if place >= len(ranked) - count else "mixed"
-        return replace(head, role=role, attribute=None)
+        assert head.entropy is not None
+        role = role_of(head.entropy, head.concept, limits, table.attributes, general)
+        return replace(head, role=role, attribute=head.concept if role == "core" else None)
 
     heads = tuple(assigned(head) for head in table.heads)
     return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
@@ -79,6 +77,10 @@ def _specialised(head: HeadRole, attributes: tuple[str, ...]) -> HeadRole:
     own = head.attribute if head.role == "core" else concept
     if own in attributes:
         return replace(head, role="core", attribute=own)
-    if (concept or "").lower() == STYLE:
+    if _is_style(concept):
         return replace(head, role="generalization", attribute=None)
     return replace(head, role="other-specialized", attribute=None)
+
+
+def _is_style(concept: str | None) -> bool:
+    return (concept or "").lower() == STYLE
