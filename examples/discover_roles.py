@@ -36,7 +36,12 @@ def main(model: str, pretrained: str, data: str, out: Path, images: int) -> None
 
     # The table carries the identity of the weights it was found in: other weights refuse it.
     bundle = dear.fit(
-        data, model=model, pretrained=pretrained, roles=out, shots=1, train=dear.TrainOptions(epochs=1)
+        data,
+        model=model,
+        pretrained=pretrained,
+        roles=out,
+        shots=1,
+        train=dear.TrainOptions(epochs=1, warmup_epochs=0),
     )
     print(f"adapted with {bundle.roles.source}: accuracy {bundle.metrics['accuracy']:.3f}")
 

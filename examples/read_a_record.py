@@ -19,7 +19,7 @@ def make_records(out: Path) -> Path:
         [dear.Plan("zero-shot"), dear.Plan("dear")],
         shots=1,
         roles=dear.role_table(dear.load_clip("tiny")),
-        training=dear.TrainOptions(epochs=1),
+        training=dear.TrainOptions(epochs=1, warmup_epochs=0),
         out=out,
     )
     return out

@@ -232,7 +232,19 @@ def test_onnx_on_two_hundred_world_images(
 def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them: accuracy is not looked at."""
     out = tmp_path / "bundle"
-    words = ["fit", "--data", str(CALTECH), "--out", str(out), "--shots", "1", "--train.epochs", "1"]
+    words = [
+        "fit",
+        "--data",
+        str(CALTECH),
+        "--out",
+        str(out),
+        "--shots",
+        "1",
+        "--train.epochs",
+        "1",
+        "--train.warmup-epochs",
+        "0",
+    ]
     fitted: Any = json.loads(run([*words, "--calibrate", "--json"], capsys)[0])
     assert (fitted["classes"], fitted["test_images"]) == (100, 600)
     assert fitted["temperature"] != 1

@@ -118,19 +118,9 @@ def adapt(
     are to be scored after it and the method cannot.
     """
     start_counting()
-    roles, precision = plan.table(bench.roles, seed), training_of(plan, bench.training).precision
-    method = build_method(
-        plan.method,
-        bench.clip,
-        generator(seed, "parameters"),
-        roles=roles,
-        settings=settings_of(plan, dataset.name),
-    )
-    if other_classes and not method.any_classes:
-        raise SettingsError(
-            f"{plan.method} with these settings cannot score classes that it was not trained on: "
-            "run it with few-shot, or change them."
-        )
+    precision = training_of(plan, bench.training).precision
+    method = fresh(bench, dataset, plan, seed=seed, other_classes=other_classes)
+    roles = plan.table(bench.roles, seed)
     names = [dataset.classnames[label] for label in classes]
     method.set_classes(names, dataset.templates)
     if not method.trainable:
@@ -162,12 +152,37 @@ def adapt(
     return Adapted(method, plan, roles, seed, shots, pick, epochs, tested, precision)
 
 
+def fresh(bench: Bench, dataset: Dataset, plan: Plan, *, seed: int, other_classes: bool = False) -> Method:
+    """A plan's method before training, without classes. Raises DearError for settings that do not go with
+    the backbone, SettingsError for a method that cannot score ``other_classes``.
+    """
+    method = build_method(
+        plan.method,
+        bench.clip,
+        generator(seed, "parameters"),
+        roles=plan.table(bench.roles, seed),
+        settings=settings_of(plan, dataset.name),
+    )
+    if other_classes and not method.any_classes:
+        raise SettingsError(
+            f"{plan.method} with these settings cannot score classes that it was not trained on: "
+            "run it with few-shot, or change them."
+        )
+    return method
+
+
 def _validation(
     bench: Bench, method: Method, dataset: Dataset, classes: Sequence[int], precision: Precision
 ) -> Callable[[], float] | None:
     """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
     if bench.select == "last":
         return None
+    images = validation_images(dataset, classes)
+    return lambda: evaluate(method, images, cache=bench.cache, precision=precision).accuracy
+
+
+def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
+    """The validation images of some classes, which an epoch is chosen by. Raises DataError without any."""
     if dataset.val is None:
         raise DataError(
             f"{dataset.name} has no validation images to choose an epoch by: leave --select val out."
@@ -177,4 +192,4 @@ def _validation(
         raise DataError(
             f"{dataset.name} has no validation images of the training classes: leave --select val out."
         )
-    return lambda: evaluate(method, images, cache=bench.cache, precision=precision).accuracy
+    return images

@@ -9,13 +9,13 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, load_dataset
 from dear.data.fewshot import base_novel, draw_few
 from dear.data.files import write_json
 from dear.evaluation.base_to_novel import base_to_novel
-from dear.evaluation.bench import Bench
+from dear.evaluation.bench import Bench, fresh, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
@@ -24,6 +24,7 @@ from dear.evaluation.resolve import Training, training_of
 from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
+from dear.training.devices import device_precision
 from dear.training.settings import TrainOptions
 from dear.training.viewcache import view_cache
 
@@ -67,9 +68,8 @@ class Workplace:
         """Find out what is wrong before anything is computed. Raises DearError."""
         found = self.load_all(experiment)
         bench = self.bench(experiment)
-        for plan in experiment.plans:
-            plan.table(bench.roles, experiment.seeds[0])
         check_data(experiment, found)
+        check_methods(experiment, bench, [*found.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
         """The data sets of an experiment by name. Raises DearError for one that cannot be had."""
@@ -103,9 +103,25 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
         no_target(found[source], [found[name] for name in experiment.data])
     if any(plan.method != "zero-shot" for plan in experiment.plans):
         for name in experiment.data if source is None else [source]:
-            base = experiment.protocol == "base-to-novel"
-            classes = base_novel(len(found[name].classnames))[0] if base else None
-            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
+            base, number = experiment.protocol == "base-to-novel", len(found[name].classnames)
+            classes = base_novel(number)[0] if base else range(number)
+            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes if base else None)
+            if experiment.select == "val":
+                validation_images(found[name], classes)
+
+
+def check_methods(experiment: Experiment, bench: Bench, datasets: Sequence[Dataset]) -> None:
+    """Find out what does not go together of the methods' settings, the backbone, the longest class name and
+    the device. Raises DearError.
+    """
+    names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
+    lengths = bench.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
+    longest, dataset = names[int(lengths.argmax())]
+    for plan in experiment.plans:
+        device_precision(training_of(plan, experiment.train).precision, bench.clip.image.projection.device)
+        others = experiment.protocol != "few-shot"
+        method = fresh(bench, datasets[0], plan, seed=experiment.seeds[0], other_classes=others)
+        method.set_classes([longest], dataset.templates)
 
 
 def perform(

@@ -17,7 +17,7 @@ def make_fabric(
 ) -> Fabric:
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
-    ``precision`` "auto" is float32 on a CPU and bf16-mixed on a GPU. ``log`` is a folder for TensorBoard.
+    ``log`` is a folder for TensorBoard.
     Raises SettingsError for numbers below 1, more GPUs than there are, or where TensorBoard is missing, and
     OutputError for a folder that cannot be written to.
     """
@@ -35,15 +35,26 @@ def make_fabric(
         num_nodes=nodes,
         # Some methods leave a parameter out of a step.
         strategy="ddp_find_unused_parameters_true" if many else "auto",
-        precision=_resolved(precision, device),  # type: ignore[arg-type]
+        precision=device_precision(precision, device),  # type: ignore[arg-type]
         loggers=[] if log is None else [_tensorboard(log)],
     )
+
+
+def device_precision(precision: str, device: torch.device) -> str:
+    """The precision on a device: "auto" is float32 on a CPU and bf16-mixed on a GPU. Raises SettingsError for
+    16-mixed on a CPU, which Fabric would take for bf16-mixed.
+    """
+    if precision == "16-mixed" and device.type == "cpu":
+        raise SettingsError("precision is 16-mixed, which needs a GPU: on a CPU take bf16-mixed or 32-true.")
+    if precision != "auto":
+        return precision
+    return "bf16-mixed" if device.type == "cuda" else "32-true"
 
 
 def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """The context of a precision for what Fabric does not wrap: trunks and inference."""
     kinds = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    kind = kinds.get(_resolved(precision, device))
+    kind = kinds.get(device_precision(precision, device))
     return nullcontext() if kind is None else torch.autocast(device.type, kind)
 
 
@@ -67,12 +78,6 @@ def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[fl
     total: Any = fabric.all_reduce(torch.tensor(values, dtype=kind, device=device), reduce_op="sum")
     assert isinstance(total, Tensor)
     return [float(value) for value in total]
-
-
-def _resolved(precision: str, device: torch.device) -> str:
-    if precision != "auto":
-        return precision
-    return "bf16-mixed" if device.type == "cuda" else "32-true"
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -47,7 +47,7 @@ def train(
     first of equals); else in that of the last. A ``fabric`` of several processes shares each batch among
     them: the numbers are those of one process, to rounding. ``label`` names the run in Fabric's loggers.
     Raises SettingsError for ``views`` without a view seed; TrainingDiverged at the first loss that is not
-    finite, or at the end of an epoch that left parameters not finite.
+    finite, at the end of an epoch that left parameters not finite, or of the last if it left such a loss.
     """
     views = views or view_cache(settings)
     if views is not None and settings.view_seed is None:
@@ -84,9 +84,13 @@ def train(
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * len(batch.chosen) * (batch.weight > 0)
-        if not all(
-            torch.isfinite(p).all() for p in method.trainable
-        ):  # a gradient of the last step; no bad state is kept
+        sound = all(torch.isfinite(p).all() for p in method.trainable)
+        if epoch + 1 == settings.epochs:  # no later loss tells what the last step did
+            with torch.no_grad(), mixed(device, settings.precision):
+                last = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)["loss"]
+            (bad,) = summed(fabric, [float(not torch.isfinite(last))], device)
+            sound = sound and not bad
+        if not sound:  # no bad state is kept
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dear.errors import SettingsError
 
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd"]
 
@@ -128,9 +128,17 @@ class TrainOptions:
     text_chunk: int | None = None
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
-        """The settings of a method that is published with these. Raises SettingsError."""
+        """The settings of a method that is published with these. Raises SettingsError, for a warm-up of all
+        epochs too.
+        """
         given = {name: value for name, value in asdict(self).items() if value is not None}
-        return TrainSettings(**{**published, **given})
+        found = TrainSettings(**{**published, **given})
+        if found.warmup_epochs >= found.epochs:
+            raise SettingsError(
+                f"warmup_epochs is {found.warmup_epochs} of {found.epochs} epochs: all would train at the "
+                "warm-up's rate. Give more --train.epochs or fewer --train.warmup-epochs."
+            )
+        return found
 
 
 @dataclass(frozen=True)

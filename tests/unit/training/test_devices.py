@@ -9,7 +9,7 @@ from tests.unit.evaluation.children import TRAINING, free_port, server, train_as
 from tests.unit.training.world import few, small_dear
 
 from dear.errors import OutputError, SettingsError
-from dear.training.devices import make_fabric, share
+from dear.training.devices import device_precision, make_fabric, share
 from dear.training.loop import train
 
 
@@ -43,6 +43,15 @@ def test_two_processes_give_the_loss_curve_of_one() -> None:
                 assert one[name] == pytest.approx(other[name], abs=1e-6)
         for name, value in method.state_dict().items():
             torch.testing.assert_close(torch.tensor(state[name]), value, atol=1e-5, rtol=1e-4)
+
+
+def test_half_precision_of_a_gpu_is_not_replaced_in_silence() -> None:
+    """Fabric would compute in bfloat16, and the record say float16."""
+    with pytest.raises(SettingsError, match="precision is 16-mixed, which needs a GPU"):
+        make_fabric(torch.device("cpu"), "16-mixed")
+    assert device_precision("auto", torch.device("cpu")) == "32-true"
+    assert device_precision("auto", torch.device("cuda")) == "bf16-mixed"
+    assert device_precision("16-mixed", torch.device("cuda")) == "16-mixed"
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (1, 0)])

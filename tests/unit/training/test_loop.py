@@ -1,5 +1,6 @@
 """The loop: its schedule by hand, its checkpoints bit for bit, its cache without effect on the numbers."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,16 @@ class TestDivergence:
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
         state = torch.load(path, weights_only=True)["method"]
         assert all(torch.isfinite(value).all() for value in state.values())
+
+    def test_a_last_step_that_goes_too_far_is_noticed(
+        self, small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After it the loss is not finite, though no further step computes it."""
+        path = tmp_path / "c"
+        self.nan_at(16, monkeypatch)  # 3 steps x 5 epochs, and one more
+        with pytest.raises(TrainingDiverged, match="step 15"):
+            train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
+        assert len(json.loads(torch.load(path, weights_only=True)["history"])) == 4
 
 
 class TestTrunkCache:

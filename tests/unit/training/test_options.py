@@ -36,6 +36,9 @@ def test_what_is_given_goes_over_what_is_published() -> None:
     assert TrainOptions().over(published) == TrainSettings(optimizer="sgd", lr=0.5, epochs=7)
     want = TrainSettings(optimizer="sgd", lr=0.25, epochs=7, warmup_epochs=0)
     assert TrainOptions(lr=0.25, warmup_epochs=0).over(published) == want
+    with pytest.raises(SettingsError, match="warmup_epochs is 1 of 1 epochs: all would train at the warm-up"):
+        TrainOptions(epochs=1).over(published)
+    assert TrainOptions(epochs=1, warmup_epochs=0).over(published).lr_at(0) == 0.5
     with pytest.raises(SettingsError, match="batch is 0"):
         TrainOptions(batch=0).over(published)
     with pytest.raises(SettingsError, match=r"momentum is 1\.0: it must be at least 0 and below 1"):
