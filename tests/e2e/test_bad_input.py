@@ -173,6 +173,13 @@ def test_a_damaged_role_table(
         (["--gpus", "-1"], "gpus is -1.0"),
         (["--select", "test"], "--select"),
         (["--select", "val"], "no validation images"),
+        (["--coop.tokens", "8"], "--coop.tokens goes with coop, which is not run: dear"),
+        (["--mmrl++.beta", "0.5"], "--mmrlpp.beta goes with mmrl++, which is not run: dear"),
+        (["--methods", "coop"], "--dear.first goes with dear, which is not run: coop"),
+        (["--methods", "coop", "--dear.first", "9", "--mask", "shuffled"], "--mask goes with dear, which is"),
+        (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),
+        (["--train.warmup-epochs", "2"], "warmup_epochs is 2 of 2 epochs"),
+        (["--train.precision", "16-mixed"], "precision is 16-mixed, which needs a GPU"),
     ],
 )
 def test_settings_out_of_range(
@@ -200,6 +207,16 @@ def test_settings_out_of_range(
     assert message in printed.err
     assert "Traceback" not in printed.err
     assert not out.exists() or [*out.iterdir()] == []
+
+
+def test_a_method_that_does_not_fit_stops_all_before_the_first_run(
+    small: Path, photos: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*RUN, "--data", str(photos), "--methods", "zero-shot,coop", "--roles", str(small)]
+    line = refused([*words, "--shots", "2", "--coop.tokens", "100"], out, capsys)
+    assert "100 context tokens do not fit" in line
+    line = refused([*words, "--shots", "2", "--coop.class-specific", "true"], out, capsys)
+    assert "coop with these settings cannot score classes that it was not trained on" in line
 
 
 def test_the_error_as_json(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -327,7 +344,7 @@ def test_a_recipe_runs_and_is_reported(
     assert planned["seconds"] > 0
     assert not (tmp_path / "out").exists()
     assert main(["run", "recipe", str(path)]) == 0
-    assert "1 runs, records in" in capsys.readouterr().out
+    assert "1 run, records in" in capsys.readouterr().out
     assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["planned"][0]["done"]
     assert main(["report", str(tmp_path / "out"), "--json"]) == 0

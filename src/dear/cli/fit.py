@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
-from dear.methods.settings import MethodSettings, known_method, option_groups
+from dear.methods.settings import MethodSettings, known_method
 from dear.training.settings import TrainOptions
 
 
@@ -70,18 +71,18 @@ def command(
     from dear.serving.fit import fit
     from dear.serving.folder import ADAPTER
 
-    groups = {name: group for group, name in option_groups().items()}
+    own = settings_of_methods([known_method(method)], settings)
     with RunProgress(1, train.epochs) as progress:
         bundle = fit(
             data,
             out,
-            method=known_method(method),
+            method=method,
             model=model,
             pretrained=pretrained,
             roles=roles,
             shots=shots,
             seed=seed,
-            settings=settings[groups[method]] if method in groups else None,
+            settings=own.get(method),
             train=train,
             select=select,
             dataset=dataset,

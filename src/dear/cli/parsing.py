@@ -28,6 +28,7 @@ from dear.errors import DearError, nearest_first
 from dear.methods.settings import METHODS, option_groups
 
 WIDTH = 100
+OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
 # What jsonargparse writes, and what people read.
@@ -39,6 +40,7 @@ WORDING = (
     (re.compile(r"Does not validate .*?- (Expected [^\n]* Got value: [^\n]*).*", re.DOTALL), r"\1"),
     (re.compile(r"Does not validate .*?- (Expected [^\n]*).*Given value: ", re.DOTALL), r"\1. Got value: "),
     (re.compile(r"(Expected a str\. Got value: .*)", re.DOTALL), r"\1 (in YAML, such a text needs quotes)"),
+    (re.compile(r"Expected a int\b"), "Expected an int"),
     (re.compile(r"Problems parsing config: "), "--config: "),
     (re.compile(r'in "<unicode string>", '), "in "),
     (re.compile(r"Unexpected config: .*", re.DOTALL), "--config: the file holds no lines of NAME: VALUE"),
@@ -117,7 +119,9 @@ class CommandParser:
                 return [*plain, *arguments[position:]]
             name, equals, value = word.partition("=")
             if name.startswith("--"):
-                name = "--" + name[2:].replace("-", "_")
+                group, dot, field = name[2:].partition(".")
+                group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
+                name = "--" + f"{group}{dot}{field}".replace("-", "_")
                 plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
                 plain.append(self._bracketed(plain[-1], word) if plain else word)

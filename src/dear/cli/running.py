@@ -1,13 +1,14 @@
 """What the `dear run` commands share: run experiments or list them, and show what came of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from dear.cli.output import table
+from dear.errors import SettingsError
 from dear.evaluation.ablations import ablations
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.machines import Machines
@@ -74,14 +75,33 @@ def plans_of(
     mask: Sequence[Mask] | None = None,
 ) -> tuple[Plan, ...]:
     """A plan for each method, zero-shot and DeAR if none is named; DeAR under each of the masks. ``settings``
-    are those of the methods that have any, by the names of their options.
+    are those of the methods that have any, by the names of their options. Raises UnknownNameError for a
+    method, SettingsError for what is set of a method that is not run.
     """
-    given = {name: settings[group] for group, name in option_groups().items()}
+    chosen = ("zero-shot", "dear") if methods is None else [known_method(name) for name in methods]
+    given = settings_of_methods(chosen, settings)
+    if mask is not None and "dear" not in chosen:
+        raise SettingsError(f"--mask goes with dear, which is not run: {', '.join(chosen)}.")
     plans: list[Plan] = []
-    for name in ("zero-shot", "dear") if methods is None else methods:
-        masks = mask or ("roles",) if known_method(name) == "dear" else ("roles",)
+    for name in chosen:
+        masks = mask or ("roles",) if name == "dear" else ("roles",)
         plans += [Plan(name, one, given.get(name)) for one in masks]
     return tuple(plans)
+
+
+def settings_of_methods(
+    methods: Sequence[str], settings: Mapping[str, MethodSettings]
+) -> dict[str, MethodSettings]:
+    """Settings by method. Raises SettingsError for what is set of a method that is not among ``methods``."""
+    found = {}
+    for group, name in option_groups().items():
+        own = settings[group]
+        if name in methods:
+            found[name] = own
+        elif changes := [field.name for field in fields(own) if getattr(own, field.name) != field.default]:
+            option = f"--{group}.{changes[0].replace('_', '-')}"
+            raise SettingsError(f"{option} goes with {name}, which is not run: {', '.join(methods)}.")
+    return found
 
 
 def data_of(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -97,7 +117,7 @@ def render(result: Summary, console: Console) -> None:
     for grid in result.tables:
         grid.render(console)
     places = ", ".join(str(place) for place in result.records)
-    console.print(f"{result.runs} runs, records in {places}", markup=False)
+    console.print(f"{_runs(result)}, records in {places}", markup=False)
 
 
 def _render_planned(result: Summary, console: Console) -> None:
@@ -116,9 +136,13 @@ def _render_planned(result: Summary, console: Console) -> None:
     names = ("data set", "method", "variant", "shots", "seed", "seconds", "peak MiB")
     console.print(table(None, names, rows))
     time = "not estimated" if result.seconds is None else f"about {result.seconds / 60:.1f} minutes"
-    console.print(f"{result.runs} runs, {time} (from two timed steps of each method; caches save more)")
+    console.print(f"{_runs(result)}, {time} (from two timed steps of each method; caches save more)")
     if result.why:
         console.print(f"no estimate for some: {result.why}", markup=False)
+
+
+def _runs(result: Summary) -> str:
+    return f"{result.runs} run{'s' * (result.runs != 1)}"
 
 
 def ablation_names() -> list[str]:

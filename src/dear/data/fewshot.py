@@ -67,7 +67,7 @@ def _check(
             named = f" ({classnames[label]})" if classnames else ""
             raise DataError(
                 f"class {label}{named} has {held[label]} images, fewer than {shots} shots. "
-                "Ask for fewer shots, or allow classes with fewer."
+                "Ask for fewer shots, or give --dataset.allow-fewer (allow_fewer in a recipe)."
             )
 
 

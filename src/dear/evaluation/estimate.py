@@ -120,13 +120,14 @@ def _timed(bench: Bench, dataset: Dataset, run: Run) -> _Speed:
     pool = ClassSubset(dataset.train, classes)
     step = 0.0
     if method.trainable:
-        once = replace(training_of(plan, bench.training), epochs=1, view_cache=0.0)
+        once = replace(training_of(plan, bench.training), epochs=1, warmup_epochs=0, view_cache=0.0)
         batch = once.batch
         for steps in (1, STEPS):
             few = Subset(pool, torch.arange(min(steps * batch, len(pool))))
             started = time.perf_counter()
             train(method, few, once, seed=run.seed)
             step = (time.perf_counter() - started) / math.ceil(len(few) / batch)
+    evaluate(method, Subset(dataset.test, torch.arange(1)))  # what is done once only
     tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
     started = time.perf_counter()
     evaluate(method, tested)

@@ -58,10 +58,24 @@ def load_recipes(path: Path) -> list[Experiment]:
     return [load_recipe(path)]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader that refuses a key given twice, where the first would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def load_recipe(path: Path) -> Experiment:
     """The experiment of a recipe. Raises RecipeError that names the file and the key."""
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        told = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError as error:
         raise RecipeError(f"there is no recipe {path}.") from error
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -38,7 +38,17 @@ class MethodSettings:
         """Raise SettingsError for the first field with bounds; False is a field within them."""
         for name, bounds in wrong.items():
             if bounds:
-                raise SettingsError(f"{name} is {getattr(self, name)!r}: it must be {bounds}.")
+                groups = [
+                    group
+                    for group, method in option_groups().items()
+                    if METHODS[method].settings is type(self)
+                ]
+                called = ".".join([*groups, name])
+                raise SettingsError(f"{called} is {getattr(self, name)!r}: it must be {bounds}.")
+
+    def _weights(self, *names: str) -> dict[str, str | Literal[False]]:
+        """Checks of weights of a loss."""
+        return {name: not 0 <= getattr(self, name) < math.inf and "at least 0" for name in names}
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,7 @@ class DearSettings(MethodSettings):
                 "text_tokens": self.text_tokens < 0 and "at least 0",
                 "token_std": not 0 <= self.token_std < math.inf and "at least 0",
                 "alpha_cls": not 0 < self.alpha_cls < 1 and "between 0 and 1, both excluded",
+                **self._weights("lambda_reg", "lambda_fusion"),
                 "fusion_loss": self.fusion_loss not in get_args(FusionLoss)
                 and f"one of {', '.join(get_args(FusionLoss))}",
             }
@@ -225,6 +236,8 @@ class PromptSrcSettings(MethodSettings):
                 "text_depth": not 1 <= self.text_depth <= 12 and "from 1 to 12",
                 "image_tokens": self.image_tokens < 1 and "at least 1",
                 "text_tokens": self.text_tokens < 1 and "at least 1",
+                **self._weights("text_weight", "image_weight", "logit_weight"),
+                "average_mean": not math.isfinite(self.average_mean) and "a number",
                 "average_std": not 0 < self.average_std < math.inf and "above 0",
                 "teacher": self.teacher not in ("imagenet", "dataset") and "one of imagenet, dataset",
                 "token_std": not 0 <= self.token_std < math.inf and "at least 0",
@@ -271,6 +284,7 @@ class MmrlSettings(MethodSettings):
                 "space": self.space < 1 and "at least 1",
                 "alpha": not 0 <= self.alpha <= 1 and "from 0 to 1",
                 "regularisation": self.regularisation not in kinds and f"one of {', '.join(kinds)}",
+                **self._weights("reg_weight"),
                 "scale": self.scale is not None and self.scale <= 0 and "above 0, or none",
                 "token_std": not 0 <= self.token_std < math.inf and "at least 0",
             }
@@ -335,7 +349,9 @@ METHODS: Mapping[str, Registered] = MappingProxyType(
 
 
 def known_method(name: str) -> str:
-    """The name, if a method has it. Raises UnknownNameError."""
+    """The name, if a method has it. Raises UnknownNameError, SettingsError for the name of its options."""
+    if name not in METHODS and name in option_groups():
+        raise SettingsError(f"{name} is how options of the method {option_groups()[name]} begin: give that.")
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
     return name

@@ -315,10 +315,10 @@ def test_options_from_a_file(tmp_path: Path) -> None:
     [
         (["d", "--dry-rum"], r"--dry-rum\. Did you mean --dry-run\?"),
         (["d", "--mask", "role"], r"--mask: Expected one of 'roles', 'mixed'\."),
-        (["d", "--training.epochs", "many"], r"--training\.epochs: Expected a int\. Got value: many\."),
+        (["d", "--training.epochs", "many"], r"--training\.epochs: Expected an int\. Got value: many\."),
         ([], "data"),
         (["d", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["d", "--shots", "abc"], r"--shots: Expected a int\. Got value: abc\."),
+        (["d", "--shots", "abc"], r"--shots: Expected an int\. Got value: abc\."),
         (["d", "--training.rate", "nan"], r"--training\.rate: Expected a float\. Got value: nan\."),
         (["d", "--training", "5"], "--training: "),
         (["d", "--tasks", "a,,b"], "--tasks: an entry of 'a,,b' is empty"),
