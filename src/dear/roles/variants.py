@@ -28,7 +28,7 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
         )
     limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
     told = table.settings.get("general")  # a list in tables of discovery
-    general = told if isinstance(told, list) else [h.concept for h in table.heads if _is_style(h.concept)]
+    general = told if isinstance(told, list) else [STYLE, STYLE.capitalize()]
 
     def assigned(head: HeadRole) -> HeadRole:
         assert head.entropy is not None
