@@ -46,7 +46,7 @@ def command(
     Args:
         data: Tasks of the Attribute World or benchmarks by name, folders of images, CSV or JSONL files, zips.
             All tasks if not given.
-        methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
+        methods: Methods to compare, of those in docs/methods.md, or all. zero-shot and dear if not given.
         mask: Role masks to run DeAR with; the last three are the paper's ablations of it. "roles" if not
             given.
         model: Backbone: tiny, or an open_clip architecture.

@@ -46,7 +46,7 @@ def command(
     Args:
         data: Data sets to test on. All tasks of the Attribute World if not given.
         source: Data set to train on.
-        methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
+        methods: Methods to compare, of those in docs/methods.md, or all. zero-shot and dear if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first

@@ -45,7 +45,7 @@ def command(
     Args:
         data: Tasks of the Attribute World or benchmarks by name, folders of images, CSV or JSONL files, zips.
             All tasks if not given.
-        methods: Methods to compare, of those in docs/methods.md. zero-shot and dear if not given.
+        methods: Methods to compare, of those in docs/methods.md, or all. zero-shot and dear if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first

@@ -12,7 +12,7 @@ from dear.errors import SettingsError
 from dear.evaluation.ablations import ablations
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.machines import Machines
-from dear.evaluation.plan import Mask, Plan
+from dear.evaluation.plan import Mask, Plan, with_all
 from dear.evaluation.recipe import data_names
 from dear.methods.settings import MethodSettings, known_method, option_groups
 from dear.report.grid import Grid
@@ -74,11 +74,12 @@ def plans_of(
     settings: Mapping[str, MethodSettings],
     mask: Sequence[Mask] | None = None,
 ) -> tuple[Plan, ...]:
-    """A plan for each method, zero-shot and DeAR if none is named; DeAR under each of the masks. ``settings``
-    are those of the methods that have any, by the names of their options. Raises UnknownNameError for a
-    method, SettingsError for what is set of a method that is not run.
+    """A plan for each method, "all" being every one, zero-shot and DeAR if none is named; DeAR under
+    each of the masks. ``settings`` are those of the methods that have any, by the names of their options.
+    Raises UnknownNameError for a method, SettingsError for what is set of a method that is not run.
     """
-    chosen = ("zero-shot", "dear") if methods is None else [known_method(name) for name in methods]
+    named = ("zero-shot", "dear") if methods is None else with_all(methods)
+    chosen = [known_method(name) for name in named]
     given = settings_of_methods(chosen, settings)
     if mask is not None and "dear" not in chosen:
         raise SettingsError(f"--mask goes with dear, which is not run: {', '.join(chosen)}.")

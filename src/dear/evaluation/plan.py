@@ -1,7 +1,10 @@
 """What to run. Light to import, so that commands can show it without loading torch."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from dear.methods.settings import METHODS
 
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
@@ -9,6 +12,8 @@ if TYPE_CHECKING:
 Mask = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
 Protocol = Literal["base-to-novel", "cross-dataset", "domain-generalization", "few-shot"]
 Select = Literal["last", "val"]
+
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,16 @@ class Plan:
         if self.mask == "shuffled":
             return roles.shuffled(seed)
         return roles.uniform("generalization" if self.mask == "all-isolated" else "mixed")
+
+
+def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:
+    """The items of a list of methods: names, or keys and values with the name under "method". If "all" is
+    among them it stands for each known method that no other item names, and the list is in their order.
+    """
+    if ALL not in items:
+        return list(items)
+    order = list(known)
+    names = [item.get("method") if isinstance(item, dict) else item for item in items]
+    whole = [*zip(names, items, strict=True), *((name, name) for name in order if name not in names)]
+    whole.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+    return [item for name, item in whole if item != ALL]

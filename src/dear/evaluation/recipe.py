@@ -4,7 +4,7 @@ protocol: base-to-novel          # or cross-dataset, domain-generalization, few-
 out: runs/world/base-to-novel
 data: world                      # the twelve tasks, or a list; the targets of the transfer protocols
 source: source                   # transfer protocols only: what is trained on
-methods: [zero-shot, dear]       # or {method: dear, label: soft, settings: {beta: 0.5}}; not with ablation
+methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
 of: [mask, loss]                 # ablation only: which; `without: [K = 7]` leaves rows out
 seeds: [1, 2, 3]
 shots: 16                        # or a list
@@ -28,7 +28,7 @@ import yaml
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.plan import Plan, Protocol, Select
+from dear.evaluation.plan import Plan, Protocol, Select, with_all
 from dear.evaluation.resolve import changed, data_settings, train_options
 from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
 from dear.methods.settings import known_method
@@ -148,6 +148,7 @@ def restricted(
     out: Path | None = None,
 ) -> list[Experiment]:
     """Experiments on some of their data sets and methods, with other seeds, in folders below another place.
+    The method "all" is each that one of them has.
 
     Raises DataError for a data set or method that none of them has, and where one is left with nothing.
     """
@@ -156,7 +157,9 @@ def restricted(
         _had("data set", data, [name for one in kept for name in one.data])
         kept = [replace(one, data=_some("data sets", one, one.data, data)) for one in kept]
     if methods is not None:
-        _had("method", methods, [plan.method for one in kept for plan in one.plans])
+        had = [plan.method for one in kept for plan in one.plans]
+        methods = with_all(methods, dict.fromkeys(had))
+        _had("method", methods, had)
         for at, one in enumerate(kept):
             names = _some("methods", one, [plan.method for plan in one.plans], methods)
             kept[at] = replace(one, plans=tuple(plan for plan in one.plans if plan.method in names))
@@ -194,7 +197,7 @@ def _roles(told: Any, folder: Path) -> Path:
 
 
 def _plans(told: Sequence[Any]) -> tuple[Plan, ...]:
-    plans = tuple(map(_plan, told))
+    plans = tuple(map(_plan, with_all(told)))
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
             called = f"{method} ({variant})" if variant else method

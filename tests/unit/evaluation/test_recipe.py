@@ -9,7 +9,7 @@ from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.execute import claimed, distinct_places
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
-from dear.methods.settings import DearSettings
+from dear.methods.settings import METHODS, DearSettings
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 GOOD = """
@@ -117,6 +117,24 @@ def test_a_recipe_that_is_wrong(text: str, message: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
+def plans(tmp_path: Path, methods: str) -> tuple[Plan, ...]:
+    return load_recipe(written(tmp_path, f"protocol: few-shot\nout: x\nmethods: {methods}\n")).plans
+
+
+def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None:
+    every = tuple(map(Plan, METHODS))
+    assert plans(tmp_path, "all") == plans(tmp_path, "[all]") == plans(tmp_path, "[maple, all]") == every
+    soft, hard = (Plan("dear", settings=DearSettings(beta=beta), label=f"{beta}") for beta in (0.5, 1.0))
+    items = ["{method: dear, label: '0.5', settings: {beta: 0.5}}", "{method: coop, label: x}", "all"]
+    items.append("{method: dear, label: '1.0', settings: {beta: 1}}")
+    want = [Plan("coop", label="x") if plan.method == "coop" else plan for plan in every]
+    assert plans(tmp_path, f"[{', '.join(items)}]") == (*want[:-1], soft, hard)
+    with pytest.raises(RecipeError, match="unknown method 'coopp'"):
+        plans(tmp_path, "[all, coopp]")
+    with pytest.raises(RecipeError, match="unknown method 'all'"):
+        plans(tmp_path, "[{method: all, label: x}]")
+
+
 def test_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="there is no recipe"):
         load_recipe(tmp_path / "none.yaml")
@@ -147,7 +165,7 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
     (part,) = restricted([one], data=["spun-tiles"], methods=["dear"], seeds=[7], out=tmp_path)
     assert (part.data, part.plans, part.seeds) == (("spun-tiles",), one.plans[1:], (7,))
     assert part.out == tmp_path / "x"
-    assert restricted([one, two]) == [one, two]
+    assert restricted([one, two]) == restricted([one, two], methods=["all"]) == [one, two]
     with pytest.raises(DataError, match="no recipe to run has the data set 'other': there is fine-shades, s"):
         restricted([one, two], data=["spun-tiles", "other"])
     with pytest.raises(DataError, match="no recipe to run has the method 'maple': there is zero-shot, dear"):
