@@ -89,10 +89,19 @@ def images(seed: int = 0) -> Tensor:
     return draw("images", STEPS, BATCH, 3, IMAGE, IMAGE, std=1.0, seed=seed)
 
 
-def cases() -> dict[str, dict[str, Any]]:
-    """What was run with the public code, by the case's name."""
-    read: dict[str, Any] = json.loads((FOLDER / "cases.json").read_text(encoding="utf-8"))
-    return dict(read["cases"])
+def references() -> dict[str, dict[str, Any]]:
+    """What public/METHOD.json says of each method's public code, by the method's name."""
+    files = sorted(FOLDER.glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def cases() -> list[dict[str, Any]]:
+    """What was run with the public code: settings, optimizer and rate, under a method and a name."""
+    return [
+        {"method": method, "name": name, **case}
+        for method, reference in references().items()
+        for name, case in reference["cases"].items()
+    ]
 
 
 def method_of(case: dict[str, Any], clip: Clip, seed: int = 0) -> Method:
