@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
+from dear.errors import SettingsError
 from dear.methods.settings import MethodSettings
 from dear.roles.table import RoleTable
 
@@ -31,7 +32,7 @@ class Method(nn.Module, ABC):
         features: Names of the image features it scores with, "cls" first.
         novel_decoupled: Its authors score classes and data sets that it was not trained on by the class
             feature alone.
-        any_classes: It can score classes that it was not trained on.
+        any_classes: It can score other classes than those that it was first given; if not, they are refused.
         compares: Its loss holds image features near those of the frozen CLIP.
         text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
         text_of_image: Its text features depend on the image.
@@ -71,7 +72,14 @@ class Method(nn.Module, ABC):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once."""
+        """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once. Raises
+        SettingsError for other classes than the first if the method cannot score any.
+        """
+        if not self.any_classes and self.classnames not in ((), tuple(classnames)):
+            raise SettingsError(
+                f"{self.name} with these settings cannot score other classes than those that it was first "
+                "given: change the settings, or build another."
+            )
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
         self.prompts = [self.clip.text.trunk(each, self.text_from) for each in ids]

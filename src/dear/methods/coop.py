@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.errors import SettingsError
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.contract import ImageFeatures, Method
 from dear.methods.settings import CoOpSettings
@@ -38,7 +37,6 @@ class CoOp(Method):
         self.any_classes = not s.class_specific
         self.words = " ".join(s.words.split()[: s.tokens])
         self.generator = generator
-        self.context_of: tuple[str, ...] = ()
         if not s.class_specific:
             self.context = nn.Parameter(self._start())
 
@@ -48,18 +46,12 @@ class CoOp(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes. Raises SettingsError if there is a context for each of other classes."""
-        s = self.settings
-        if s.class_specific and self.context_of not in ((), tuple(classnames)):
-            raise SettingsError(
-                "CoOp with a context for each class cannot score other classes: "
-                "leave --coop.class-specific out."
-            )
+        """Choose the classes; the first ones get a context each, if the settings say so."""
+        s, first = self.settings, not self.classnames
         super().set_classes(classnames, templates)
         self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, s.position)
-        if s.class_specific and not self.context_of:
+        if s.class_specific and first:
             self.context = nn.Parameter(torch.stack([self._start() for _ in classnames]))
-            self.context_of = self.classnames
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         return self.frozen_image(trunk).unsqueeze(0)
