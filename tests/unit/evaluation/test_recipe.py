@@ -127,8 +127,9 @@ def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None
     soft, hard = (Plan("dear", settings=DearSettings(beta=beta), label=f"{beta}") for beta in (0.5, 1.0))
     items = ["{method: dear, label: '0.5', settings: {beta: 0.5}}", "{method: coop, label: x}", "all"]
     items.append("{method: dear, label: '1.0', settings: {beta: 1}}")
-    want = [Plan("coop", label="x") if plan.method == "coop" else plan for plan in every]
-    assert plans(tmp_path, f"[{', '.join(items)}]") == (*want[:-1], soft, hard)
+    named = {"coop": [Plan("coop", label="x")], "dear": [soft, hard]}
+    want = tuple(plan for name in METHODS for plan in named.get(name, [Plan(name)]))
+    assert plans(tmp_path, f"[{', '.join(items)}]") == want
     with pytest.raises(RecipeError, match="unknown method 'coopp'"):
         plans(tmp_path, "[all, coopp]")
     with pytest.raises(RecipeError, match="unknown method 'all'"):
