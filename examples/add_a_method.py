@@ -41,9 +41,6 @@ class Adapter(Method):
     def text_features(self):
         return self.frozen_text
 
-    def facts(self):
-        return {"share": self.share}
-
 
 def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("fine-shades")
@@ -52,7 +49,7 @@ def main() -> None:
     zero_shot = build_method("zero-shot", clip, generator(1, "parameters"))
     for method in (adapter, zero_shot):
         method.set_classes(data.classnames, data.templates)
-    history = train(adapter, few, TrainSettings(epochs=5, warmup_epochs=0), seed=1)
+    history = train(adapter, few, TrainSettings(epochs=5, lr=0.01, warmup_epochs=0), seed=1)
     print(f"loss {history[0]['loss']:.3f} -> {history[-1]['loss']:.3f}")
     for method in (zero_shot, adapter):
         print(f"{method.name}: {evaluate(method, data.test).accuracy:.3f}")
