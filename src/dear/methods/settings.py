@@ -4,11 +4,11 @@ without loading torch.
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from types import MappingProxyType
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from dear.errors import SettingsError, UnknownNameError
 
@@ -18,37 +18,43 @@ Published = Mapping[str, float | int | str]
 
 PROMPT = "a photo of a"
 
+Bounds = tuple[str, Callable[[Any], bool]]
+ANY: Bounds = ("", lambda _: True)
+COUNT: Bounds = ("at least 1", lambda value: value >= 1)
+LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
+SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
+AT_LEAST_0: Bounds = ("at least 0", lambda value: 0 <= value < math.inf)
+ABOVE_0: Bounds = ("above 0", lambda value: 0 < value < math.inf)
+
 
 @dataclass(frozen=True)
 class MethodSettings:
     """Settings of a method; the base is those of a method that has none.
 
     ``training`` holds what the method's authors train with in base-to-novel, where it differs from
-    :class:`dear.training.settings.TrainSettings`: its fields by name.
+    :class:`dear.training.settings.TrainSettings`: its fields by name. ``bounds`` says what each field must be,
+    in words and as a function; those of a Literal type are one of its values.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
+    bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
 
     def for_data(self, dataset: str) -> Self:
         """The settings on a data set, for a method whose authors set some for each."""
         del dataset
         return self
 
-    def _check(self, wrong: Mapping[str, str | Literal[False]]) -> None:
-        """Raise SettingsError for the first field with bounds; False is a field within them."""
-        for name, bounds in wrong.items():
-            if bounds:
-                groups = [
-                    group
-                    for group, method in option_groups().items()
-                    if METHODS[method].settings is type(self)
-                ]
-                called = ".".join([*groups, name])
-                raise SettingsError(f"{called} is {getattr(self, name)!r}: it must be {bounds}.")
-
-    def _weights(self, *names: str) -> dict[str, str | Literal[False]]:
-        """Checks of weights of a loss."""
-        return {name: not 0 <= getattr(self, name) < math.inf and "at least 0" for name in names}
+    def __post_init__(self) -> None:
+        """Raise SettingsError for the first value that is out of its bounds or not among its choices."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            said, held = self.bounds.get(field.name, ANY)
+            if get_origin(field.type) is Literal:
+                choices = get_args(field.type)
+                said, held = f"one of {', '.join(choices)}", choices.__contains__
+            if not held(value):
+                group = [one for one, name in option_groups().items() if METHODS[name].settings is type(self)]
+                raise SettingsError(f"{'.'.join([*group, field.name])} is {value!r}: it must be {said}.")
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,12 @@ class DearSettings(MethodSettings):
         roles_from_other_weights: Accept a role table that was computed from other weights.
     """
 
+    bounds = MappingProxyType(
+        {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
+        | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
+        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0}
+    )
+
     first: int = 9
     beta: float = 0.9
     tokens: int = 1
@@ -82,21 +94,6 @@ class DearSettings(MethodSettings):
     fusion_loss: FusionLoss = "linear"
     copy_projection: bool = True
     roles_from_other_weights: bool = False
-
-    def __post_init__(self) -> None:
-        self._check(
-            {
-                "first": not 1 <= self.first <= 12 and "from 1 to 12",
-                "beta": not 0 <= self.beta <= 1 and "from 0 to 1",
-                "tokens": self.tokens < 1 and "at least 1",
-                "text_tokens": self.text_tokens < 0 and "at least 0",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-                "alpha_cls": not 0 < self.alpha_cls < 1 and "between 0 and 1, both excluded",
-                **self._weights("lambda_reg", "lambda_fusion"),
-                "fusion_loss": self.fusion_loss not in get_args(FusionLoss)
-                and f"one of {', '.join(get_args(FusionLoss))}",
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -114,22 +111,13 @@ class CoOpSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
+    bounds = MappingProxyType({"tokens": COUNT, "token_std": AT_LEAST_0})
 
     tokens: int = 4
     words: str = PROMPT
     position: Position = "end"
     class_specific: bool = False
     token_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        positions = get_args(Position)
-        self._check(
-            {
-                "tokens": self.tokens < 1 and "at least 1",
-                "position": self.position not in positions and f"one of {', '.join(positions)}",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -145,22 +133,13 @@ class CoCoOpSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 10, "batch": 1})
+    bounds = MappingProxyType({"tokens": COUNT, "reduction": COUNT, "chunk": COUNT, "token_std": AT_LEAST_0})
 
     tokens: int = 4
     words: str = PROMPT
     reduction: int = 16
     chunk: int = 256
     token_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        self._check(
-            {
-                "tokens": self.tokens < 1 and "at least 1",
-                "reduction": self.reduction < 1 and "at least 1",
-                "chunk": self.chunk < 1 and "at least 1",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -176,21 +155,13 @@ class MapleSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
+    bounds = MappingProxyType({"depth": LAYER, "tokens": COUNT, "token_std": AT_LEAST_0})
 
     depth: int = 9
     tokens: int = 2
     words: str = PROMPT
     share: bool = True
     token_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        self._check(
-            {
-                "depth": not 1 <= self.depth <= 12 and "from 1 to 12",
-                "tokens": self.tokens < 1 and "at least 1",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -214,6 +185,11 @@ class PromptSrcSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 4})
+    bounds = MappingProxyType(
+        {"image_depth": LAYER, "text_depth": LAYER, "image_tokens": COUNT, "text_tokens": COUNT}
+        | {"text_weight": AT_LEAST_0, "image_weight": AT_LEAST_0, "logit_weight": AT_LEAST_0}
+        | {"average_mean": ("a number", math.isfinite), "average_std": ABOVE_0, "token_std": AT_LEAST_0}
+    )
 
     image_depth: int = 9
     text_depth: int = 9
@@ -228,21 +204,6 @@ class PromptSrcSettings(MethodSettings):
     teacher: Literal["imagenet", "dataset"] = "imagenet"
     share: bool = True
     token_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        self._check(
-            {
-                "image_depth": not 1 <= self.image_depth <= 12 and "from 1 to 12",
-                "text_depth": not 1 <= self.text_depth <= 12 and "from 1 to 12",
-                "image_tokens": self.image_tokens < 1 and "at least 1",
-                "text_tokens": self.text_tokens < 1 and "at least 1",
-                **self._weights("text_weight", "image_weight", "logit_weight"),
-                "average_mean": not math.isfinite(self.average_mean) and "a number",
-                "average_std": not 0 < self.average_std < math.inf and "above 0",
-                "teacher": self.teacher not in ("imagenet", "dataset") and "one of imagenet, dataset",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -264,6 +225,11 @@ class MmrlSettings(MethodSettings):
 
     training = MappingProxyType({"batch": 4})
     method: ClassVar[str] = "mmrl"
+    bounds = MappingProxyType(
+        {"first": LAYER, "tokens": COUNT, "space": COUNT, "alpha": SHARE, "token_std": AT_LEAST_0}
+        | {"reg_weight": AT_LEAST_0}
+        | {"scale": ("above 0, or none", lambda value: value is None or 0 < value < math.inf)}
+    )
 
     first: int = 6
     tokens: int = 5
@@ -274,21 +240,6 @@ class MmrlSettings(MethodSettings):
     scale: float | None = 100.0
     share: bool = True
     token_std: float = 0.02
-
-    def __post_init__(self) -> None:
-        kinds = ("per-dataset", "uniform")
-        self._check(
-            {
-                "first": not 1 <= self.first <= 12 and "from 1 to 12",
-                "tokens": self.tokens < 1 and "at least 1",
-                "space": self.space < 1 and "at least 1",
-                "alpha": not 0 <= self.alpha <= 1 and "from 0 to 1",
-                "regularisation": self.regularisation not in kinds and f"one of {', '.join(kinds)}",
-                **self._weights("reg_weight"),
-                "scale": self.scale is not None and self.scale <= 0 and "above 0, or none",
-                "token_std": not 0 <= self.token_std < math.inf and "at least 0",
-            }
-        )
 
     def for_data(self, dataset: str) -> Self:
         if self.regularisation == "uniform":
@@ -309,20 +260,13 @@ class MmrlPlusSettings(MmrlSettings):
     """
 
     method = "mmrl++"
+    bounds = MappingProxyType(
+        MmrlSettings.bounds | {"beta": SHARE, "residual_rank": COUNT, "projection_rank": COUNT}
+    )
 
     beta: float = 0.9
     residual_rank: int = 4
     projection_rank: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(
-            {
-                "beta": not 0 <= self.beta <= 1 and "from 0 to 1",
-                "residual_rank": self.residual_rank < 1 and "at least 1",
-                "projection_rank": self.projection_rank < 1 and "at least 1",
-            }
-        )
 
 
 @dataclass(frozen=True)
