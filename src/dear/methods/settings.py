@@ -32,8 +32,8 @@ class MethodSettings:
     """Settings of a method; the base is those of a method that has none.
 
     ``training`` holds what the method's authors train with in base-to-novel, where it differs from
-    :class:`dear.training.settings.TrainSettings`: its fields by name. ``bounds`` says what each field must be,
-    in words and as a function; those of a Literal type are one of its values.
+    :class:`dear.training.settings.TrainSettings`: its fields by name. ``bounds`` says what a field must be,
+    in words and as a function; a Literal type says it itself.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
