@@ -60,7 +60,11 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
             place.parent.mkdir(parents=True, exist_ok=True)
             with file.open(member) as source, place.open("wb") as sink:
                 shutil.copyfileobj(source, sink)
-        part.rename(target)
+        try:
+            part.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process has unpacked it meanwhile
+                raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

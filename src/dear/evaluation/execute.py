@@ -1,5 +1,6 @@
 """Experiments, executed: in turn, on several processes or GPUs, on a Ray cluster, or data parallel."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -84,16 +85,17 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
     make_folder(out)
     mark = out / MARK
-    if recipe:
-        owner = mark.read_text(encoding="utf-8").strip() if mark.exists() else recipe
-        if owner != recipe:
-            raise OutputError(
-                f"{out} holds the runs of the recipe {owner}, not of {recipe}: give another place with --out."
-            )
-        mark.write_text(recipe + "\n", encoding="utf-8")
     with (out / LOCK).open("a") as lock:
         _hold(lock.fileno(), out)
         try:
+            if recipe:
+                owner = mark.read_text(encoding="utf-8").strip() if mark.exists() else recipe
+                if owner != recipe:
+                    raise OutputError(
+                        f"{out} holds the runs of the recipe {owner}, not of {recipe}: "
+                        "give another place with --out."
+                    )
+                mark.write_text(recipe + "\n", encoding="utf-8")
             yield
         finally:
             (out / LOCK).unlink(missing_ok=True)
@@ -106,6 +108,8 @@ def _hold(file: int, out: Path) -> None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system if the process is killed
+        if not os.path.samestat(os.stat(out / LOCK), os.fstat(file)):  # the one before us has just removed it
+            raise OSError("the lock is another file")
     except OSError as error:
         raise OutputError(
             f"another process is writing to {out}: wait for it, or give another place with --out."

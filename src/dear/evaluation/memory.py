@@ -1,6 +1,5 @@
 """Peak memory of a run, in MiB: resident memory of the process, and allocated memory of the GPU."""
 
-import resource
 import sys
 from pathlib import Path
 
@@ -22,15 +21,23 @@ def start_counting() -> bool:
 
 
 def peak() -> dict[str, float | None]:
-    """Peaks since ``start_counting``: "resident" and "gpu" (None without a GPU)."""
+    """Peaks since ``start_counting``: "resident" (None where no system tells it) and "gpu" (None without)."""
     gpu = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
-    return {"resident": round(_resident(), 1), "gpu": None if gpu is None else round(gpu, 1)}
+    resident = _resident()
+    return {
+        "resident": None if resident is None else round(resident, 1),
+        "gpu": None if gpu is None else round(gpu, 1),
+    }
 
 
-def _resident() -> float:
+def _resident() -> float | None:
     try:
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
+        try:
+            import resource
+        except ModuleNotFoundError:  # Windows has none
+            return None
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

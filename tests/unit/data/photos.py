@@ -1,8 +1,16 @@
-"""Small image files for tests of readers."""
+"""Small image files for tests of readers, and data sets of them."""
 
+import warnings
 from pathlib import Path
 
+import pytest
 from PIL import Image
+
+from dear.data.dataset import Dataset, load_dataset
+from dear.data.settings import DataSettings
+from dear.errors import DataError
+
+COUNTS = {"ant": 7, "sea_horse": 11}
 
 
 def picture(path: Path, level: int = 0, size: tuple[int, int] = (7, 5)) -> Path:
@@ -18,3 +26,24 @@ def class_folders(root: Path, counts: dict[str, int]) -> Path:
         for number in range(count):
             picture(root / name / f"{number}.png", number)
     return root
+
+
+def load(path: Path, settings: DataSettings) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_dataset(str(path), settings)
+
+
+def refused(path: Path, settings: DataSettings, message: str) -> None:
+    """One line, and nothing left in the caches."""
+    with pytest.raises(DataError, match=message) as caught:
+        load(path, settings)
+    assert "\n" not in str(caught.value)
+    left = [path.relative_to(settings.cache_folder()) for path in settings.cache_folder().rglob("*")]
+    assert not [
+        path for path in left if path.suffix == ".part" or (path.parts[1:] and path.parts[0] == "archives")
+    ]
+
+
+def paths(data: Dataset) -> dict[str, set[str]]:
+    return {part: {*getattr(data, part).paths} for part in ("train", "test")}

@@ -187,6 +187,23 @@ def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
         pass
     with pytest.raises(OutputError, match="holds the runs of the recipe a, not of b"), claimed(two):
         pass
+    assert not (tmp_path / "x" / ".lock").exists()
+
+
+def test_a_lock_that_its_owner_has_just_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opened it before and locks it after that would not keep a third one out."""
+    import fcntl
+
+    one = load_recipe(written(tmp_path, GOOD.replace("out: runs/x", f"out: {tmp_path}/x")))
+    lock, flock = tmp_path / "x" / ".lock", fcntl.flock
+
+    def late(file: int, how: int) -> None:
+        lock.unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(OutputError, match="another process is writing"), claimed(one):
+        pass
 
 
 @pytest.mark.parametrize(

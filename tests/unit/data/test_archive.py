@@ -1,0 +1,116 @@
+"""Zips of images: unpacked once, whole or not at all, and nothing outside."""
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
+
+from dear.data import archive
+from dear.data.settings import DataSettings
+from dear.errors import DataError, OutputError
+
+
+def pack(path: Path, folder: Path, within: str = "") -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for place in sorted(folder.rglob("*")):
+            if place.is_file():
+                file.write(place, within + place.relative_to(folder).as_posix())
+    return path
+
+
+def test_two_processes_unpack_one_zip(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = class_folders(tmp_path / "d", COUNTS)
+    packed = pack(tmp_path / "d.zip", folder, "within/")
+    rename = Path.rename
+
+    def second(part: Path, target: Path) -> Path:
+        if part.suffix == ".part" and not target.exists():  # the other one was first
+            shutil.copytree(part, target)
+        return rename(part, target)
+
+    monkeypatch.setattr(Path, "rename", second)
+    assert len(load(packed, settings).train) > 0
+    assert len([*(tmp_path / "cache/archives").iterdir()]) == 1
+
+
+def test_a_folder_in_a_zip_is_unpacked_once(tmp_path: Path, settings: DataSettings) -> None:
+    folder = class_folders(tmp_path / "d", COUNTS)
+    (folder / "run.py").write_text("no image, no list")
+    plain = load(folder, settings)
+    packed = pack(tmp_path / "d.zip", folder, "within/")
+    data = load(packed, settings)
+    assert (data.name, paths(data), data.classnames) == ("d", paths(plain), plain.classnames)
+    assert data.train.identity == plain.train.identity
+    (unpacked,) = (tmp_path / "cache/archives").iterdir()
+    assert not [*unpacked.rglob("run.py")]
+    before = next(unpacked.rglob("*.png")).stat().st_mtime_ns
+    load(packed, settings)
+    assert next(unpacked.rglob("*.png")).stat().st_mtime_ns == before
+
+
+def test_a_table_and_coops_layout_in_a_zip(tmp_path: Path, settings: DataSettings) -> None:
+    folder = class_folders(tmp_path / "d", COUNTS)
+    (folder / "list.csv").write_text("path,label,split\nant/0.png,x,train\nant/1.png,x,test\n")
+    data = load(pack(tmp_path / "t.zip", folder), settings)
+    assert (data.name, data.classnames, len(data.train)) == ("t", ("x",), 1)
+    (folder / "list.csv").write_text("path,label,split\n/etc/passwd,x,train\nant/1.png,x,test\n")
+    with pytest.raises(DataError, match="leads out of the image folder"):
+        load(pack(tmp_path / "u.zip", folder), settings)
+
+
+@pytest.mark.parametrize("name", ["../out.png", "/out.png", "a/../../out.png", "..\\out.png", "C:\\out.png"])
+def test_paths_that_climb_out(tmp_path: Path, settings: DataSettings, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        file.writestr("a/1.png", b"x")
+        file.writestr(zipfile.ZipInfo(name), b"x")
+    refused(tmp_path / "bad.zip", settings, "leads out of the image folder")
+    assert not [*tmp_path.rglob("out.png")]
+
+
+def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
+    link = zipfile.ZipInfo("a/1.png")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        file.writestr(link, "/etc/passwd")
+    refused(tmp_path / "bad.zip", settings, "is a link")
+
+
+def test_damage_leaves_nothing(tmp_path: Path, settings: DataSettings) -> None:
+    whole = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+    data = bytearray(whole.read_bytes())
+    place = data.index(b"IDAT")  # in the first image: its checksum does not fit any more
+    data[place + 5] ^= 255
+    whole.write_bytes(data)
+    with pytest.raises(DataError, match=r"d\.zip is damaged or no zip"):
+        load(whole, settings)
+    assert [*(tmp_path / "cache/archives").iterdir()] == []
+    whole.write_bytes(data[:99])
+    refused(whole, settings, "is damaged or no zip")
+    (tmp_path / "words.zip").write_text("words")
+    refused(tmp_path / "words.zip", settings, "is damaged or no zip")
+
+
+def test_without_images(tmp_path: Path, settings: DataSettings) -> None:
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e/run.py").write_text("x")
+    refused(pack(tmp_path / "e.zip", tmp_path / "e"), settings, "has no images in it")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 7}))
+    with pytest.raises(DataError, match=r"unpacks to [\d,]+ bytes, and .* has 7 left"):
+        load(packed, settings)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match=r"cannot unpack into .*file"):
+        load(packed, DataSettings(cache=tmp_path / "file"))
