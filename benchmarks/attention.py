@@ -13,7 +13,7 @@ from measure import in_turn, machine, medians, parsed, parser, show
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from dear.backbone.attention import attend_einsum, causal_bias
+from dear.backbone.attention import attend_written_out, causal_bias
 
 PATCHES, ATTRIBUTES, HEADS, DIM = 197, 5, 12, 64
 PROMPTS = ((50, 15), (235, 14), (500, 23))
@@ -74,7 +74,7 @@ def forms(mask: Tensor) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]
         "fused, no mask": scaled_dot_product_attention,
         "fused": lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=four),
         "fused, padded": padded(four),
-        "written out": lambda q, k, v: attend_einsum(q, k, v, mask),
+        "written out": lambda q, k, v: attend_written_out(q, k, v, mask),
     }
     if mask.ndim == 3:
         found["three dimensions"] = lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask)
