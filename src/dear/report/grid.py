@@ -19,12 +19,15 @@ Mark = Literal["best", "second"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A number; ``spread`` is a standard deviation or the half width of an interval, as the table says."""
+    """A number; ``spread`` is a standard deviation or the half width of an interval, as the table says.
+    ``decimals`` are those of the number as shown.
+    """
 
     mean: float
     spread: float | None = None
     seeds: int = 1
     mark: Mark | None = None
+    decimals: int = DECIMALS
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
@@ -34,7 +37,7 @@ class Cell:
     @property
     def value(self) -> str:
         """The number as shown."""
-        return f"{self.mean:.{DECIMALS}f}"
+        return f"{self.mean:,.{self.decimals}f}"
 
     def __str__(self) -> str:
         return self.value if self.spread is None else f"{self.value} ± {self.spread:.{DECIMALS}f}"

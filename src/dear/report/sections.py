@@ -8,6 +8,7 @@ from dear.report.comparison import paired_grid, published_grid
 from dear.report.few_shot import few_shot_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.reading import Record, distinct, field, protocol, readable
+from dear.report.side_by_side import methods_grid
 from dear.report.tables import MEASURES, SHOWN, Entry, Measure, Table, base_to_novel_table
 from dear.report.transfer import transfer_grid
 
@@ -40,9 +41,11 @@ def tables_of(records: Iterable[Record]) -> list[Grid]:
         if not some:
             continue
         if name == "base-to-novel":
-            table = base_to_novel_table(main_runs(some))
+            runs = main_runs(some)
+            table = base_to_novel_table(runs)
             grids.append(base_to_novel_grid(table))
-            grids += [g for g in (paired_grid(main_runs(some)), published_grid(main_runs(some))) if g]
+            more = methods_grid(table, runs, runs), paired_grid(runs), published_grid(runs)
+            grids += [grid for grid in more if grid]
         elif name == "few-shot":
             grids.append(few_shot_grid(some))
         else:

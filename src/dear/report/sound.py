@@ -26,6 +26,7 @@ OPTIONAL: Mapping[tuple[str, ...], type] = {
     ("selection",): dict,
     ("environment",): dict,
     ("seconds",): dict,
+    ("peak_memory",): dict,
     ("targets",): list,
     ("fusion_weights",): dict,
     ("train",): dict,
@@ -34,6 +35,13 @@ OPTIONAL: Mapping[tuple[str, ...], type] = {
     ("roles", "table"): dict,
     ("roles", "table", "heads"): list,
 }
+COSTS = (
+    ("trainable_parameters",),
+    ("seconds", "train"),
+    ("seconds", "test"),
+    ("peak_memory", "resident"),
+    ("peak_memory", "gpu"),
+)
 EMPTY = object()
 
 
@@ -53,6 +61,9 @@ def check_record(record: Record) -> None:
     for path, kinds in OPTIONAL.items():
         if (value := _at(record, path)) not in (EMPTY, None):
             _typed(value, kinds, path)
+    for path in COSTS:
+        if (value := _at(record, path)) not in (EMPTY, None):
+            _number(value, ".".join(path))
     if told == "retrieval":
         return
     if told == "few-shot":

@@ -1,9 +1,9 @@
 """The measured table of docs/methods.md, and the recipes of the methods."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.unit.report.samples import record
 
 from dear.cli.document_methods import TABLES, measured_table, with_table
 from dear.errors import DataError
@@ -27,49 +27,22 @@ UNIFORM = {
 }
 
 
-def record(method: str, task: str, seed: int, base: float, novel: float, **more: Any) -> dict[str, Any]:
-    return {
-        "method": method,
-        "variant": None,
-        "seed": seed,
-        "shots": 16,
-        "dataset": {"name": task},
-        "results": {"base": {"accuracy": base}, "novel": {"accuracy": novel}},
-        "trainable_parameters": 1234,
-        "seconds": {"train": 3.0, "test": 1.5},
-    } | more
-
-
-def test_the_table_averages_seeds_then_data_sets() -> None:
-    runs = [
-        record("coop", "a", 1, 0.5, 0.2),
-        record("coop", "a", 2, 0.7, 0.4, seconds={"train": 80.0, "test": 1.5}),
-        record("coop", "b", 1, 0.9, 0.1),
-        record("coop", "b", 2, 0.9, 0.1),
-    ]
-    # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 * 75 * 20 / 95; 4.5 seconds thrice, 81.5 once
-    # seed 1: 2 * 70 * 15 / 85; seed 2: 2 * 80 * 25 / 105
-    row = "| coop | 75.00 | 20.00 | 31.58 | 24.71 to 38.10 | 1,234 | 4.5 |"
-    assert measured_table(runs).splitlines()[-1] == row
-    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": None})]
-    assert measured_table(runs, alone).splitlines()[-1] == f"{row} 5 |"
-
-
-def test_methods_stand_in_the_order_of_their_table() -> None:
-    """Variants too; a method without a run alone has no peak."""
-    runs = [
-        record("mmrl", "a", 1, 0.5, 0.2, variant="regularisation uniform"),
-        record("dear", "a", 1, 0.5, 0.2),
-        record("coop", "a", 1, 0.5, 0.2),
-    ]
-    alone = [record("coop", "a", 1, 0.5, 0.2, peak_memory={"resident": 5.0, "gpu": 7.0})]
-    rows = [row.split(" | ") for row in measured_table(runs, alone).splitlines()[-3:]]
-    assert [row[0] for row in rows] == ["| coop", "| mmrl (regularisation uniform)", "| dear"]
-    assert [row[-1] for row in rows] == ["7 |", "not measured |", "not measured |"]
+def test_a_table_of_the_page() -> None:
+    """The methods side by side, as in a report; the peaks are of other records."""
+    runs = [record("a", method, 0.5, 0.2, seed=seed) for method in ("dear", "coop") for seed in (1, 2)]
+    about, _, head, _, first, second = measured_table(runs).splitlines()
+    assert about == "1 data set, seeds 1, 2, 16 shots, percent, ± standard deviation over seeds."
+    assert head == "| Method | Base | Novel | HM | Trainable parameters | Seconds a run |"
+    assert first.startswith("| coop | ")
+    assert second == "| dear | **50.00 ± 0.00** | **20.00 ± 0.00** | **28.57 ± 0.00** | 11 | 4.0 |"
+    alone = [record("b", "dear", 0, 0, peak_memory={"resident": 5.0, "gpu": None})]
+    _, _, head, _, first, second = measured_table(runs, alone).splitlines()
+    assert head.endswith("| Seconds a run | Peak memory, MiB |")
+    assert (first.split(" | ")[-1], second.split(" | ")[-1]) == ("– |", "5 |")
 
 
 def test_methods_on_different_data_are_not_compared() -> None:
-    runs = [record("coop", "a", 1, 0.5, 0.2), record("maple", "a", 2, 0.5, 0.2)]
+    runs = [record("a", "coop", 0.5, 0.2), record("a", "maple", 0.5, 0.2, seed=2)]
     with pytest.raises(DataError, match="maple and coop were not run on the same data sets and seeds"):
         measured_table(runs)
 

@@ -36,8 +36,8 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     assert made.records == 7
     names = [grid.name for grid in made.tables]
     assert names == [
-        "base-to-novel", "base-to-novel-paired", "cross-dataset", "domain-generalization", "few-shot",
-        "ablation-loss", "ablation-inference", "published-slips",
+        "base-to-novel", "base-to-novel-methods", "base-to-novel-paired", "cross-dataset",
+        "domain-generalization", "few-shot", "ablation-loss", "ablation-inference", "published-slips",
     ]  # fmt: skip
     wanted = {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")} | {
         "report.html",

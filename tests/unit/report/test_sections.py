@@ -15,6 +15,7 @@ from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.intervals import half_width, paired, t_quantile
 from dear.report.published import base_to_novel, slips
 from dear.report.sections import tables_of
+from dear.report.sound import check_record
 
 
 def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
@@ -293,3 +294,29 @@ def test_one_label_with_two_settings_is_refused() -> None:
         tables_of(records)
     records[1] = record("toys", "dear", 0.5, 0.5, settings={"beta": 0.1})
     assert tables_of(records)  # published settings may differ by data set
+
+
+def test_methods_side_by_side_with_what_they_cost() -> None:
+    """Medians of 4, 4, 7 and 40 seconds; the most parameters and the highest peak of any run."""
+    runs = [
+        record("tools", "dear", 0.50, 0.20, seed=1, trainable_parameters=1200),
+        record("tools", "dear", 0.70, 0.40, seed=2, seconds={"train": 30.0, "test": 10.0}),
+        record("toys", "dear", 0.90, 0.10, seed=1, seconds={"train": 5.0, "test": 2.0}),
+        record("toys", "dear", 0.90, 0.10, seed=2, peak_memory={"resident": 1017.4, "gpu": None}),
+        record("tools", "coop", 0.60, 0.30, peak_memory={"resident": 900.0, "gpu": 77.0}),
+    ]
+    grid = grids(runs)["base-to-novel-methods"]
+    assert grid.columns[3:] == ("Trainable parameters", "Seconds a run", "Peak memory, MiB")
+    # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 x 75 x 20 / 95; CoOp lacks a data set
+    assert cells(grid, "dear") == ["75.00", "20.00", "31.58", "1,200", "5.5", "1,017"]
+    assert cells(grid, "coop") == ["", "", "", "11", "4.0", "77"]
+    assert "base-to-novel-methods" not in grids(runs[:4])
+
+
+def test_records_without_costs_have_none() -> None:
+    runs = [record("tools", method, 0.5, 0.5) for method in ("zero-shot", "dear")]
+    for run in runs:
+        del run["seconds"], run["trainable_parameters"]
+    assert cells(grids(runs)["base-to-novel-methods"], "dear")[3:] == ["", "", ""]
+    with pytest.raises(DataError, match=r"seconds\.test is 'long', which is no number"):
+        check_record(runs[0] | {"seconds": {"train": 1.0, "test": "long"}})

@@ -1,0 +1,66 @@
+"""Methods side by side: their averages over the data sets, and what a run of each costs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from dear.report.grid import Cell, Grid, GridRow, Mark
+from dear.report.reading import Record, grouped, method_label
+from dear.report.tables import MEASURES, SHOWN, Entry, Table
+
+COSTS = ("Trainable parameters", "Seconds a run")
+PEAK = "Peak memory, MiB"
+
+
+def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Record] | None) -> Grid | None:
+    """A row a method of the base-to-novel table of some records: its average; the parameters that it trains,
+    on the data set with the most; the median time of a run, training and tests; and the highest peak of the
+    GPU's memory (of the process's, without one) in the records ``memory``, no such column without them. None
+    for a single method.
+    """
+    if len(table.methods) < 2:
+        return None
+    runs, peaks = grouped(records, method_label), grouped(memory or (), method_label)
+    rows = []
+    for method, entries in zip(table.methods, table.average.entries, strict=True):
+        averages = [None if entries is None else _average(entries[measure]) for measure in MEASURES]
+        costs = [_cost(max, map(_parameters, runs[method])), _cost(median, map(_seconds, runs[method]), 1)]
+        peak = [] if memory is None else [_cost(max, map(_memory, peaks.get(method, ())))]
+        rows.append(GridRow(method, (*averages, *costs, *peak)))
+    many = any(cell and cell.spread is not None for row in rows for cell in row.cells)
+    notes = (
+        f"Percent, average of the data sets{', mean ± standard deviation over seeds' if many else ''}.",
+        "Seconds: median over runs; what earlier runs of a process left in its caches is not computed again.",
+        *([] if memory is None else ["Runs that share a process share its peak memory."]),
+    )
+    names = (*(SHOWN[measure] for measure in MEASURES), *COSTS, *([] if memory is None else [PEAK]))
+    return Grid(
+        "base-to-novel-methods", "Methods side by side", "Method", names, tuple(rows), (" ".join(notes),)
+    )
+
+
+def _average(entry: Entry) -> Cell:
+    mark: Mark | None = "best" if entry.best else "second" if entry.second else None
+    return Cell(entry.mean, entry.std, entry.seeds, mark)
+
+
+def _cost(
+    of: Callable[[list[float]], float], values: Iterable[float | None], decimals: int = 0
+) -> Cell | None:
+    """One number of those that the records have; None if none has."""
+    known = [value for value in values if value is not None]
+    return Cell(of(known), decimals=decimals) if known else None
+
+
+def _parameters(record: Record) -> float | None:
+    return record.get("trainable_parameters")
+
+
+def _seconds(record: Record) -> float | None:
+    """Of training and tests."""
+    spent = record.get("seconds") or {}
+    return spent["train"] + spent["test"] if {"train", "test"} <= {*spent} else None
+
+
+def _memory(record: Record) -> float | None:
+    peaks = record.get("peak_memory") or {}
+    return peaks.get("gpu") or peaks.get("resident")
