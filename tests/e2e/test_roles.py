@@ -176,6 +176,14 @@ BAD = [
     (["assign", "SPANS", "--settings.quantile", "0.7"], "quantile is 0.7"),
     (["compare", "SPANS", "published"], "is not a role table"),
     (["show", "nowhere.json"], "nowhere.json is not a role table"),
+    (
+        ["show", "discovered", "--variant", "random", "--seed", "99999999999999999999"],
+        "the seed is 999999999",
+    ),
+    (
+        ["show", "discovered", "--variant", "shuffled", "--seed", "99999999999999999999"],
+        "the seed is 9999999",
+    ),
     (["ablate", "--data", "PHOTOS", "--heads", "9"], "write LAYER.HEAD"),
     (["ablate", "--data", "PHOTOS", "--heads", "9.0"], "there is no layer 9 head 0"),
 ]

@@ -53,10 +53,10 @@ def command(
     from dear.backbone.load import load_clip
     from dear.data.dataset import load_dataset
     from dear.data.files import write_json
+    from dear.data.seeds import checked_seed
     from dear.data.world.tasks import load_task
     from dear.evaluation.base_to_novel import adapt_on_base
     from dear.evaluation.bench import Bench
-    from dear.evaluation.experiment import checked_seed
     from dear.evaluation.plan import Plan
     from dear.evaluation.records import environment, make_folder
     from dear.evaluation.schema import SCHEMA

@@ -19,8 +19,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Pictures, fingerprint
+from dear.data.seeds import checked_seed
 from dear.data.settings import Sampling
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError
 
 
 def pick_shots(
@@ -36,12 +37,10 @@ def pick_shots(
     With one seed, a pick of fewer shots is part of a pick of more: the first of each class.
     The classes are those of `classnames`, or else 0 to the highest label.
     Errors: DataError that names the first class with fewer items than `shots` (unless `allow_fewer`);
-    SettingsError for a seed of more than 64 bits.
+    SettingsError for a seed that torch does not take.
     """
     _check(labels, shots, allow_fewer, classnames)
-    if not -(2**63) <= seed < 2**64:
-        raise SettingsError(f"the seed {seed} is too large: it must fit into 64 bits.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     picked = [torch.empty(0, dtype=torch.int64)]
     for label in range(len(classnames) if classnames else int(labels.max()) + 1):
         items = (labels == label).nonzero().flatten().cpu()

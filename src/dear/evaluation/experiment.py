@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dear.data.seeds import checked_seed
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Protocol, Select
 from dear.evaluation.resolve import Training, training_of
 from dear.training.settings import TrainOptions
 
-LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
 """What torch takes."""
 
 
@@ -40,13 +40,6 @@ class Model:
     name: str = "tiny"
     pretrained: str | None = None
     roles: Path | None = None
-
-
-def checked_seed(seed: int) -> int:
-    """The seed, if torch takes it. Raises SettingsError."""
-    if not LEAST_SEED <= seed <= MOST_SEED:
-        raise SettingsError(f"the seed is {seed}: it must be from {LEAST_SEED} to {MOST_SEED}.")
-    return seed
 
 
 @dataclass(frozen=True)

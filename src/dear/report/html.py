@@ -31,7 +31,7 @@ from dear.report.retrieval import panels, precision_table
 from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
 from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
 
-REFERENCES = ("zero-shot", "zero_shot")
+REFERENCE = "zero-shot"
 _SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 
@@ -129,12 +129,12 @@ def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
     """The method that the report is about: the first with fusion weights that is no ablation, or the last."""
     plain = [method for method, runs in by_method.items() if not runs[0].get("variant")]
     fused = [method for method in plain if any(run.get("fusion_weights") for run in by_method[method])]
-    others = [method for method in plain or by_method if method not in REFERENCES]
+    others = [method for method in plain or by_method if method != REFERENCE]
     return (fused or others[-1:] or list(by_method))[0]
 
 
 def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
-    return next((method for method in by_method if method in REFERENCES), None)
+    return REFERENCE if REFERENCE in by_method else None
 
 
 def _setting(records: Sequence[Record], table: Table) -> str:

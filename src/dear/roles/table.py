@@ -11,6 +11,7 @@ import torch
 
 from dear.backbone.clip import Identity
 from dear.data.files import whole
+from dear.data.seeds import checked_seed
 from dear.errors import OutputError, RoleTableError
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
@@ -109,8 +110,11 @@ class RoleTable:
         return replace(self, source=f"all {role}, from {self.source}", heads=heads)
 
     def shuffled(self, seed: int) -> "RoleTable":
-        """The same roles dealt to the heads at random, for ablations."""
-        order = torch.randperm(len(self.heads), generator=torch.Generator().manual_seed(seed)).tolist()
+        """The same roles dealt to the heads at random, for ablations. Raises SettingsError for a seed that
+        torch does not take.
+        """
+        generator = torch.Generator().manual_seed(checked_seed(seed))
+        order = torch.randperm(len(self.heads), generator=generator).tolist()
         heads = tuple(
             replace(self.heads[other], layer=head.layer, head=head.head)
             for head, other in zip(self.heads, order, strict=True)
@@ -130,8 +134,10 @@ class RoleTable:
             raise OutputError(f"cannot write the role table {path}: {error}") from error
 
     def random(self, seed: int) -> "RoleTable":
-        """A role drawn at random for each head, all equally likely, and for core heads an attribute."""
-        generator = torch.Generator().manual_seed(seed)
+        """A role drawn at random for each head, all equally likely, and for core heads an attribute. Raises
+        SettingsError for a seed that torch does not take.
+        """
+        generator = torch.Generator().manual_seed(checked_seed(seed))
 
         def draw(count: int) -> int:
             return int(torch.randint(count, (), generator=generator))
