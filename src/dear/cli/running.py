@@ -50,7 +50,7 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         from dear.evaluation.execute import check_device, distinct_places
 
         distinct_places(experiments)
-        check_device(machines)
+        check_device(machines, experiments)
         planned, why = estimates(experiments, machines.device)
         known = [one.seconds for one in planned if one.seconds is not None]
         total = sum(known) if len(known) == len(planned) else None

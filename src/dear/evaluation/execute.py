@@ -14,8 +14,9 @@ from dear.errors import OutputError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.machines import Machines
 from dear.evaluation.records import make_folder
+from dear.evaluation.resolve import training_of
 from dear.evaluation.runs import RunProgress, Workplace, silent
-from dear.training.devices import make_fabric
+from dear.training.devices import device_precision, make_fabric
 
 MARK, LOCK = ".recipe", ".lock"
 
@@ -36,7 +37,7 @@ def execute(
     distinct_places(experiments)
     runs = [experiment.runs() for experiment in experiments]
     with ExitStack() as stack:
-        check_device(machines)
+        check_device(machines, experiments)
         if machines.jobs > 1 or machines.cluster is not None:
             here = Workplace("cpu")
             _check(experiments, here)
@@ -61,10 +62,15 @@ def first_process() -> bool:
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
-def check_device(machines: Machines) -> None:
-    """Raise SettingsError for a device that is not here; what a cluster has is told there."""
+def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
+    """Raise SettingsError for settings of training that contradict each other, for a device that is not here,
+    or for a precision that it does not have; what a cluster has is told there.
+    """
+    precisions = [training_of(plan, one.train).precision for one in experiments for plan in one.plans]
     if machines.cluster is None:
-        find_device(machines.device)
+        device = find_device(machines.device)
+        for precision in precisions:
+            device_precision(precision, device)
 
 
 def distinct_places(experiments: Sequence[Experiment]) -> None:

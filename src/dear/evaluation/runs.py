@@ -24,7 +24,6 @@ from dear.evaluation.resolve import Training, training_of
 from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
-from dear.training.devices import device_precision
 from dear.training.settings import TrainOptions
 from dear.training.viewcache import view_cache
 
@@ -111,14 +110,13 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
 
 
 def check_methods(experiment: Experiment, bench: Bench, datasets: Sequence[Dataset]) -> None:
-    """Find out what does not go together of the methods' settings, the backbone, the longest class name and
-    the device. Raises DearError.
+    """Find out what does not go together of the methods' settings, the backbone and the longest class name.
+    Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     lengths = bench.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
     longest, dataset = names[int(lengths.argmax())]
     for plan in experiment.plans:
-        device_precision(training_of(plan, experiment.train).precision, bench.clip.image.projection.device)
         others = experiment.protocol != "few-shot"
         method = fresh(bench, datasets[0], plan, seed=experiment.seeds[0], other_classes=others)
         method.set_classes([longest], dataset.templates)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.unit.evaluation.children import keep_a_worker, server
 
-from dear.errors import DearError
-from dear.evaluation.execute import execute
+from dear.errors import DearError, SettingsError
+from dear.evaluation.execute import check_device, execute
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Plan
@@ -32,6 +33,16 @@ def experiment(out: Path) -> Experiment:
 
 def numbers(record: dict[str, Any]) -> Any:
     return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
+
+
+def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the process that only looks for records; what a cluster has is told there."""
+    half = replace(experiment(tmp_path), train=TrainSettings(precision="16-mixed"))
+    with pytest.raises(SettingsError, match="precision is 16-mixed, which needs a GPU"):
+        check_device(Machines("cpu", jobs=2), [half])
+    check_device(Machines("cpu", cluster="auto"), [half])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    check_device(Machines("cuda", jobs=2), [half])
 
 
 def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
