@@ -111,7 +111,7 @@ def test_what_is_refused_before_training(
         fit(data, tmp_path / "thesis", roles=roles)
     with pytest.raises(OutputError, match="cannot write the bundle"):
         fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)
-    with pytest.raises(SettingsError, match=f"the seed {2**64} is too large"):
+    with pytest.raises(SettingsError, match=f"the seed is {2**64}: it must be from"):
         fit(data, roles=roles, seed=2**64)
 
 
