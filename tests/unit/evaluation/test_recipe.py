@@ -107,6 +107,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("beta: 0.5", "beta: 0.5, beta: 1"), "the key 'beta' is given twice"),
         (GOOD.replace("beta: 0.5", "lambda_reg: -1"), r"dear\.lambda_reg is -1.0: it must be at least 0"),
         (GOOD.replace("- zero-shot", "- mmrlpp"), r"mmrlpp is how options of the method mmrl\+\+ begin"),
+        (GOOD + "? [a, b]\n: 1\n", "not readable YAML: .*unhashable key"),
         ("[1, 2]", "holds no keys"),
         ("a: [", "not readable YAML"),
     ],
