@@ -1,0 +1,56 @@
+"""What input from outside may ask for: one table of limits, each raised by an environment variable.
+
+Every reader of something that a stranger may have written asks here before it unpacks, nests, allocates or
+loops. The environment reaches the command line, the Python API, worker processes and the server alike.
+"""
+
+import os
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from dear.errors import DearError, SettingsError
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound: its default, and what it bounds, in the plural with its unit ("bytes of a JSON file")."""
+
+    default: int
+    what: str
+
+
+class LimitError(DearError):
+    """More was asked for than a limit allows; the message names the variable that raises it."""
+
+
+# Sorted by kind of input: files, images, classes and text, tables of heads, indexes.
+LIMITS: Final = MappingProxyType({
+    "json_bytes": Limit(256 * 2**20, "bytes of a JSON or YAML file"),
+    "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
+})  # fmt: skip
+
+
+def limit(name: str) -> int:
+    """A limit in force: its default, or what its environment variable says. Raises SettingsError."""
+    given = os.environ.get(variable(name))
+    if given is None:
+        return LIMITS[name].default
+    if not (given.isascii() and given.isdigit() and 0 < len(given) <= 18 and int(given) > 0):
+        raise SettingsError(f"{variable(name)} is {given[:40]!r}: it must be a whole number above 0.")
+    return int(given)
+
+
+def variable(name: str) -> str:
+    """The environment variable that raises a limit."""
+    return f"DEAR_LIMIT_{name.upper()}"
+
+
+def at_most(name: str, value: int, where: object) -> None:
+    """Refuse more than a limit allows; ``where`` names the input. Raises LimitError."""
+    most = limit(name)
+    if value > most:
+        raise LimitError(
+            f"{where} asks for {value:,} {LIMITS[name].what}; at most {most:,} are read. "
+            f"Set {variable(name)} to raise it."
+        )
