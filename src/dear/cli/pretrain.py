@@ -24,6 +24,7 @@ class Pretrained:
 def command(
     *,
     out: Path = Path("pretrained"),
+    start: Path | None = None,
     settings: PretrainSettings = PretrainSettings(),  # noqa: B008 (frozen, and its fields become options)
     device: Literal["cpu", "cuda"] = "cpu",
     every: int = 250,
@@ -35,13 +36,16 @@ def command(
 
     Args:
         out: Folder of the model and of the checkpoint.
+        start: Folder of an earlier run, whose weights this one goes on from; at random if none is given.
         settings: Settings of the run.
         device: Where to train.
         every: Steps between checkpoints.
     """
     from dear.backbone import tiny
+    from dear.data.world.tasks import downstream_names
     from dear.evaluation.card import model_card
     from dear.evaluation.factors import accuracy_by_factor
+    from dear.evaluation.gathering import gathering
     from dear.roles.ground_truth import roles_from_factors
     from dear.training.pretrain import Pretraining
 
@@ -53,11 +57,16 @@ def command(
             f"step {run.step}/{settings.steps}  loss {run.loss:.4f}  {run.seconds:.0f} s, {left:.0f} s to go"
         )
 
-    run = Pretraining(settings, out, device).run(every=every, progress=tell)
+    run = Pretraining(settings, out, device, start=start).run(every=every, progress=tell)
     clip = tiny.load(out)
     accuracy = {c: accuracy_by_factor(clip, combinations=c) for c in ("held-out", "pretraining")}
-    roles_from_factors(clip).save(out / "roles.json")
-    (out / "README.md").write_text(model_card(clip, run, accuracy, device), encoding="utf-8")
+    roles = roles_from_factors(clip)
+    roles.save(out / "roles.json")
+    gathered = gathering(
+        clip, downstream_names(), progress=lambda task: console.print(f"ablating heads on {task}")
+    )
+    card = model_card(clip, run, accuracy, device, gathered=gathered, roles=roles)
+    (out / "README.md").write_text(card, encoding="utf-8")
     return Pretrained(out, run, accuracy)
 
 

@@ -1,13 +1,16 @@
 """The model card of a pretrained tiny CLIP."""
 
 import platform
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from dear.backbone.clip import Clip
+from dear.evaluation.gathering import Gathering
+from dear.roles.table import RoleTable
 from dear.training.settings import PretrainSettings
 
 CARD = """\
@@ -25,12 +28,7 @@ demonstrations, tests and studies of attention heads with a ground truth.
 
 | fact | value |
 | --- | --- |
-| command | `{command}` |
-| settings | {settings} |
-| seed | {seed} |
-| images seen | {seen:,} in {steps:,} steps |
-| final loss (running mean) | {loss} |
-| time | {minutes:.0f} minutes |
+{stages}
 | hardware | {hardware} |
 | software | torch {torch} |
 | weights | sha256 {sha} (of the float32 values of the tensors) |
@@ -45,32 +43,74 @@ sketches, pixelated and blurred pictures (a sketch shows no colour).
 | combinations | style | {factors} |
 | --- | --- | {rules} |
 {rows}
+
+Where the class token is built: zero-shot accuracy on the test images of each task (percent, all classes),
+with the contributions of all heads of layers {late} replaced by their means, and with those of layers
+{early} (mean ablation). In real ViT CLIPs the late attention layers build the class token (Gandelsman et
+al., ICLR 2024).
+
+| task | chance | whole | late heads ablated | early heads ablated |
+| --- | ---: | ---: | ---: | ---: |
+{gathered}
+
+Heads of layers {late} that vary with one factor above all (at least {core:.0%} of what the five factors
+explain of their contributions' variance): {specialised}.
 """
 
 
 def model_card(
-    clip: Clip, run: Mapping[str, Any], accuracy: Mapping[str, Mapping[str, Mapping[str, float]]], device: str
+    clip: Clip,
+    run: Mapping[str, Any],
+    accuracy: Mapping[str, Mapping[str, Mapping[str, float]]],
+    device: str,
+    *,
+    gathered: Sequence[Gathering],
+    roles: RoleTable,
 ) -> str:
-    """The card in Markdown: command, seed, images, loss, time, hardware and accuracy by factor."""
-    settings = run["settings"]
+    """The card in Markdown: commands, images, loss, time, hardware, accuracy by factor, and which heads build
+    the class token. ``roles`` is the ground-truth table.
+    """
     rows = [
         f"| {c} | {style} | " + " | ".join(f"{100 * v:.1f}" for v in by_factor.values()) + " |"
         for c, by_style in accuracy.items()
         for style, by_factor in by_style.items()
     ]
-    usual = asdict(PretrainSettings())
-    changed = [f"--settings.{name} {value}" for name, value in settings.items() if value != usual[name]]
     factors = list(accuracy["held-out"]["all"])
     cpu = f"CPU ({platform.machine()}), {torch.get_num_threads()} threads"
+    first, core = min(head.layer for head in roles.heads), float(roles.settings["core"])
+    clear = Counter(head.concept for head in roles.heads if max(head.share.values()) >= core)
     return CARD.format(
         parameters=run["parameters"], depth=clip.image.depth, heads=clip.image.heads,
         text_depth=clip.text.depth, size=clip.image_size, patch=clip.image.patch_size,
-        command=" ".join(["dear pretrain", *changed]), seed=settings["seed"],
-        settings=", ".join(f"{name} {value}" for name, value in settings.items()),
-        seen=run["steps"] * settings["batch"], steps=run["steps"], loss=run["loss"],
-        minutes=run["seconds"] / 60, hardware=torch.cuda.get_device_name() if device == "cuda" else cpu,
+        stages="\n".join(_stages(run)), hardware=torch.cuda.get_device_name() if device == "cuda" else cpu,
         torch=torch.__version__, sha=clip.identity.sha256, factors=" | ".join(factors),
-        rules=" | ".join(["---:"]
-        * len(factors)),
-        rows="\n".join(rows),
+        rules=" | ".join(["---:"] * len(factors)), rows="\n".join(rows),
+        late=f"{first} to {clip.image.depth}", early=f"1 to {first - 1}", core=core,
+        gathered="\n".join(_gathered(one) for one in gathered),
+        specialised=", ".join(f"{name} {clear[name]}" for name in roles.attributes),
     )  # fmt: skip
+
+
+def _stages(run: Mapping[str, Any]) -> list[str]:
+    """Rows of the run, and before them of those that it started from."""
+    start = run.get("start") or {}
+    before = _stages(start["run"]) if start.get("run") else []
+    settings, usual = run["settings"], asdict(PretrainSettings())
+    changed = [f"--settings.{name} {value}" for name, value in settings.items() if value != usual[name]]
+    begun = ["--start FOLDER"] if start else []
+    of = ", of the run above" if before else ""
+    begun_with = {"FOLDER": f"weights of sha256 {start['sha256']}{of}"} if start else {}
+    rows = {
+        "command": f"`{' '.join(['dear pretrain', *begun, *changed])}`",
+        **begun_with,
+        "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "images seen": f"{run['steps'] * settings['batch']:,} in {run['steps']:,} steps",
+        "final loss (running mean)": run["loss"],
+        "time": f"{run['seconds'] / 60:.0f} minutes",
+    }
+    return before + [f"| {name} | {value} |" for name, value in rows.items()]
+
+
+def _gathered(one: Gathering) -> str:
+    shares = (one.chance, one.whole, one.without_late, one.without_early)
+    return f"| {one.task} | " + " | ".join(f"{100 * share:.1f}" for share in shares) + " |"

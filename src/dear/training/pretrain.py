@@ -27,15 +27,25 @@ from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.towers import TextTower
-from dear.data.files import whole
+from dear.data.files import whole, write_json
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes
-from dear.errors import OutputError, TrainingDiverged
+from dear.errors import (
+    OutputError,
+    SettingsError,
+    TrainingDiverged,
+    UnknownNameError,
+    WeightsError,
+    first_line,
+)
 from dear.training.checkpoint import read_state, write_state
 from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings
+
+FACTS = "pretraining.json"
+"""What a run was, and before it the run that it started from."""
 
 SKETCH = STYLES.values.index("sketch")
 
@@ -75,6 +85,20 @@ def visible_factors(scene: Scene) -> Bool[Tensor, "image factor"]:
     return visible
 
 
+def early_share(tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, ""]:
+    """How much the class token (token 0) varies with the image, against the patch tokens: the variance of
+    the one over the batch by that of the others over batch and tokens, which takes no gradient.
+
+    At the input of a layer it says how much of the image the class token has gathered before that layer; 0 is
+    nothing. In real ViT CLIPs the late attention layers build the class token: mean-ablating all earlier ones
+    hardly changes the accuracy (Gandelsman et al., ICLR 2024). [ours]
+    """
+    tokens = tokens.float()
+    class_token, patches = tokens[:, 0], tokens[:, 1:].detach()
+    varies = (class_token - class_token.mean(dim=0)).square().sum(dim=-1).mean()
+    return varies / (patches - patches.mean(dim=(0, 1))).square().sum(dim=-1).mean()
+
+
 def text_features(
     tower: TextTower, ids: Int[Tensor, "caption token"], parts: int = 4
 ) -> Float[Tensor, "caption embed"]:
@@ -86,11 +110,23 @@ def text_features(
     return features[order.argsort()]
 
 
+def read_facts(folder: Path) -> dict[str, Any] | None:
+    """What the run in a folder was; None where that is not written down. Raises OutputError."""
+    path = folder / FACTS
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path} cannot be read ({first_line(error)}): remove it.") from error
+
+
 class Pretraining:
     """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if there is one."""
 
-    def __init__(self, settings: PretrainSettings, out: Path, device: str = "cpu") -> None:
+    def __init__(
+        self, settings: PretrainSettings, out: Path, device: str = "cpu", *, start: Path | None = None
+    ) -> None:
         self.settings, self.out, self.device = settings, out, find_device(device)
+        self.start: dict[str, Any] | None = None
         self.tokenizer = WordTokenizer(world_words(), tiny.config()["text_cfg"]["context_length"])
         self.master = tiny.build(self.tokenizer, settings.seed).to(self.device)
         self.worker = tiny.build(self.tokenizer, settings.seed).to(
@@ -100,6 +136,15 @@ class Pretraining:
         if self.device.type == "cpu":  # the fused kernel is several times slower there at 37 tokens
             for block in [*self.image.blocks, *self.text.blocks]:
                 block.attend = attend_written_out
+        for name in settings.emphasised:
+            if name not in FACTOR_NAMES:
+                raise UnknownNameError("factor", name, FACTOR_NAMES)
+        if settings.late and settings.late_first > self.image.depth:
+            raise SettingsError(
+                f"late_first is {settings.late_first}: the tiny CLIP has {self.image.depth} layers."
+            )
+        if start is not None:
+            self._start_from(start)
         matrices = [p for p in self.master.parameters() if p.ndim >= 2]
         vectors = [p for p in self.master.parameters() if p.ndim < 2]
         groups = [
@@ -109,25 +154,38 @@ class Pretraining:
         self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), fused=True)
         self.step, self.seconds, self.loss = 0, 0.0, float("nan")
 
+    def _start_from(self, folder: Path) -> None:
+        """Take the weights of an earlier run, and its facts into this one's."""
+        identity = tiny.load(folder).identity  # says what is wrong with the folder
+        if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
+            raise WeightsError(f"{folder} has another vocabulary than this version: train it anew.")
+        self.master.load_state_dict(tiny.read_tensors(folder / tiny.WEIGHTS))
+        self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
+
     def batch_loss(self, step: int) -> Float[Tensor, ""]:
         """Loss of the batch of a step, through the worker's weights."""
         s = self.settings
         index = torch.arange(step * s.batch, (step + 1) * s.batch, device=self.device)
         scene = draw_scenes(s.seed, index, combinations="pretraining")
         drawn = [describe(scene, s.seed, index, draw=draw) for draw in range(s.captions)]
-        drawn.append(describe(scene, s.seed, index, draw=s.captions, only=s.emphasis))
+        for draw, only in enumerate(s.emphasised, start=s.captions):
+            drawn.append(describe(scene, s.seed, index, draw=draw, only=only))
         texts = list(dict.fromkeys(text for captions in drawn for text in captions.texts))
         row = {text: i for i, text in enumerate(texts)}
         place = torch.tensor([row[text] for captions in drawn for text in captions.texts], device=self.device)
         dtype = torch.bfloat16 if s.bf16 else torch.float32
         pixels = (render(scene, tiny.config()["vision_cfg"]["image_size"]).to(dtype) / 255 - 0.5) / 0.5
-        images = normalize(self.image(pixels).float(), dim=-1)
+        first = s.late_first if s.late else self.image.depth
+        trunk = self.image.trunk(pixels, first)
+        images = normalize(self.image.read_class(trunk, first).float(), dim=-1)
         ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
         captions = normalize(text_features(self.text, ids).float(), dim=-1)[place]
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
-        return multi_positive_loss(scale * images @ captions.T, positive)
+        told = positive.any(dim=0)  # emphasis on colour names that of a sketch, which may be no other image's
+        loss = multi_positive_loss(scale * images @ captions[told].T, positive[:, told])
+        return loss + s.late * early_share(trunk) if s.late else loss
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
         """Which words of a step's captions are spelled out: each with the same chance, in the order asked."""
@@ -183,7 +241,7 @@ class Pretraining:
     def save(self) -> None:
         """Write the checkpoint, replacing the last one whole."""
         state = {
-            "settings": json.dumps(asdict(self.settings)),
+            "settings": self._belongs_to(),
             "step": self.step,
             "seconds": self.seconds,
             "loss": self.loss,
@@ -197,7 +255,7 @@ class Pretraining:
         if not self._checkpoint.exists():
             return
         state = read_state(self._checkpoint, self.device)
-        if state.get("settings") != json.dumps(asdict(self.settings)):
+        if state.get("settings") != self._belongs_to():
             raise OutputError(
                 f"{self._checkpoint} is of other settings ({state.get('settings')}): "
                 "choose another --out or remove it."
@@ -213,16 +271,24 @@ class Pretraining:
         with whole(self.out / tiny.WEIGHTS) as file:
             file.write(save(state, metadata={"format": "pt"}))
         self.tokenizer.save(self.out / tiny.VOCABULARY)
-        return {
+        facts = {
             "settings": asdict(self.settings), "steps": self.step, "loss": round(self.loss, 4), "seconds":
             round(self.seconds), "parameters": sum(p.numel() for p in self.master.parameters()),
+            "start": self.start,
         }  # fmt: skip
+        write_json(self.out / FACTS, facts)
+        return facts
 
     def _make_folder(self) -> None:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot write to {self.out}: {error}. Choose another --out.") from error
+
+    def _belongs_to(self) -> str:
+        """What the checkpoint of this run is of."""
+        start = {"start": self.start["sha256"]} if self.start else {}
+        return json.dumps(asdict(self.settings) | start)
 
     @property
     def _checkpoint(self) -> Path:

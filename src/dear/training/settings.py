@@ -158,9 +158,12 @@ class PretrainSettings:
         bf16: Forward and backward pass in bfloat16, with float32 master weights.
         seed: Seeds the initial weights and the images.
         emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
-            learned last.
+            learned last. Several, with commas between them, give one more caption each.
         spelled: Chance of each word of a caption to be spelled out, so that the letters of words that are not
             in the vocabulary mean something.
+        late: Weight of the term that has the class token gather late (``early_share``); 0 for none. In real
+            ViT CLIPs the late attention layers build the class token (Gandelsman et al., ICLR 2024).
+        late_first: The first layer that may put something of the image into the class token.
     """
 
     images: int = 1_700_000
@@ -174,13 +177,23 @@ class PretrainSettings:
     seed: int = 0
     emphasis: str = "texture"
     spelled: float = 0.1
+    late: float = 0.0
+    late_first: int = 9
 
     def __post_init__(self) -> None:
         counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
-        _at_least(counts | {"warmup": (self.warmup, 0), "restart": (self.restart, 0)})
+        counts |= {"warmup": (self.warmup, 0), "restart": (self.restart, 0)}
+        _at_least(counts | {"late_first": (self.late_first, 2)})
         _rates({"lr": self.lr}, self.weight_decay)
+        if not 0 <= self.late < math.inf:
+            raise SettingsError(f"late is {self.late}: it must be at least 0.")
         if not 0 <= self.spelled <= 1:
             raise SettingsError(f"spelled is {self.spelled}: it is a chance, from 0 to 1.")
+
+    @property
+    def emphasised(self) -> list[str]:
+        """The factors of ``emphasis``, in their order."""
+        return [name.strip() for name in self.emphasis.split(",")]
 
     @property
     def steps(self) -> int:

@@ -14,14 +14,18 @@ import torch
 
 from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash
+from dear.data.world.captions import describe
 from dear.data.world.factors import FACTOR_NAMES, STYLES
+from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
-from dear.errors import OutputError, TrainingDiverged
+from dear.errors import DataError, OutputError, SettingsError, TrainingDiverged, UnknownNameError
 from dear.training import pretrain
 from dear.training.pretrain import (
     Pretraining,
+    early_share,
     matches,
     multi_positive_loss,
+    read_facts,
     text_features,
     visible_factors,
 )
@@ -176,9 +180,9 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
     assert steps == [6]
     assert facts(got) == facts(want)
     assert tensors_hash(resumed.master.state_dict()) == tensors_hash(whole.master.state_dict())
-    names = ["checkpoint.pt", "model.safetensors", "vocabulary.json"]
+    names = ["checkpoint.pt", "model.safetensors", "pretraining.json", "vocabulary.json"]
     assert sorted(p.name for p in (tmp_path / "cut").iterdir()) == names
-    for name in names[1:]:
+    for name in ("model.safetensors", "vocabulary.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
     clip = tiny.load(tmp_path / "whole")
@@ -194,6 +198,76 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=r"checkpoint\.pt is of other settings"):
         Pretraining(PretrainSettings(images=44, batch=8, warmup=2, seed=4), tmp_path / "whole").run()
+
+
+def test_the_share_gathered_early_by_a_slow_loop() -> None:
+    tokens = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(4), dtype=torch.float64).float()
+    rows = tokens.double().tolist()
+
+    def variance(vectors: list[list[float]]) -> float:
+        mean = [sum(v[i] for v in vectors) / len(vectors) for i in range(7)]
+        return sum(sum((v[i] - mean[i]) ** 2 for i in range(7)) for v in vectors) / len(vectors)
+
+    want = variance([row[0] for row in rows]) / variance([patch for row in rows for patch in row[1:]])
+    assert float(early_share(tokens)) == pytest.approx(want, rel=1e-5)
+    same = torch.cat([tokens[:1, :1].expand(3, 1, 7), tokens[:, 1:]], dim=1)
+    assert float(early_share(same)) == pytest.approx(0, abs=1e-10)
+    tokens.requires_grad_()
+    early_share(tokens).backward()
+    assert tokens.grad is not None
+    assert tokens.grad[:, 0].any()
+    assert not tokens.grad[:, 1:].any()
+
+
+def test_the_late_term_pulls_at_the_class_token_before_its_layer(tmp_path: Path) -> None:
+    plain = Pretraining(replace(SETTINGS, bf16=False, late_first=2), tmp_path)
+    late = Pretraining(replace(SETTINGS, bf16=False, late_first=2, late=3.0), tmp_path)
+    pixels = (
+        render(draw_scenes(3, torch.arange(8), combinations="pretraining"), 24).float() / 255 - 0.5
+    ) / 0.5
+    share = early_share(plain.image.trunk(pixels, 2))
+    assert float(share) > 0
+    gap = float(late.batch_loss(0) - plain.batch_loss(0))
+    assert gap == pytest.approx(3 * float(share), rel=1e-4)
+
+
+def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
+    Pretraining(SETTINGS, tmp_path / "one").run()
+    other = replace(SETTINGS, seed=7, emphasis="color, texture")
+    run = Pretraining(other, tmp_path / "two", start=tmp_path / "one")
+    first = tiny.load(tmp_path / "one")
+    assert tensors_hash(run.master.state_dict()) == first.identity.sha256
+    facts = run.run(every=2)
+    assert facts["start"]["sha256"] == first.identity.sha256
+    assert facts["start"]["run"]["settings"]["seed"] == 3
+    assert read_facts(tmp_path / "two") == facts
+    with pytest.raises(OutputError, match="of other settings"):
+        Pretraining(other, tmp_path / "two").run()  # from random weights it is another run
+
+
+def test_each_emphasised_factor_gets_a_caption_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        asked.append((options["draw"], options.get("only")))
+        return describe(*args, **options)
+
+    monkeypatch.setattr(pretrain, "describe", watched)
+    Pretraining(replace(SETTINGS, emphasis="color, texture"), tmp_path).batch_loss(0)
+    assert asked == [(0, None), (1, None), (2, "color"), (3, "texture")]
+
+
+def test_settings_that_the_model_cannot_take(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown factor 'colour'"):
+        Pretraining(replace(SETTINGS, emphasis="texture,colour"), tmp_path)
+    with pytest.raises(SettingsError, match="late_first is 3: the tiny CLIP has 2 layers"):
+        Pretraining(replace(SETTINGS, late=1.0, late_first=3), tmp_path)
+    with pytest.raises(SettingsError, match="late is nan"):
+        replace(SETTINGS, late=math.nan)
+    with pytest.raises(DataError, match="cannot read the vocabulary"):
+        Pretraining(SETTINGS, tmp_path, start=tmp_path)
 
 
 @pytest.mark.parametrize(("spelled", "words", "letters"), [(0.0, True, False), (1.0, False, True)])

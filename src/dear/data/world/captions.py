@@ -44,7 +44,7 @@ def describe(
     """A caption for each scene, a pure function of (scene, seed, index, draw); each draw is another caption.
 
     A caption of a sketch never names the colour. No caption has more than 20 words. `only` makes every
-    caption name that factor and no other.
+    caption name that factor and no other, the colour of a sketch too.
     """
     stream = Stream(seed, index.cpu())
     if only is None:
