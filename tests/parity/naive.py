@@ -32,15 +32,21 @@ def layer(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     return x + block.mlp(block.ln_2(x))
 
 
-def blocked(role: str, attribute: str | None, attributes: list[str], original: int, each: int) -> Tensor:
-    """Eq. 7 to 9 by a loop over the entries."""
+def blocked(
+    role: str, attribute: str | None, attributes: list[str], original: int, each: int, form: str
+) -> Tensor:
+    """Eq. 7 to 9, and supplement B if the form is "exclusive", by a loop over the entries."""
     tokens = original + each * len(attributes)
     mask = torch.zeros(tokens, tokens, dtype=torch.float64)
     for q in range(tokens):
         for k in range(tokens):
             owner = attributes[(k - original) // each] if k >= original else None
+            reader = attributes[(q - original) // each] if q >= original else None
             if role in ("generalization", "other-specialized"):
                 if (q >= original) != (k >= original):
+                    mask[q, k] = MINUS_INFINITY
+            elif role == "core" and form == "exclusive" and reader is not None and reader != attribute:
+                if owner != reader:
                     mask[q, k] = MINUS_INFINITY
             elif role == "core" and owner is not None and owner != attribute:
                 mask[q, k] = MINUS_INFINITY

@@ -10,6 +10,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.methods.dear import Dear
 from dear.methods.settings import DearSettings
+from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 
 ATTRIBUTES = ["color", "object"]
@@ -22,13 +23,18 @@ ROLES: list[tuple[Role, str | None]] = [
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize(("each", "beta"), [(1, 0.9), (2, 0.3)])
-def test_same_loss_and_gradients(dtype: torch.dtype, tolerance: float, each: int, beta: float) -> None:
+@pytest.mark.parametrize("form", ["exclusive", "eq9"])
+def test_same_loss_and_gradients(
+    dtype: torch.dtype, tolerance: float, each: int, beta: float, form: CoreMask
+) -> None:
     model = small_model(dtype=dtype)
     clip = Clip(model, WordTokenizer(WORDS, 13), name="small", pretrained="random", mean=MEAN, std=STD)
     clip.to(dtype)
     heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(ROLES))
     table = RoleTable("by hand", clip.identity, tuple(ATTRIBUTES), heads)
-    settings = DearSettings(first=8, beta=beta, tokens=each, text_tokens=3, token_std=0.5, alpha_cls=0.6)
+    settings = DearSettings(
+        first=8, beta=beta, tokens=each, text_tokens=3, token_std=0.5, alpha_cls=0.6, core_mask=form
+    )
     method = Dear(clip, table, torch.Generator().manual_seed(5), settings)
     assert (method.image_from, method.text_from) == (4, 3)  # 5 of 12 layers, rounded: 2 of 5 and 2 of 4
     method.set_classes(CLASSES, ["a photo of a {}"])
@@ -42,7 +48,7 @@ def test_same_loss_and_gradients(dtype: torch.dtype, tolerance: float, each: int
     named = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
     masks = {
         layer: torch.stack(
-            [naive.blocked(role, a, ATTRIBUTES, 26, each) for role, a in ROLES[3 * i : 3 * i + 3]]
+            [naive.blocked(role, a, ATTRIBUTES, 26, each, form) for role, a in ROLES[3 * i : 3 * i + 3]]
         )
         for i, layer in enumerate((4, 5))
     }

@@ -33,8 +33,9 @@ def transfer(
 ) -> dict[str, Any]:
     """Run one plan with one seed; returns the run record.
 
-    Both the fused accuracy and that of the class feature alone are recorded; the paper's protocol reads the
-    latter ("decoupled"). Raises DataError without a target, or where the source is one of them.
+    Both the fused accuracy and that of the class feature alone ("decoupled") are recorded; the paper reads
+    the latter in cross-dataset transfer and does not say in domain generalization.
+    Raises DataError without a target, or where the source is one of them.
     """
     if not targets:
         raise DataError(f"{protocol} needs at least one data set to test on beside {source.name}.")

@@ -184,6 +184,12 @@ class Method(nn.Module, ABC):
     def trainable(self) -> list[nn.Parameter]:
         return [p for p in self.parameters() if p.requires_grad]
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The trained parameters as the optimizer takes them; "rate" is a group's factor of the learning
+        rate.
+        """
+        return [{"params": self.trainable, "rate": 1.0}]
+
     def fusion_weights(self) -> dict[str, float] | None:
         """Learned weight of each feature in the fused score, if the method learns them."""
         return None

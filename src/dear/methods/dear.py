@@ -62,7 +62,7 @@ class Dear(Method):
         original = (clip.image_size // clip.image.patch_size) ** 2 + 1
         layers = range(self.image_from, clip.image.depth + 1)
         masks = torch.stack(
-            [role_mask(roles, layer, clip.image.heads, original, s.tokens) for layer in layers]
+            [role_mask(roles, layer, clip.image.heads, original, s.tokens, s.core_mask) for layer in layers]
         )
         self.register_buffer("mask", masks.to(like), persistent=False)  # layer head query key
         self.register_buffer(
@@ -127,6 +127,17 @@ class Dear(Method):
 
     def facts(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings), "roles": self.roles.to_json()}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The fusion weights at a rate of their own, if they have one [ours]."""
+        if self.settings.fusion_rate == 1 or not self.fusion.requires_grad:
+            return super().parameter_groups()
+        others = [p for p in self.trainable if p is not self.fusion]
+        return [
+            {"params": others, "rate": 1.0},
+            # Decay would draw the scalars to zero, which is equal weights, the faster the higher the rate.
+            {"params": [self.fusion], "rate": self.settings.fusion_rate, "weight_decay": 0.0},
+        ]
 
     def fusion_weights(self) -> dict[str, float]:
         return dict(zip(self.features, self.fusion.softmax(dim=0).tolist(), strict=True))

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from dear.errors import SettingsError, UnknownNameError
+from dear.roles.settings import CoreMask
 
 FusionLoss = Literal["linear", "log"]
 Position = Literal["end", "middle", "front"]
@@ -33,11 +34,13 @@ class MethodSettings:
 
     ``training`` holds what the method's authors train with in base-to-novel, where it differs from
     :class:`dear.training.settings.TrainSettings`: its fields by name. ``bounds`` says what a field must be,
-    in words and as a function; a Literal type says it itself.
+    in words and as a function; a Literal type says it itself. ``defaults_of_old`` are the values of fields
+    that a bundle or record does not have because it was made before them.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
+    defaults_of_old: ClassVar[Published] = MappingProxyType({})
 
     def for_data(self, dataset: str) -> Self:
         """The settings on a data set, for a method whose authors set some for each."""
@@ -69,17 +72,24 @@ class DearSettings(MethodSettings):
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
         learn_fusion: Train the fusion weights; if not they stay where they start.
+        fusion_rate: Factor of the learning rate for the fusion weights [ours]; 1 is the paper's one rate, at
+            which they hardly move in a hundred steps.
         lambda_reg: Weight of L_reg.
         lambda_fusion: Weight of L_fusion.
         fusion_loss: Form of L_fusion, "linear" or "log" [ours].
         copy_projection: Start the attribute projection as a copy of CLIP's, else at random [ours].
+        core_mask: What tokens of other attributes read in a core head: "exclusive" is their own attribute's
+            tokens alone (supplement B); "eq9" also the image (equation 9 alone). The paper states both; the
+            default is [ours].
         roles_from_other_weights: Accept a role table that was computed from other weights.
     """
+
+    defaults_of_old = MappingProxyType({"core_mask": "eq9", "fusion_rate": 1.0})
 
     bounds = MappingProxyType(
         {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
         | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
-        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0}
+        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0, "fusion_rate": ABOVE_0}
     )
 
     first: int = 9
@@ -89,10 +99,12 @@ class DearSettings(MethodSettings):
     token_std: float = 0.02
     alpha_cls: float = 0.7
     learn_fusion: bool = True
+    fusion_rate: float = 1.0
     lambda_reg: float = 1.0
     lambda_fusion: float = 0.7
     fusion_loss: FusionLoss = "linear"
     copy_projection: bool = True
+    core_mask: CoreMask = "exclusive"
     roles_from_other_weights: bool = False
 
 

@@ -75,7 +75,7 @@ def readable(records: Iterable[Record]) -> list[Record]:
         DataError: if there is none, or one of another schema version.
     """
     found: dict[Any, Record] = {}
-    for number, record in enumerate(records):
+    for number, record in enumerate(map(_completed, records)):
         if record.get("schema") != SCHEMA:
             raise DataError(
                 f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
@@ -93,6 +93,14 @@ def readable(records: Iterable[Record]) -> list[Record]:
     found = dict(zip(found, _with_distinct_titles([*found.values()]), strict=True))
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda record: order.get(record.get("method", ""), len(order)))
+
+
+def _completed(record: Record) -> Record:
+    """The record with the settings that its method did not have yet, at the values that it ran with."""
+    registered, settings = METHODS.get(str(record.get("method"))), record.get("settings")
+    if registered is None or not isinstance(settings, Mapping):
+        return record
+    return {**record, "settings": {**registered.settings.defaults_of_old, **settings}}
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:

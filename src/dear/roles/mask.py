@@ -1,40 +1,46 @@
-"""The role mask (paper eq. 7 to 9): which heads may carry information between original and attribute
-tokens.
+"""The role mask (paper eq. 7 to 9 and supplement B): which heads may carry information between original
+and attribute tokens.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
 
 ISOLATED = ("generalization", "other-specialized")
 
 
 def blocked_edges(
-    role: HeadRole, original: int, attributes: tuple[str, ...], each: int
+    role: HeadRole, original: int, attributes: tuple[str, ...], each: int, core_mask: CoreMask = "exclusive"
 ) -> Bool[Tensor, "query key"]:
     """Edges (query, key) that a head of this role blocks, for tokens ordered original, then ``each``
     tokens an attribute.
 
-    Generalization and Other Specialized (eq. 8): original to attribute tokens and back. Core Attribute of
-    a (eq. 9): any query to an attribute token that is not a's. Mixed: nothing.
+    Generalization and Other Specialized (eq. 8): original to attribute tokens and back. Mixed: nothing.
+    Core Attribute of a: any query to an attribute token that is not a's (eq. 9); if ``core_mask`` is
+    "exclusive", a token of another attribute reads the tokens of its own attribute alone, as the head is a
+    non-target head of it (supplement B; its own tokens stay so that the softmax has a key [ours]).
     """
     tokens = original + each * len(attributes)
-    is_attribute = torch.arange(tokens) >= original
+    group = (torch.arange(tokens) - original).div(each, rounding_mode="floor").clamp(min=-1)  # -1: original
+    is_attribute = group >= 0
     if role.role in ISOLATED:
         return is_attribute[:, None] != is_attribute[None, :]
     if role.role == "core":
-        own = (torch.arange(tokens) - original).div(each, rounding_mode="floor") == attributes.index(
-            str(role.attribute)
-        )
-        return (is_attribute & ~own).expand(tokens, tokens)
+        foreign = is_attribute & (group != attributes.index(str(role.attribute)))
+        if core_mask == "eq9":
+            return foreign.expand(tokens, tokens)
+        return torch.where(foreign[:, None], group[:, None] != group, foreign)
     return torch.zeros(tokens, tokens, dtype=torch.bool)
 
 
 def role_mask(
-    table: RoleTable, layer: int, heads: int, original: int, each: int = 1
+    table: RoleTable, layer: int, heads: int, original: int, each: int = 1, core_mask: CoreMask = "exclusive"
 ) -> Float[Tensor, "head query key"]:
     """The additive mask of a layer: -inf on blocked edges, else 0."""
-    blocked = [blocked_edges(role, original, table.attributes, each) for role in table.layer(layer, heads)]
+    blocked = [
+        blocked_edges(role, original, table.attributes, each, core_mask) for role in table.layer(layer, heads)
+    ]
     return torch.zeros(len(blocked), *blocked[0].shape).masked_fill(torch.stack(blocked), float("-inf"))

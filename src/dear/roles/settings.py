@@ -5,6 +5,9 @@ from typing import Literal
 
 from dear.errors import SettingsError
 
+CoreMask = Literal["exclusive", "eq9"]
+"""The two readings of a core head's mask: equation 9 with supplement B, and equation 9 alone."""
+
 
 @dataclass(frozen=True)
 class RoleSettings:

@@ -194,7 +194,7 @@ class Bundle:
             pretrained = backbone["pretrained"]
             return cls(
                 method=config["method"],
-                settings=kind(**config["settings"]),
+                settings=kind(**kind.defaults_of_old | config["settings"]),
                 model=_text(backbone["model"]),
                 pretrained=None if pretrained is None else _text(pretrained),
                 weights=Identity(**{name: _text(one) for name, one in backbone["weights"].items()}),

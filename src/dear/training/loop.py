@@ -68,7 +68,7 @@ def train(
     for epoch in range(len(history), settings.epochs):
         start = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = settings.lr_at(epoch)
+            group["lr"] = settings.lr_at(epoch) * group["rate"]
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
@@ -117,7 +117,7 @@ def _numbers(values: Iterable[Tensor]) -> list[float]:
 
 
 def _optimizer(method: Method, settings: TrainSettings) -> Any:
-    lr, decay = settings.lr, settings.weight_decay
+    groups, lr, decay = method.parameter_groups(), settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(method.trainable, lr, momentum=settings.momentum, weight_decay=decay)
-    return torch.optim.AdamW(method.trainable, lr, weight_decay=decay)
+        return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=decay)
+    return torch.optim.AdamW(groups, lr, weight_decay=decay)

@@ -221,9 +221,18 @@ def test_the_packaged_recipes_can_be_read(path: Path) -> None:
 
 
 def test_an_ablation_changes_one_thing_each() -> None:
-    assert set(ablations()) == {"mask", "loss", "inference", "quantile", "attributes", "beta", "first"}
+    assert set(ablations()) == {
+        "mask",
+        "mask-form",
+        "loss",
+        "inference",
+        "quantile",
+        "attributes",
+        "beta",
+        "first",
+    }
     plans = ablation_plans(ablations(), DearSettings(tokens=3), without=["K = 7"])
-    assert len(plans) == len(set(plans)) == 1 + 3 + 2 + 4 + 1 + 5 + 3
+    assert len(plans) == len(set(plans)) == 1 + 3 + 1 + 2 + 4 + 1 + 5 + 3
     assert all(plan.settings is None or plan.settings.tokens == 3 for plan in plans)
     labels = [plan.variant for plan in plans]
     assert len(set(labels)) == len(labels)

@@ -18,6 +18,7 @@ from dear.errors import RoleTableError, SettingsError
 from dear.methods.dear import Dear
 from dear.methods.losses import cosine_distance, fusion_loss
 from dear.methods.settings import DearSettings
+from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
@@ -134,8 +135,9 @@ class TestIsolation:
                 assert gap > 1e-3 if attribute == own else gap < 1e-12
 
     @torch.no_grad()
-    def test_blocked_weights_are_exactly_zero(self, clip: Clip) -> None:
-        method = dear(clip)
+    @pytest.mark.parametrize("form", ["exclusive", "eq9"])
+    def test_blocked_weights_are_exactly_zero(self, clip: Clip, form: CoreMask) -> None:
+        method = dear(clip, core_mask=form)
         x = random_layer_input(ORIGINAL + 2, 5)
         for step, layer in enumerate((4, 5)):
             query, key, _ = block_of(method, layer).query_key_value(x)
@@ -146,9 +148,10 @@ class TestIsolation:
                         if role in ("generalization", "other-specialized"):
                             blocked = (q < ORIGINAL) != (k < ORIGINAL)
                         else:
-                            blocked = (
-                                role == "core" and k >= ORIGINAL and k != ORIGINAL + (attribute == "object")
-                            )
+                            own = ORIGINAL + (attribute == "object")
+                            blocked = role == "core" and k >= ORIGINAL and k != own
+                            if role == "core" and form == "exclusive" and q >= ORIGINAL and q != own:
+                                blocked = k != q
                         assert bool((weights[:, head, q, k] == 0).all()) == blocked
             torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 3, 28, dtype=torch.float64))
 

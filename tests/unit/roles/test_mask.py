@@ -1,4 +1,4 @@
-"""Equations 8 and 9 entry by entry: 3 original tokens, attributes (color, object)."""
+"""Equations 8 and 9 and supplement B entry by entry: 3 original tokens, attributes (color, object)."""
 
 from math import inf
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from dear.backbone.clip import Identity
+from dear.methods.settings import DearSettings
 from dear.roles.mask import blocked_edges, role_mask
+from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 
 ATTRIBUTES = ("color", "object")
@@ -31,7 +33,8 @@ ISOLATED = {
     111 00 00
     """,
 }
-COLOR = {
+# Equation 9 alone: nobody reads the tokens of another attribute.
+COLOR_EQ9 = {
     1: """
     000 0 1
     000 0 1
@@ -47,6 +50,43 @@ COLOR = {
     000 00 11
     000 00 11
     000 00 11
+    """,
+}
+OBJECT_EQ9 = {
+    1: """
+    000 1 0
+    000 1 0
+    000 1 0
+    000 1 0
+    000 1 0
+    """,
+    2: """
+    000 11 00
+    000 11 00
+    000 11 00
+    000 11 00
+    000 11 00
+    000 11 00
+    000 11 00
+    """,
+}
+# With supplement B: besides, the tokens of another attribute read themselves alone.
+COLOR = {
+    1: """
+    000 0 1
+    000 0 1
+    000 0 1
+    000 0 1
+    111 1 0
+    """,
+    2: """
+    000 00 11
+    000 00 11
+    000 00 11
+    000 00 11
+    000 00 11
+    111 11 00
+    111 11 00
     """,
 }
 OBJECT = {
@@ -54,27 +94,31 @@ OBJECT = {
     000 1 0
     000 1 0
     000 1 0
-    000 1 0
+    111 0 1
     000 1 0
     """,
     2: """
     000 11 00
     000 11 00
     000 11 00
-    000 11 00
-    000 11 00
+    111 00 11
+    111 00 11
     000 11 00
     000 11 00
     """,
 }
 OPEN = {1: "00000\n" * 5, 2: "0000000\n" * 7}
-CASES: list[tuple[Role, str | None, dict[int, str]]] = [
-    ("generalization", None, ISOLATED),
-    ("other-specialized", None, ISOLATED),
-    ("core", "color", COLOR),
-    ("core", "object", OBJECT),
-    ("mixed", None, OPEN),
-]
+FORMS: dict[CoreMask, list[tuple[Role, str | None, dict[int, str]]]] = {
+    form: [
+        ("generalization", None, ISOLATED),
+        ("other-specialized", None, ISOLATED),
+        ("core", "color", color),
+        ("core", "object", thing),
+        ("mixed", None, OPEN),
+    ]
+    for form, color, thing in (("exclusive", COLOR, OBJECT), ("eq9", COLOR_EQ9, OBJECT_EQ9))
+}
+CASES = [(form, *case) for form, cases in FORMS.items() for case in cases]
 
 
 def rows(drawn: str) -> list[list[int]]:
@@ -82,25 +126,38 @@ def rows(drawn: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("each", [1, 2])
-@pytest.mark.parametrize(("role", "attribute", "drawn"), CASES)
-def test_blocked_edges(role: Role, attribute: str | None, drawn: dict[int, str], each: int) -> None:
-    got = blocked_edges(HeadRole(4, 0, role, attribute), 3, ATTRIBUTES, each)
+@pytest.mark.parametrize(("form", "role", "attribute", "drawn"), CASES)
+def test_blocked_edges(
+    form: CoreMask, role: Role, attribute: str | None, drawn: dict[int, str], each: int
+) -> None:
+    got = blocked_edges(HeadRole(4, 0, role, attribute), 3, ATTRIBUTES, each, form)
     assert got.int().tolist() == rows(drawn[each])
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("each", [1, 2])
-def test_the_mask_of_a_layer_has_its_heads_in_order(each: int) -> None:
+def test_the_mask_of_a_layer_has_its_heads_in_order(each: int, form: CoreMask) -> None:
+    cases = FORMS[form]
     heads = tuple(
-        HeadRole(4, i, role, attribute) for i, (role, attribute, _) in reversed([*enumerate(CASES)])
+        HeadRole(4, i, role, attribute) for i, (role, attribute, _) in reversed([*enumerate(cases)])
     )
     others = tuple(HeadRole(5, i, "mixed") for i in range(5))
     table = RoleTable("by hand", Identity("small", "random", "0"), ATTRIBUTES, heads + others)
-    got = role_mask(table, 4, 5, 3, each)
-    want = [[[-inf if e else 0.0 for e in row] for row in rows(drawn[each])] for _, _, drawn in CASES]
+    got = role_mask(table, 4, 5, 3, each, form)
+    want = [[[-inf if e else 0.0 for e in row] for row in rows(drawn[each])] for _, _, drawn in cases]
     assert torch.equal(got, torch.tensor(want))
-    assert not role_mask(table, 5, 5, 3, each).any()
+    assert not role_mask(table, 5, 5, 3, each, form).any()
 
 
-def test_no_query_loses_all_its_keys() -> None:
-    for role, attribute, _ in CASES:
-        assert not blocked_edges(HeadRole(4, 0, role, attribute), 3, ATTRIBUTES, 2).all(dim=1).any()
+def test_the_exclusive_form_is_the_default() -> None:
+    core = HeadRole(4, 0, "core", "color")
+    assert torch.equal(
+        blocked_edges(core, 3, ATTRIBUTES, 1), blocked_edges(core, 3, ATTRIBUTES, 1, "exclusive")
+    )
+    assert DearSettings().core_mask == "exclusive"
+
+
+@pytest.mark.parametrize(("form", "role", "attribute", "_"), CASES)
+def test_no_query_loses_all_its_keys(form: CoreMask, role: Role, attribute: str | None, _: object) -> None:
+    blocked = blocked_edges(HeadRole(4, 0, role, attribute), 3, ATTRIBUTES, 2, form)
+    assert not blocked.all(dim=1).any()

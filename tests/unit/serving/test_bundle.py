@@ -223,6 +223,21 @@ def test_a_backbone_that_is_none_is_refused(folder: Path, changes: Any, message:
         Bundle.from_pretrained(change(folder, backbone=told))
 
 
+def test_a_bundle_from_before_the_mask_had_two_forms_is_of_equation_9(
+    make_small_clip: MakeClip, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS["dear"], core_mask="eq9")
+    bundle, method = fitted("dear", make_small_clip(), settings)
+    folder = bundle.save_pretrained(tmp_path / "old")
+    told = json.loads((folder / CONFIG).read_text())["settings"]
+    del told["core_mask"], told["fusion_rate"]
+    loaded = Bundle.from_pretrained(change(folder, settings=told))
+    assert loaded.settings == settings
+    assert torch.equal(scores(loaded.build(make_small_clip())), scores(method))
+    new = fitted("dear", make_small_clip(), replace(settings, core_mask="exclusive"))[1]
+    assert not torch.equal(scores(new), scores(method))
+
+
 def test_settings_of_wrong_types_are_refused(folder: Path, make_small_clip: MakeClip) -> None:
     told = json.loads((folder / CONFIG).read_text())["settings"] | {"tokens": 2.5}
     bundle = Bundle.from_pretrained(change(folder, settings=told))

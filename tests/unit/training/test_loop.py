@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,27 @@ class TestSchedule:
         rates = [1e-5, *(0.5e-2 * (1 + math.cos(math.pi * k / 5)) for k in range(4))]
         assert seen == pytest.approx([rate for rate in rates for _ in range(3)])  # 7 images in batches of 3
         assert [epoch["lr"] for epoch in history] == pytest.approx(rates)
+
+    def test_fusion_weights_have_a_rate_of_their_own(
+        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[list[float]] = []
+        step = torch.optim.AdamW.step
+
+        def watched(self: Any, *args: Any, **keywords: Any) -> Any:
+            seen.append([group["lr"] for group in self.param_groups])
+            return step(self, *args, **keywords)
+
+        monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+        usual, own = small_dear(small_clip), small_dear(small_clip, fusion_rate=50.0)
+        start = usual.fusion.detach().clone()
+        for method in (usual, own):
+            train(method, few(), replace(SETTINGS, epochs=2), seed=1)
+        assert seen[0] == [1e-5]
+        assert seen[len(seen) // 2] == pytest.approx([1e-5, 50e-5])
+        assert seen[-1][1] == pytest.approx(50 * seen[-1][0])
+        moved = [float((method.fusion - start).abs().max().detach()) for method in (usual, own)]
+        assert moved[1] > 10 * moved[0] > 0
 
     @pytest.mark.parametrize(
         "options",
