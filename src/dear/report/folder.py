@@ -11,6 +11,7 @@ from dear.report.comparison import slips_grid
 from dear.report.grid import Grid
 from dear.report.html import report_html, write_whole
 from dear.report.reading import Record, field, readable
+from dear.report.retrieval import averaged
 from dear.report.sections import tables_of, weights_of
 from dear.report.sound import check_record
 
@@ -96,7 +97,7 @@ def write_folder_report(
     text = report_html(
         title=title,
         records=runs,
-        retrieval=field(retrieval[0], "results") if retrieval else None,
+        retrieval=averaged([field(record, "results") for record in retrieval]) if retrieval else None,
         notes=NOTES,
         appendix=[slips_grid()],
     )

@@ -2,8 +2,9 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from dear.errors import DataError
@@ -40,6 +41,26 @@ class PrecisionTable:
     rows: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
 
 
+def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Results of several retrievals as one: the first one's queries; precision by feature and factor, and
+    chance by factor, as means over those in which the factor varies (a fraction each).
+    """
+    chances: list[Mapping[str, float]] = [one.get("chance") or {} for one in results]
+    kept = {
+        name: [one for one, chance in zip(results, chances, strict=True) if chance.get(name, 1) < 1]
+        for name in dict.fromkeys(name for chance in chances for name in chance)
+    }
+    kept = {name: some for name, some in kept.items() if some}
+    if not kept:
+        return dict(results[0])
+    precision = {
+        feature: {name: fmean(one["precision"][feature][name] for one in some) for name, some in kept.items()}
+        for feature in results[0]["precision"]
+    }
+    chance = {name: fmean(one["chance"][name] for one in some) for name, some in kept.items()}
+    return {**results[0], "precision": precision, "chance": chance, "runs": len(results)}
+
+
 def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
     """The panels of the retrieval's queries.
 
@@ -61,8 +82,12 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
     return found
 
 
-def precision_table(precision: Mapping[str, Mapping[str, float]] | None) -> PrecisionTable | None:
-    """The precision by feature and factor, the best feature of each factor marked; None if not known."""
+def precision_table(
+    precision: Mapping[str, Mapping[str, float]] | None, chance: Mapping[str, float] | None = None
+) -> PrecisionTable | None:
+    """The precision by feature and factor, the best feature of each factor marked, with a last row of chance
+    where it is known; None if precision is not.
+    """
     if not precision:
         return None
     factors = list(dict.fromkeys(factor for row in precision.values() for factor in row))
@@ -81,6 +106,9 @@ def precision_table(precision: Mapping[str, Mapping[str, float]] | None) -> Prec
         )
         for feature, row in shown.items()
     )
+    if chance:
+        drawn = tuple((f"{100 * chance[name]:.1f}" if name in chance else "–", False) for name in factors)
+        rows = (*rows, ("(chance)", drawn))
     return PrecisionTable(tuple(factors), rows)
 
 

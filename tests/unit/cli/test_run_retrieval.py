@@ -7,6 +7,7 @@ import pytest
 
 from dear.backbone.load import load_clip
 from dear.cli.run_retrieval import command
+from dear.methods.settings import DearSettings
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 
@@ -14,7 +15,7 @@ from dear.roles.table import RoleTable
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither training nor retrieval: what is under test is the record."""
-    found = {"precision": {}, "chance": {}}
+    found = {"precision": {"color": {"shape": 0.5}}, "chance": {"shape": 0.25}}
     monkeypatch.setattr(
         "dear.evaluation.base_to_novel.adapt_on_base", lambda *_, **__: SimpleNamespace(method=None)
     )
@@ -30,8 +31,8 @@ def test_every_role_table_has_a_record_of_its_own_that_tells_it(tmp_path: Path) 
     shuffled = role_table(load_clip("tiny")).shuffled(0)
     shuffled.save(tmp_path / "shuffled.json")
 
-    first = command(out=tmp_path).record
-    second = command(out=tmp_path, roles=tmp_path / "shuffled.json").record
+    first = command(out=tmp_path).records[0]
+    second = command(out=tmp_path, roles=tmp_path / "shuffled.json").records[0]
 
     assert first != second
     assert recorded(first)["key"] != recorded(second)["key"]
@@ -42,4 +43,15 @@ def test_every_role_table_has_a_record_of_its_own_that_tells_it(tmp_path: Path) 
 
 @pytest.mark.usefixtures("untrained")
 def test_the_same_run_writes_its_record_again(tmp_path: Path) -> None:
-    assert command(out=tmp_path).record == command(out=tmp_path).record
+    assert command(out=tmp_path).records[0] == command(out=tmp_path).records[0]
+
+
+@pytest.mark.usefixtures("untrained")
+def test_tasks_seeds_and_settings_have_records_of_their_own(tmp_path: Path) -> None:
+    found = command(task=["tinted-signs", "fine-shades"], seeds=[1, 2], out=tmp_path)
+    assert len(set(found.records)) == 4
+    assert (found.precision, found.chance) == ({"color": {"shape": 0.5}}, {"shape": 0.25})
+    (other,) = command(task=["tinted-signs"], dear=DearSettings(core_mask="eq9"), out=tmp_path).records
+    assert other not in found.records
+    assert recorded(other)["settings"]["core_mask"] == "eq9"
+    assert recorded(found.records[0])["settings"]["core_mask"] == "exclusive"
