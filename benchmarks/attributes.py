@@ -130,6 +130,7 @@ def tables(runs: Iterable[dict[str, Any]]) -> None:
             retrieval(some)
             by_feature = {f: fmean(r["fusion"][f] for r in some) for f in some[0]["fusion"]}
             print("\nfusion weights: " + ", ".join(f"{f} {w:.3f}" for f, w in by_feature.items()))
+            named(some)
 
 
 def harmonic(runs: list[dict[str, Any]], suffix: str = "") -> float:
@@ -150,6 +151,24 @@ def paired(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
         return f"{fmean(gaps):+.2f} ({len(gaps)} tasks)"
     return (
         f"{fmean(gaps):+.2f} ± {T_95[len(gaps)] * stdev(gaps) / math.sqrt(len(gaps)):.2f} ({len(gaps)} tasks)"
+    )
+
+
+def named(runs: list[dict[str, Any]]) -> None:
+    """Whether the fusion weights name the factors that tell a task's classes apart."""
+    told: dict[bool, list[float]] = {True: [], False: []}
+    first = chance = 0.0
+    for run in runs:
+        telling = set(load_task(run["run"][1]).train.factors_of_class)
+        weights = {name: run["fusion"][name] for name in FACTOR_NAMES}
+        for name, weight in weights.items():
+            told[name in telling].append(weight)
+        first += max(weights, key=lambda name: weights[name]) in telling
+        chance += len(telling) / len(weights)
+    yes, no = (fmean(told[key]) for key in (True, False))
+    print(
+        f"an attribute's mean weight is {yes:.3f} where it tells a task's classes apart, {no:.3f} where not; "
+        f"the heaviest attribute tells them apart in {first:.0f} of {len(runs)} runs (by chance {chance:.1f})"
     )
 
 

@@ -106,6 +106,7 @@ def report_html(
         training=inline(plots.training_curves(losses)) if losses else None,
         roles=inline(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
+        foreign=_foreign(found),
         panels=panels(retrieval),
         retrievals=int(retrieval.get("runs") or 1),
         precision=precision_table(retrieval.get("precision"), retrieval.get("chance")),
@@ -178,10 +179,23 @@ def _highest(table: Table, main: str) -> str | None:
     return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."
 
 
+READ_BY_FOREIGN = {
+    "exclusive": ", nor do these read the image (mask form exclusive)",
+    "eq9": ", while these do read the image (mask form eq9)",
+}
+
+
 def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None) -> str:
     found = distinct((record.get("roles") or {}).get("source") for record in records)
     sources = [(role_table or {}).get("source"), *found]
     return str(next((source for source in sources if source), "not recorded"))
+
+
+def _foreign(records: Sequence[Record]) -> str:
+    """What the tokens of other attributes read in a core head, by the form of the mask that runs used."""
+    settings = [record.get("settings") or {} for record in records]
+    forms = distinct(one["core_mask"] for one in settings if one.get("core_mask") in READ_BY_FOREIGN)
+    return "".join(READ_BY_FOREIGN[form] for form in forms or ["exclusive"])
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:

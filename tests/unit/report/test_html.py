@@ -112,6 +112,16 @@ def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, An
     assert "<strong>90.0</strong>" in text
 
 
+def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
+    for run in material["records"]:
+        if run["method"] == "dear":
+            run["settings"] = {"core_mask": "exclusive"}
+    assert "nor do these read the image (mask form exclusive)" in report_html(**material)
+    for run in material["records"]:
+        run["settings"] = {}  # a record from before there were two forms
+    assert "while these do read the image (mask form eq9)" in report_html(**material)
+
+
 def test_location_follows_the_place() -> None:
     place = {"image": "AAAA", "factors": {"place": "sea"}}
     retrieval = {
