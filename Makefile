@@ -55,8 +55,14 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can
 docs: $(VENV)/.dev ## Write docs/cli.md anew from --help
 	$(BIN)/python -m dear.cli.document
 
+# The three runs that the package's weights are made of; src/dear/backbone/tiny/README.md has their facts.
+LATE := --settings.late 3 --settings.restart 0 --settings.emphasis color,texture --settings.bf16 false
 pretrain: $(VENV)/.run ## Train the tiny CLIP anew (hours on a CPU); it resumes where it stopped
-	$(BIN)/dear pretrain $(ARGS)
+	$(BIN)/dear pretrain --out pretrained/first
+	$(BIN)/dear pretrain --out pretrained/late --start pretrained/first $(LATE) \
+	  --settings.images 320000 --settings.lr 8e-4 --settings.warmup 200 --settings.seed 11
+	$(BIN)/dear pretrain --out pretrained/heads --start pretrained/late $(LATE) --settings.late-mlp 3 \
+	  --settings.images 81920 --settings.lr 5e-4 --settings.warmup 50 --settings.seed 12
 
 bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into docs/performance.md
 	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json

@@ -189,14 +189,10 @@ class VisionTower(Tower):
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
         """CLIP's image embedding, not normalised."""
-        return self.read_class(self.trunk(images, self.depth), self.depth)
-
-    def read_class(
-        self, trunk: Float[Tensor, "batch token width"], first: int
-    ) -> Float[Tensor, "batch embed"]:
-        """The image embedding from the input of layer ``first``, not normalised."""
-        zero = torch.zeros(1, dtype=torch.long, device=trunk.device)
-        return self.finish(self.span(trunk, first, read=zero)[:, 0])
+        x = self.trunk(images, self.depth)
+        return self.finish(
+            self.span(x, self.depth, read=torch.zeros(1, dtype=torch.long, device=x.device))[:, 0]
+        )
 
 
 @dataclass(frozen=True)

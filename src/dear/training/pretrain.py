@@ -9,7 +9,8 @@ similarity matrix is uniform over them.
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
@@ -26,7 +27,7 @@ from dear.backbone.attention import attend_written_out
 from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
-from dear.backbone.towers import TextTower
+from dear.backbone.towers import TextTower, VisionTower
 from dear.data.files import whole, write_json
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
@@ -94,9 +95,38 @@ def early_share(tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, ""]
     hardly changes the accuracy (Gandelsman et al., ICLR 2024). [ours]
     """
     tokens = tokens.float()
-    class_token, patches = tokens[:, 0], tokens[:, 1:].detach()
-    varies = (class_token - class_token.mean(dim=0)).square().sum(dim=-1).mean()
-    return varies / (patches - patches.mean(dim=(0, 1))).square().sum(dim=-1).mean()
+    return _variance(tokens[:, 0]) / _variance(tokens[:, 1:].flatten(0, 1).detach())
+
+
+def mlp_share(mlps: Float[Tensor, "batch width"], heads: Float[Tensor, "batch width"]) -> Float[Tensor, ""]:
+    """How much of the class token the MLPs write, against the attention heads: the variance of their sum over
+    the batch by that of the heads' sum, which takes no gradient.
+
+    In real ViT CLIPs the direct effect of the MLPs is negligible (Gandelsman et al., ICLR 2024). [ours]
+    """
+    return _variance(mlps.float()) / _variance(heads.float().detach())
+
+
+def _variance(vectors: Float[Tensor, "item width"]) -> Float[Tensor, ""]:
+    return (vectors - vectors.mean(dim=0)).square().sum(dim=-1).mean()
+
+
+@contextmanager
+def mlps_of_class_token(tower: VisionTower, first: int) -> Iterator[list[Tensor]]:
+    """Within, the list gets what the MLP of each layer from ``first`` on adds to the class token, (batch,
+    width), in every forward pass.
+    """
+    written: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        written.append(output[:, 0])  # the last layer runs at the class token alone
+
+    hooks = [block.ls_2.register_forward_hook(keep) for block in tower.blocks[first - 1 :]]  # type: ignore[union-attr]
+    try:
+        yield written
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def text_features(
@@ -139,7 +169,7 @@ class Pretraining:
         for name in settings.emphasised:
             if name not in FACTOR_NAMES:
                 raise UnknownNameError("factor", name, FACTOR_NAMES)
-        if settings.late and settings.late_first > self.image.depth:
+        if (settings.late or settings.late_mlp) and settings.late_first > self.image.depth:
             raise SettingsError(
                 f"late_first is {settings.late_first}: the tiny CLIP has {self.image.depth} layers."
             )
@@ -175,9 +205,13 @@ class Pretraining:
         place = torch.tensor([row[text] for captions in drawn for text in captions.texts], device=self.device)
         dtype = torch.bfloat16 if s.bf16 else torch.float32
         pixels = (render(scene, tiny.config()["vision_cfg"]["image_size"]).to(dtype) / 255 - 0.5) / 0.5
-        first = s.late_first if s.late else self.image.depth
+        first = s.late_first if s.late or s.late_mlp else self.image.depth
         trunk = self.image.trunk(pixels, first)
-        images = normalize(self.image.read_class(trunk, first).float(), dim=-1)
+        with mlps_of_class_token(self.image, first) as written:
+            class_token = self.image.span(
+                trunk, first, read=torch.zeros(1, dtype=torch.long, device=trunk.device)
+            )[:, 0]
+        images = normalize(self.image.finish(class_token).float(), dim=-1)
         ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
         captions = normalize(text_features(self.text, ids).float(), dim=-1)[place]
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
@@ -185,7 +219,12 @@ class Pretraining:
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
         told = positive.any(dim=0)  # emphasis on colour names that of a sketch, which may be no other image's
         loss = multi_positive_loss(scale * images @ captions[told].T, positive[:, told])
-        return loss + s.late * early_share(trunk) if s.late else loss
+        if s.late:
+            loss = loss + s.late * early_share(trunk)
+        if s.late_mlp:
+            mlps = torch.stack(written).sum(dim=0)
+            loss = loss + s.late_mlp * mlp_share(mlps, class_token - trunk[:, 0] - mlps)
+        return loss
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
         """Which words of a step's captions are spelled out: each with the same chance, in the order asked."""

@@ -164,6 +164,7 @@ class PretrainSettings:
         late: Weight of the term that has the class token gather late (``early_share``); 0 for none. In real
             ViT CLIPs the late attention layers build the class token (Gandelsman et al., ICLR 2024).
         late_first: The first layer that may put something of the image into the class token.
+        late_mlp: Weight of the term that has it gather by attention heads (``mlp_share``); 0 for none.
     """
 
     images: int = 1_700_000
@@ -179,14 +180,16 @@ class PretrainSettings:
     spelled: float = 0.1
     late: float = 0.0
     late_first: int = 9
+    late_mlp: float = 0.0
 
     def __post_init__(self) -> None:
         counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
         counts |= {"warmup": (self.warmup, 0), "restart": (self.restart, 0)}
         _at_least(counts | {"late_first": (self.late_first, 2)})
         _rates({"lr": self.lr}, self.weight_decay)
-        if not 0 <= self.late < math.inf:
-            raise SettingsError(f"late is {self.late}: it must be at least 0.")
+        for name, weight in (("late", self.late), ("late_mlp", self.late_mlp)):
+            if not 0 <= weight < math.inf:
+                raise SettingsError(f"{name} is {weight}: it must be at least 0.")
         if not 0 <= self.spelled <= 1:
             raise SettingsError(f"spelled is {self.spelled}: it is a chance, from 0 to 1.")
 

@@ -24,6 +24,8 @@ from dear.training.pretrain import (
     Pretraining,
     early_share,
     matches,
+    mlp_share,
+    mlps_of_class_token,
     multi_positive_loss,
     read_facts,
     text_features,
@@ -155,6 +157,12 @@ def test_text_in_parts_by_length_equals_the_tower_at_once(tmp_path: Path) -> Non
     torch.testing.assert_close(text_features(tower, ids, parts=3), tower(ids))
 
 
+def first_batch() -> torch.Tensor:
+    """The pixels of the first step of SETTINGS."""
+    scene = draw_scenes(SETTINGS.seed, torch.arange(SETTINGS.batch), combinations="pretraining")
+    return (render(scene, 24).float() / 255 - 0.5) / 0.5
+
+
 def facts(run: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "seconds"}
 
@@ -222,13 +230,53 @@ def test_the_share_gathered_early_by_a_slow_loop() -> None:
 def test_the_late_term_pulls_at_the_class_token_before_its_layer(tmp_path: Path) -> None:
     plain = Pretraining(replace(SETTINGS, bf16=False, late_first=2), tmp_path)
     late = Pretraining(replace(SETTINGS, bf16=False, late_first=2, late=3.0), tmp_path)
-    pixels = (
-        render(draw_scenes(3, torch.arange(8), combinations="pretraining"), 24).float() / 255 - 0.5
-    ) / 0.5
+    pixels = first_batch()
     share = early_share(plain.image.trunk(pixels, 2))
     assert float(share) > 0
     gap = float(late.batch_loss(0) - plain.batch_loss(0))
     assert gap == pytest.approx(3 * float(share), rel=1e-4)
+
+
+def test_what_the_mlps_write_into_the_class_token_by_a_slow_loop(tmp_path: Path) -> None:
+    run = Pretraining(replace(SETTINGS, bf16=False), tmp_path)
+    x = torch.randn(3, 10, 21, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad(), mlps_of_class_token(run.image, 1) as written:
+        end = run.image.span(x, 1, read=torch.zeros(1, dtype=torch.long))[:, 0]
+    heads, mlps = torch.zeros(3, 21), torch.zeros(3, 21)
+    for block in run.image.blocks:
+        outputs = block.head_outputs(x)
+        attended = block.out_proj(outputs.transpose(1, 2).flatten(2))
+        expanded = block.mlp(block.ln_2(x + attended))
+        heads, mlps = heads + attended[:, 0], mlps + expanded[:, 0]
+        x = x + attended + expanded
+    torch.testing.assert_close(torch.stack(written).sum(dim=0), mlps)
+    torch.testing.assert_close(end, x[:, 0])
+
+    def variance(vectors: torch.Tensor) -> float:
+        rows = vectors.double().tolist()
+        mean = [sum(row[i] for row in rows) / len(rows) for i in range(21)]
+        return sum((row[i] - mean[i]) ** 2 for row in rows for i in range(21)) / len(rows)
+
+    assert float(mlp_share(mlps, heads)) == pytest.approx(variance(mlps) / variance(heads), rel=1e-5)
+    run.image(torch.zeros(1, 3, 24, 24))
+    assert len(written) == 2  # nothing is kept afterwards
+
+
+def test_the_mlps_term_is_weighed_and_takes_no_gradient_from_the_heads(tmp_path: Path) -> None:
+    plain = Pretraining(replace(SETTINGS, bf16=False, late_first=2), tmp_path)
+    late = Pretraining(replace(SETTINGS, bf16=False, late_first=2, late_mlp=3.0), tmp_path)
+    pixels = first_batch()
+    trunk = late.image.trunk(pixels, 2)
+    with mlps_of_class_token(late.image, 2) as written:
+        end = late.image.span(trunk, 2, read=torch.zeros(1, dtype=torch.long))[:, 0]
+    (mlp,) = written
+    gap = float(late.batch_loss(0) - plain.batch_loss(0))
+    assert gap == pytest.approx(3 * float(mlp_share(mlp, end - trunk[:, 0] - mlp)), rel=1e-4)
+    heads = torch.randn(5, 7, generator=torch.Generator().manual_seed(6)).requires_grad_()
+    mlps = torch.randn(5, 7, generator=torch.Generator().manual_seed(7)).requires_grad_()
+    mlp_share(mlps, heads).backward()
+    assert heads.grad is None
+    assert mlps.grad is not None
 
 
 def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
