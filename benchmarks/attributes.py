@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -22,12 +23,13 @@ from dear.data.dataset import load_dataset
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.tasks import downstream_names, load_task
 from dear.evaluation.base_to_novel import adapt_on_base, base_to_novel
-from dear.evaluation.bench import Bench
+from dear.evaluation.bench import CACHE_BYTES, Bench
 from dear.evaluation.plan import Plan
 from dear.methods.settings import DearSettings
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
 from dear.training.settings import TrainOptions
+from dear.training.trunks import TrunkCache
 
 # Name: the plan of the run, the training options that differ from the published ones.
 VARIANTS: dict[str, tuple[Plan, TrainOptions]] = {
@@ -67,14 +69,14 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     lines = given.out.read_text().splitlines() if given.out.exists() else []
     done = {tuple(json.loads(line)["run"]) for line in lines}
-    for seed in map(int, given.seeds.split(",")):
+    for seed, task in product(map(int, given.seeds.split(",")), given.tasks.split(",")):
+        cache = TrunkCache(CACHE_BYTES)  # the variants see the same batches
         for name in given.variants.split(","):
-            for task in given.tasks.split(","):
-                if (name, task, seed) not in done:
-                    plan, options = VARIANTS[name]
-                    found = measure(Bench(clip, roles, options, keep=True), task, plan, seed)
-                    with given.out.open("a") as file:
-                        file.write(json.dumps({"run": (name, task, seed), **found}) + "\n")
+            if (name, task, seed) not in done:
+                plan, options = VARIANTS[name]
+                found = measure(Bench(clip, roles, options, cache=cache, keep=True), task, plan, seed)
+                with given.out.open("a") as file:
+                    file.write(json.dumps({"run": (name, task, seed), **found}) + "\n")
 
 
 def measure(bench: Bench, task: str, plan: Plan, seed: int) -> dict[str, Any]:
