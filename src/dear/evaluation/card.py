@@ -34,7 +34,9 @@ demonstrations, tests and studies of attention heads with a ground truth.
 | weights | sha256 {sha} (of the float32 values of the tensors) |
 
 Loss: softmax cross-entropy between images and captions in both directions, uniform over all captions of
-the batch that describe an image (UniCL, CVPR 2022), because short captions describe many images.
+the batch that describe an image (UniCL, CVPR 2022), because short captions describe many images. A weight
+`late` adds a term that keeps the class token from varying with the image before layer `late_first`, and
+`late_mlp` one that has attention heads, not MLPs, build it from there on (`dear.training.pretrain`).
 
 Zero-shot accuracy from plain prompts ("a photo of a red thing."), percent, 2,000 images a row; "held-out"
 images hold at least one pair of values that pretraining never showed together; "photo" leaves out
