@@ -28,6 +28,9 @@ class LimitError(DearError):
 LIMITS: Final = MappingProxyType({
     "json_bytes": Limit(256 * 2**20, "bytes of a JSON or YAML file"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
+    "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
+    "image_pixels": Limit(2**27, "pixels of an image"),
+    "image_scans": Limit(64, "scans of a progressive JPEG"),
 })  # fmt: skip
 
 

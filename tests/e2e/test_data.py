@@ -165,7 +165,7 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     assert "1 of 8 images are empty" in refused([*pick, str(folder)], capsys)
     (folder / "train/red/1.png").write_text("words")
     line = refused(["data", "cache", str(folder)], capsys)
-    assert "train/red/1.png: it is no image in a format that Pillow knows" in line
+    assert "train/red/1.png: it is no image of a kind that is read" in line
     skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
     assert len(skipped["pick"]["files"]) == 4
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:

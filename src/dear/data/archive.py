@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
-from dear.data.decode import SUFFIXES
 from dear.data.listing import require_inside
+from dear.data.raster import SUFFIXES
 from dear.errors import DataError, OutputError
 
 LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dear.data.decode import SUFFIXES
 from dear.data.listing import Listing, Row, require_distinct, some
+from dear.data.raster import SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError

@@ -295,7 +295,7 @@ class TestTable:
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
         with pytest.raises(
-            DataError, match=r"a/0\.txt: it is no image in a format.*To leave .*--dataset\.broken skip"
+            DataError, match=r"a/0\.txt: it is no image of a kind.*To leave .*--dataset\.broken skip"
         ):
             data.train.load(torch.tensor([0]))
 
