@@ -255,3 +255,19 @@ def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
         assert identity == found[0][0]
         assert torch.equal(image, found[0][1])
         assert torch.equal(text, found[0][2])
+
+
+def test_names_of_files_steer_no_terminal(
+    photos: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = photos["folder"]
+    (folder / "train/red/\x1b]0;owned\x07\x9b31m\nnote.png").write_text("words")
+    (folder / "train/red/\x1b[2J.txt").write_text("words")
+    check, cache = ["data", "check", str(folder)], ["data", "cache", str(folder)]
+    for words in (check, [*check, "--json"], cache, [*cache, "--dataset.broken", "skip"]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            main(words)
+        said = "".join(capsys.readouterr())
+        assert "owned" in said
+        assert not {*said} & {"\x1b", "\x07", "\x9b"}

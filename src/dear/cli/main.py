@@ -17,7 +17,7 @@ from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
-from dear.errors import DearError, UnknownNameError
+from dear.errors import DearError, UnknownNameError, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
 HELP = {"-h", "--help"}
@@ -144,7 +144,7 @@ def _warn(
 ) -> None:
     """What people should know in one line, without the place in the code; other warnings as Python does."""
     if category is UserWarning:
-        print(f"dear: note: {message}", file=sys.stderr)
+        print(f"dear: note: {printable(str(message))}", file=sys.stderr)
     else:
         print(
             warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
@@ -156,7 +156,7 @@ def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
         from dear.cli.output import json_text
 
         print(json_text({"error": message, "kind": kind}), flush=True)
-    line = "interrupted" if code == INTERRUPTED else f"error: {message}"
+    line = "interrupted" if code == INTERRUPTED else f"error: {printable(message)}"
     print(f"dear: {line}", file=sys.stderr)
     return code
 

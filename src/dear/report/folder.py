@@ -8,7 +8,7 @@ from typing import Any
 
 from dear.errors import DataError
 from dear.report.comparison import slips_grid
-from dear.report.grid import Grid
+from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html, write_whole
 from dear.report.reading import Record, field, readable
 from dear.report.sections import tables_of, weights_of
@@ -105,7 +105,7 @@ def write_folder_report(
         files.append(write_whole(out / f"{grid.name}.md", grid.to_markdown()))
         files.append(write_whole(out / f"{grid.name}.tex", grid.to_latex()))
         files.append(write_whole(out / f"{grid.name}.csv", grid.to_csv()))
-    whole = f"# {title}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
+    whole = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
     files.append(write_whole(out / "report.md", whole))
     return FolderReport(files[0], tuple(files), tables, len(records))
 

@@ -1,5 +1,7 @@
 """The report of a folder: files, one set of weights, copied records counted once."""
 
+import csv
+import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +13,7 @@ from tests.unit.report.test_sections import ablated, few, moved
 
 from dear.errors import DataError
 from dear.report.folder import write_folder_report
+from dear.report.grid import Cell, Grid, GridRow, csv_text
 from dear.report.html import report_html
 
 
@@ -143,3 +146,25 @@ def test_copies_that_differ_are_refused(tmp_path: Path) -> None:
     put(tmp_path, [one, one | {"results": record("tools", "dear", 0.1, 0.6)["results"]}])
     with pytest.raises(DataError, match="two records of one run have other results: dear on tools, seed 1"):
         write_folder_report(tmp_path)
+
+
+def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
+    records = [record("tools", "dear", 0.8, 0.6)]
+    records[0]["dataset"]["title"] = '=HYPERLINK("x")'
+    put(tmp_path, records)
+    title = "A `b` *c* [d](e:f)\n![g](h) <i>|j\\"
+    write_folder_report(tmp_path, title=title)
+    first = (tmp_path / "report/report.md").read_text().splitlines()[0]
+    assert first == r"# A \`b\` \*c\* \[d\](e:f) !\[g\](h) &lt;i>\|j" + 2 * "\\"
+    with (tmp_path / "report/base-to-novel.csv").open(newline="") as file:
+        labels = [line[0] for line in csv.reader(file)]
+    assert labels[1] == '\'=HYPERLINK("x"): dear'
+
+
+@pytest.mark.parametrize("first", "=+-@\t")
+def test_a_cell_that_begins_like_a_formula(first: str) -> None:
+    grid = Grid("x", "x", f"{first}corner", (f"{first}column",), (GridRow(f"{first}row", (Cell(-3.0),)),))
+    lines = [*csv.reader(io.StringIO(grid.to_csv(), newline=""))]
+    assert lines[0][0::2] == [f"'{first}corner", f"'{first}column", f"'{first}column seeds"]
+    assert (lines[1][0], lines[1][2]) == (f"'{first}row", "-3.0000")
+    assert csv_text(f"a{first}\r") == f"a{first}\\x0d"
