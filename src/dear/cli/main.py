@@ -1,9 +1,9 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
-Exit codes: 0 done, 1 done but for a part (images that cannot be read), 2 something the user can mend (a
-DearError), 130 interrupted, 141 the reader of stdout went away. An exception that is no DearError is a bug
-and keeps its traceback. With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name
-of the error}`, and its message is on stderr too.
+Exit codes: 0 done, 1 done but for a part (images that cannot be read) or with faults found, 2 something the
+user can mend (a DearError; of a dry run, what stops the run), 130 interrupted, 141 the reader of
+stdout went away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is
+one JSON object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
 """
 
 import errno
@@ -82,6 +82,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         return int(done.code or 0)
     result = command(**keywords)
     emit(result, as_json, render)
+    if refused := getattr(result, "refused", None):
+        print(f"dear: error: {printable(refused)}", file=sys.stderr)
+        return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
