@@ -1,9 +1,9 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
 Exit codes: 0 done, 1 done but for a part (images that cannot be read) or with faults found, 2 something the
-user can mend (a DearError; of a dry run, what stops the run), 130 interrupted, 141 the reader of
-stdout went away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is
-one JSON object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
+user can mend (a DearError; of a dry run, what stops the run), 130 interrupted, 141 the reader of stdout went
+away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is one JSON
+object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
 """
 
 import errno

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dear.cli.output import json_text, progress_console, table
 from dear.errors import DataError, SettingsError
+from dear.reading.files import ReadingError, read_lines
 from dear.report.grid import csv_text
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:
 
 def _names(file: Path) -> list[str]:
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the classes in {file}: {error}.") from error
+        lines = read_lines(file)
+    except ReadingError as error:
+        raise DataError(f"cannot read the classes in {file}: {error.reason}.") from error
     return [line.strip() for line in lines if line.strip()]
 
 

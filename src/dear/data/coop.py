@@ -1,13 +1,14 @@
 """Data sets in CoOp's layout: a folder of images and a list of its splits, split_zhou_<name>.json."""
 
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dear.data.listing import PARTS, Listing, Row, require_distinct, require_inside
+from dear.data.listing import PARTS, Listing, Row, require_apart, require_distinct, require_inside
 from dear.errors import DataError
+from dear.reading.plain import read_json
+from dear.reading.typed import shown
 
 PREFIX = "split_zhou_"
 Named = tuple[Row, str]
@@ -32,6 +33,7 @@ def read_coop(folder: Path, images: Path | None = None) -> Listing:
         raise DataError(f"{folder} has no {PREFIX}*.json, the list of splits of CoOp's layout.")
     lists = _lists(split)
     named = [*chain.from_iterable(lists.values())]
+    require_apart(split, {part: [row for row, _ in listed] for part, listed in lists.items()})
     names = _names(split, named)
     require_distinct(str(split), [str(label) for label in range(len(names))], names)
     return Listing(
@@ -46,10 +48,7 @@ def read_coop(folder: Path, images: Path | None = None) -> Listing:
 
 def _lists(split: Path) -> dict[str, list[Named]]:
     """The rows of train, test and, where there are any, val, with their class names."""
-    try:
-        content: Any = json.loads(split.read_bytes())
-    except (ValueError, OSError) as error:
-        raise DataError(f"{split} is not readable JSON: {error}") from error
+    content: Any = read_json(split)
     lists: dict[str, list[Named]] = {}
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
@@ -62,12 +61,12 @@ def _lists(split: Path) -> dict[str, list[Named]]:
 
 def _row(where: str, row: Any) -> Named:
     match row:
-        case [str(path), int(label), str(name)] if path and name:
+        case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
             return Row(path, label), name
-    raise DataError(f"{where} is {row!r}, not [path, label, class name].")
+    raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
 
 
 def _names(split: Path, rows: Sequence[Named]) -> list[str]:

@@ -86,6 +86,15 @@ def require_inside(where: str, path: str) -> None:
         raise DataError(f"{where}: the path {path!r} leads out of the image folder.")
 
 
+def require_apart(where: object, splits: Mapping[str, Sequence[Row]]) -> None:
+    """Raise DataError for an image that is in two splits: it would be tested on what it was trained on."""
+    part_of: dict[str, str] = {}
+    for part, rows in splits.items():
+        for path in {row.path for row in rows}:
+            if (other := part_of.setdefault(path, part)) != part:
+                raise DataError(f"{where}: the image {path} is in {other} and in {part}. Leave one.")
+
+
 def some(names: Iterable[str]) -> str:
     """A few names for a note: "a, b, c ... and 4 more"."""
     listed = [*names]

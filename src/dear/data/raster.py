@@ -5,9 +5,7 @@ to Ghostscript, which runs it, and unpack icons in order to open them.
 """
 
 import io
-import os
 import re
-import stat
 import warnings
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +13,8 @@ from typing import Final, Literal
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 
 from dear.errors import DataError
-from dear.limits import LimitError, at_most, limit
+from dear.limits import LimitError, at_most
+from dear.reading.files import ReadingError, read_bytes
 
 Kind = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
 
@@ -54,35 +53,19 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty, too large, no regular
-    file (a device or a pipe would never end) or of a foreign name.
+    """The content of an image file. Raises DataError for one that is missing, empty, too large, no plain file
+    or of a foreign name.
     """
     try:
-        return _content(path)
-    except PermissionError as error:
-        raise DataError(f"cannot read the image {path}: no permission.") from error
-    except (OSError, ValueError, LimitError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot read the image {path}: {str(reason).rstrip('.')}.") from error
-
-
-def _content(path: Path) -> bytes:
-    if path.suffix.lower() in FOREIGN:
-        raise ValueError(f"{path.suffix} files are not read; {READ} files are")
-    with open(path, "rb", opener=_without_waiting) as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
-            raise ValueError("it is no regular file")
-        at_most("image_bytes", facts.st_size, "it")
-        content = file.read(limit("image_bytes"))
-    if not content:
-        raise ValueError(EMPTY)
-    return content
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """For `open`: a pipe that nobody writes to is not waited for."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+        if path.suffix.lower() in FOREIGN:
+            raise ReadingError(path, f"{path.suffix} files are not read; {READ} files are")
+        if content := read_bytes(path, "image_bytes"):
+            return content
+        raise ReadingError(path, EMPTY)
+    except ReadingError as error:
+        raise DataError(f"cannot read the image {path}: {error.reason}.") from error
+    except LimitError as error:
+        raise DataError(f"cannot read the image: {error}") from error
 
 
 def kind_of(content: bytes) -> Kind | None:

@@ -13,7 +13,9 @@ from dear.data.photos import file_sizes, in_parallel
 from dear.data.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.store import PictureStore
-from dear.errors import DataError
+from dear.errors import DataError, DearError
+from dear.reading.plain import read_json
+from dear.reading.typed import typed
 
 CHUNK = 256  # images between two calls of `progress`
 
@@ -81,8 +83,8 @@ def _stamp(path: Path) -> str:
 
 
 def _read(record: Path) -> dict[str, str] | None:
-    with suppress(OSError, ValueError):
-        return dict(json.loads(record.read_text(encoding="utf-8")))
+    with suppress(DearError):  # it is found out again
+        return typed(read_json(record), dict[str, str], record)
     return None
 
 

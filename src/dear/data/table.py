@@ -1,8 +1,8 @@
 """A CSV or JSONL file that names images with their labels and, if it likes, their splits."""
 
 import csv
-import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,10 @@ from dear.data.naming import QUOTES, in_order, read_names
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
+from dear.limits import at_most
+from dear.reading.files import read_text
+from dear.reading.plain import parse_json
+from dear.reading.typed import shown
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
@@ -72,15 +76,22 @@ def _classes(table: Path, entries: list[Entry], settings: DataSettings) -> tuple
             raise DataError(f"{wrong.where}: label {wrong.label} is out of range; labels count from 0.")
         keys = sorted(found)
     else:
-        count = len(given) if given is not None else max(int(label) for label in found) + 1
-        if wrong := next((entry for entry in entries if int(entry.label) >= count), None):
+        for entry in entries:
+            if len(entry.label) > 9 or entry.label != str(int(entry.label)):
+                raise DataError(
+                    f"{entry.where}: label {shown(entry.label)} is no plain whole number: write 0, 1, 2 and "
+                    "so on, or the names of the classes."
+                )
+        if given is not None and (wrong := next((e for e in entries if int(e.label) >= len(given)), None)):
             raise DataError(
                 f"{wrong.where}: label {wrong.label} is out of range: "
-                f"{settings.classnames} has {count} names."
+                f"{settings.classnames} has {len(given)} names."
             )
-        keys = [str(label) for label in range(count)]
-        if gap := next((key for key in keys if key not in found), None):
-            raise DataError(f"{table}: labels run from 0 to {count - 1}, but no image has label {gap}.")
+        last = max(int(label) for label in found) if given is None else len(given) - 1
+        if last >= len(found):  # before a list of that length is made
+            gap = next(label for label in count() if str(label) not in found)
+            raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
+        keys = [str(label) for label in range(last + 1)]
     names = keys if given is None else in_order(keys, given, str(settings.classnames))
     require_distinct(str(settings.classnames or table), keys, names)
     return keys, names
@@ -91,7 +102,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, t
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
         if part is None:
-            raise DataError(f"{entry.where}: the split {entry.split!r} is none of train, val, test.")
+            raise DataError(f"{entry.where}: the split {shown(entry.split)} is none of train, val, test.")
         splits.setdefault(part, []).append(row)
     if missing := [part for part in ("train", "test") if part not in splits]:
         raise DataError(f"{table} has no image with split {missing[0]}.")
@@ -109,12 +120,10 @@ def _require_once(entries: list[Entry]) -> None:
 
 
 def _entries(table: Path) -> Iterator[Entry]:
-    try:
-        text = table.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {table}: {error}.") from error
+    text = read_text(table)
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
-    for number, row in read(table, text):
+    for rows, (number, row) in enumerate(read(table, text), start=1):
+        at_most("table_rows", rows, table)
         where = f"{table}, line {number}"
         row = row if isinstance(row, dict) else {}
         path, label, split = row.get("path"), row.get("label"), row.get("split")
@@ -123,7 +132,7 @@ def _entries(table: Path) -> Iterator[Entry]:
         if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
             raise DataError(f"{where} needs {COLUMNS}.")
         if not isinstance(split, str | None):
-            raise DataError(f"{where}: the split {split!r} is none of train, val, test.")
+            raise DataError(f"{where}: the split {shown(split)} is none of train, val, test.")
         yield Entry(where, path, label.strip(), (split or "").strip())
 
 
@@ -144,7 +153,4 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
 def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{table}, line {number} is not readable JSON: {error}") from error
+            yield number, parse_json(line, f"{table}, line {number}")

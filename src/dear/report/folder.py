@@ -1,12 +1,13 @@
 """The report of a folder of records: HTML, and each table as Markdown, LaTeX and CSV."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html, write_whole
@@ -43,9 +44,11 @@ def read_folder(folder: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
-            told: Any = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
+            told: Any = read_json(path)
+        except ReadingError as error:
+            raise DataError(
+                f"{path} is not a run record: {error.reason}. Remove it and run it again."
+            ) from error
         if isinstance(told, dict) and "schema" in told and "protocol" in told:
             try:
                 check_record(told)

@@ -287,7 +287,7 @@ class TestTable:
         )
 
     def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
-        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1 is not readable JSON")
+        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1: it is not readable JSON")
         refused(self.write(folder, "[3]\n", "l.jsonl"), settings, "line 1 needs path, label")
 
     def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:

@@ -113,20 +113,23 @@ def test_only_one_protocol_is_enough() -> None:
     [
         ({"schema": 1}, "it has schema 1, this version reads schema"),
         ({"protocol": "x"}, "its protocol 'x' is none of base-to-novel"),
-        ({"seed": []}, "its seed is '[]'"),
-        ({"method": 5}, "its method is '5'"),
-        ({"variant": []}, "its variant is '[]'"),
+        ({"seed": []}, "its seed is []: it must be a whole number"),
+        ({"method": 5}, "its method is 5: it must be text"),
+        ({"variant": []}, "its variant is []: it must be text or null"),
         ({"train": "x"}, "its train is 'x'"),
-        ({"train": {"epochs": [{"epoch": 1}]}}, "its train.epochs.loss is None"),
-        ({"train": {"epochs": [{"loss": None}]}}, "its train.epochs.loss is None"),
+        ({"train": {"epochs": [{"epoch": 1}]}}, "its train.epochs[0] lacks the key 'loss'"),
+        ({"train": {"epochs": [{"loss": None}]}}, "its train.epochs[0].loss is None: it must be a number"),
         ({"fusion_weights": {"cls": "much"}}, "its fusion_weights.cls is 'much'"),
-        ({"fusion_weights": {"cls": float("nan")}}, "its fusion_weights.cls is nan"),
-        ({"roles": {"table": {"heads": 3}}}, "its roles.table.heads is '3'"),
+        ({"fusion_weights": {"cls": float("nan")}}, "NaN is no finite number"),
+        ({"roles": {"source": "x", "table": {"heads": 3}}}, "its roles.table.heads is 3: it must be a list"),
         ({"results": {"base": {"accuracy": 0.5}}}, "lacks 'results.novel'"),
-        ({"results": {half: {"accuracy": 1.5} for half in ("base", "novel")}}, "1.5 is no fraction"),
+        (
+            {"results": {half: {"accuracy": 1.5} for half in ("base", "novel")}},
+            "accuracy is 1.5: it must be a number from 0 to 1",
+        ),
         (
             {"protocol": "few-shot", "shots": None, "results": {"all": {"accuracy": 0.5}}},
-            "its shots is 'None'",
+            "its shots is None: it must be a whole number",
         ),
     ],
 )
@@ -136,7 +139,7 @@ def test_a_file_that_is_no_sound_record_is_named(
     put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.8, 0.6) | changes])
     with pytest.raises(DataError) as told:
         write_folder_report(tmp_path)
-    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}: ")
+    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}")
     assert message in str(told.value)
     assert not (tmp_path / "report").exists()
 

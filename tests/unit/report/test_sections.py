@@ -318,5 +318,5 @@ def test_records_without_costs_have_none() -> None:
     for run in runs:
         del run["seconds"], run["trainable_parameters"]
     assert cells(grids(runs)["base-to-novel-methods"], "dear")[3:] == ["", "", ""]
-    with pytest.raises(DataError, match=r"seconds\.test is 'long', which is no number"):
+    with pytest.raises(DataError, match=r"seconds\.test is 'long': it must be a number"):
         check_record(runs[0] | {"seconds": {"train": 1.0, "test": "long"}})
