@@ -11,8 +11,15 @@ from pathlib import Path
 CLOSE_ENOUGH = 0.6
 
 
+CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
+"""Signs that steer a terminal, end a line or turn the direction of writing: names of files hold them."""
+
+
 class DearError(Exception):
-    """Something that the user can mend: the message says what is wrong and what to do."""
+    """Something that the user can mend: the message says what is wrong and what to do, in one line."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UnknownNameError(DearError):
@@ -80,6 +87,17 @@ class TrainingDiverged(DearError):
 
 class OutputError(DearError):
     """A place that cannot be written to: no permission, not a directory, or taken already."""
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """A text that is only seen, wherever it is shown: control characters as escapes; line ends and tabs stay
+    with ``lines``.
+    """
+    return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
+
+
+_ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in CONTROLS} | {10: "\\n"}
+_ESCAPES_IN_LINES = {code: shown for code, shown in _ESCAPES.items() if code not in (9, 10)}
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:

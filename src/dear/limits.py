@@ -26,8 +26,27 @@ class LimitError(DearError):
 
 # Sorted by kind of input: files, images, classes and text, tables of heads, indexes.
 LIMITS: Final = MappingProxyType({
-    "json_bytes": Limit(256 * 2**20, "bytes of a JSON or YAML file"),
+    "json_bytes": Limit(128 * 2**20, "bytes of a JSON file"),
+    "json_values": Limit(10_000_000, "values in a JSON file"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
+    "yaml_bytes": Limit(256 * 2**10, "bytes of a YAML file"),
+    "yaml_values": Limit(100_000, "values in a YAML file, what aliases repeat each time"),
+    "text_bytes": Limit(128 * 2**20, "bytes of a text file or table"),
+    "text_lines": Limit(5_000_000, "lines of a text file"),
+    "table_rows": Limit(2_000_000, "rows of a table"),
+    "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
+    "image_pixels": Limit(2**27, "pixels of an image"),
+    "image_scans": Limit(64, "scans of a progressive JPEG"),
+    "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
+    "parameters": Limit(5_000_000_000, "parameters of a model"),
+    "vocabulary": Limit(1_000_000, "words of a vocabulary"),
+    "context": Limit(10_000, "tokens of a prompt"),
+    "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
+    "layers": Limit(128, "layers of a tower"),
+    "heads": Limit(128, "heads in a layer"),
+    "index_rows": Limit(100_000_000, "rows of an index"),
+    "index_width": Limit(100_000, "numbers in a vector of an index"),
+    "index_features": Limit(1_000, "features of an index"),
 })  # fmt: skip
 
 

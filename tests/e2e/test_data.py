@@ -165,7 +165,7 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     assert "1 of 8 images are empty" in refused([*pick, str(folder)], capsys)
     (folder / "train/red/1.png").write_text("words")
     line = refused(["data", "cache", str(folder)], capsys)
-    assert "train/red/1.png: it is no image in a format that Pillow knows" in line
+    assert "train/red/1.png: it is no image of a kind that is read" in line
     skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
     assert len(skipped["pick"]["files"]) == 4
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
@@ -255,3 +255,19 @@ def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
         assert identity == found[0][0]
         assert torch.equal(image, found[0][1])
         assert torch.equal(text, found[0][2])
+
+
+def test_names_of_files_steer_no_terminal(
+    photos: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = photos["folder"]
+    (folder / "train/red/\x1b]0;owned\x07\x9b31m\nnote.png").write_text("words")
+    (folder / "train/red/\x1b[2J.txt").write_text("words")
+    check, cache = ["data", "check", str(folder)], ["data", "cache", str(folder)]
+    for words in (check, [*check, "--json"], cache, [*cache, "--dataset.broken", "skip"]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            main(words)
+        said = "".join(capsys.readouterr())
+        assert "owned" in said
+        assert not {*said} & {"\x1b", "\x07", "\x9b"}

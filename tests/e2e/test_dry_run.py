@@ -39,7 +39,7 @@ def test_a_dry_run_refuses_what_a_run_does(
 def test_a_dry_run_without_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They may come: the runs are listed, and why there are no times."""
+    """They may come: the runs are listed, and why they cannot be made now; the run is refused for it."""
     monkeypatch.setenv("DEAR_DATA", str(tmp_path))
     words = [
         *RUN,
@@ -52,7 +52,33 @@ def test_a_dry_run_without_the_images(
         "--dry-run",
         "--json",
     ]
-    assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert main(words) == 2
+    said = capsys.readouterr()
+    found = json.loads(said.out)
     assert (found["runs"], found["seconds"]) == (1, None)
     assert "EuroSAT" in found["why"]
+    assert said.err == f"dear: error: {found['why']}\n"
+    assert main([word for word in words if word != "--dry-run"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == found["why"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--model", "nothing/there.pt"], "there.pt"),
+        (["--roles", "nothing/there.json"], "there.json"),
+        (["--out", "pyproject.toml/out"], "cannot write to"),
+        (["--methods", "coop", "--coop.tokens", "1000"], "tokens"),
+    ],
+)
+def test_what_stops_a_run_before_it_begins_stops_a_dry_run(
+    more: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    said = []
+    for dry in ([], ["--dry-run"]):
+        assert main([*RUN, "--data", "fine-shades", *more, *dry]) == 2
+        said.append(capsys.readouterr().err)
+        assert message in said[-1]
+    assert said[0].startswith("dear: error: ")
+    assert said[1].splitlines()[-1].startswith("dear: error: ")

@@ -14,6 +14,7 @@ from dear.errors import (
     WeightsError,
     first_line,
     nearest_first,
+    printable,
 )
 
 
@@ -68,3 +69,11 @@ def test_the_first_line_of_an_error() -> None:
     assert first_line(ValueError("\n one\ntwo")) == "one"
     assert first_line(TimeoutError()) == "TimeoutError"
     assert first_line(ValueError("x" * 1009)) == "x" * 200
+
+
+def test_a_message_steers_no_terminal_and_ends_no_line() -> None:
+    name = "a\x1b[31m\x07\x9b\x7f\n\r\tb\u202e\u2066\u2028é"
+    shown = r"a\x1b[31m\x07\x9b\x7f\n\x0d\x09b\u202e\u2066\u2028é"
+    assert str(DataError(f"no {name}")) == f"no {shown}"
+    assert str(UnknownNameError("task", "x", [name])).endswith(f"{shown}.")
+    assert printable("one\n\ttwo\x1b", lines=True) == "one\n\ttwo\\x1b"

@@ -1,20 +1,44 @@
 """Files of the Hugging Face hub: from its cache if they are there, so that it works offline, else fetched."""
 
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
 from dear.errors import WeightsError, first_line
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import Positive, typed
 
 PREFIX = "hf-hub:"
 CONFIG = "open_clip_config.json"
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """What open_clip calls the weights, the first that a repository has."""
+
+
+class ModelConfig(TypedDict):
+    """Of the towers; what stands in theirs is open_clip's own to judge."""
+
+    embed_dim: Positive
+    vision_cfg: dict[str, Any]
+    text_cfg: dict[str, Any]
+
+
+class PixelConfig(TypedDict, total=False):
+    """What the pixels are normalised by."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+class Config(TypedDict):
+    """What a repository's configuration holds."""
+
+    model_cfg: ModelConfig
+    preprocess_cfg: NotRequired[PixelConfig]
 
 
 def cached(repository: str, files: Sequence[str]) -> Path | None:
@@ -48,14 +72,11 @@ def architecture(repository: str) -> dict[str, Any]:
     """open_clip's configuration of a repository: model_cfg and preprocess_cfg. Raises WeightsError."""
     path = fetch(repository, [CONFIG])
     try:
-        config = dict(json.loads(path.read_text(encoding="utf-8")))
-        if not {"embed_dim", "vision_cfg", "text_cfg"} <= {*config["model_cfg"]}:
-            raise KeyError("model_cfg without embed_dim, vision_cfg or text_cfg")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return dict(typed(read_json(path), Config, path))
+    except ReadingError as error:
         raise WeightsError(
-            f"{PREFIX}{repository} does not fit: its {CONFIG} is not open_clip's ({error!r})."
+            f"{PREFIX}{repository} does not fit: its {CONFIG} is not open_clip's ({error.reason})."
         ) from error
-    return config
 
 
 def reach() -> None:

@@ -21,11 +21,14 @@ from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
-from dear.errors import UnknownNameError, WeightsError, first_line, listing, nearest_first
+from dear.errors import DearError, UnknownNameError, WeightsError, first_line, listing, nearest_first
+from dear.limits import at_most
+from dear.reading.tensors import require_finite
 
 MOST = 12  # names that a message lists
 RANDOM = "random:"
 FILES = (".pt", ".pth", ".bin", ".safetensors")
+TEXT_SIZES = {"layers": "layers", "vocab_size": "vocabulary", "context_length": "context"}
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 
 Triple = tuple[float, float, float]
@@ -130,7 +133,12 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         raise WeightsError(
             f"{path} is no state dict, {strange[0]!r} is no tensor in it: save model.state_dict()."
         )
-    return {str(name).removeprefix("module."): value.float() for name, value in saved.items()}
+    try:
+        state = {str(name).removeprefix("module."): value.float() for name, value in saved.items()}
+        require_finite(state.items(), path)
+    except (RuntimeError, TypeError) as error:  # sparse, quantised, without storage
+        raise WeightsError(f"{path} holds tensors of a kind no CLIP has ({first_line(error)}).") from error
+    return state
 
 
 def _fill(network: Any, path: Path) -> None:
@@ -153,8 +161,7 @@ def _load_hub(model: str, pretrained: str | None) -> Clip:
     """A repository of the hub in open_clip's form, or its architecture with weights from elsewhere."""
     repository = model.removeprefix(hub.PREFIX)
     config = hub.architecture(repository)
-    with torch.device("meta"):
-        network = build_from(model, copy.deepcopy(config["model_cfg"]))
+    network = _on_meta(model, config["model_cfg"])
     require_fit(network, model)
     if pretrained is not None and pretrained.startswith(RANDOM):
         with tiny.drawn_from(_seed(pretrained)):
@@ -170,6 +177,28 @@ def _load_hub(model: str, pretrained: str | None) -> Clip:
     )
     tokenizer = _tokenizer(model, config["model_cfg"]["text_cfg"])
     return Clip(network, tokenizer, name=model, pretrained=label, mean=mean, std=std)
+
+
+def _on_meta(model: str, config: dict[str, Any]) -> nn.Module:
+    """A repository's architecture without its weights, before anything is allocated. Raises WeightsError for
+    what open_clip cannot make, LimitError.
+    """
+    for tower, sizes in (("vision_cfg", {"layers": "layers"}), ("text_cfg", TEXT_SIZES)):
+        for key, bound in sizes.items():
+            if isinstance(size := config[tower].get(key), int):
+                at_most(bound, size, f"{model}, {tower}.{key},")
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network = build_from(model, copy.deepcopy(config))
+    except DearError:
+        raise
+    except Exception as error:  # a foreign configuration may fail anywhere in open_clip's classes
+        raise WeightsError(
+            f"{model} does not fit: open_clip cannot make it ({first_line(error)})."
+        ) from error
+    at_most("parameters", sum(one.numel() for one in network.parameters()), model)
+    return network
 
 
 def _load_tiny(pretrained: str | None) -> Clip:

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from open_clip.model import CLIP
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import WeightsError
+from dear.reading.files import ReadingError
+from dear.reading.tensors import map_tensors
 
 NAME = "tiny"
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -67,11 +67,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise WeightsError(f"no weights at {path}: `dear pretrain --out FOLDER` makes them.")
     try:
-        return {name: tensor.float() for name, tensor in load_file(path).items()}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise WeightsError(
-            f"{path} is not a whole safetensors file ({error}): copy or make it again."
-        ) from error
+        return {name: tensor.float() for name, tensor in map_tensors(path).items()}
+    except ReadingError as error:
+        raise WeightsError(f"{path}: {error.reason}: copy or make it again.") from error
 
 
 def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

@@ -5,15 +5,27 @@ import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Annotated, TypedDict
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from dear.errors import DataError
+from dear.limits import at_most
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import Range, typed
 
 _PIECE = re.compile(r"[a-z]+|[0-9]|[^\sa-z0-9]")
 _SPELLING = string.ascii_lowercase + string.digits + string.punctuation
+
+
+class Vocabulary(TypedDict):
+    """What the file of a vocabulary holds; the context has room for start, end and a word."""
+
+    words: list[str]
+    context_length: Annotated[int, Range(3)]
 
 
 class WordTokenizer:
@@ -60,7 +72,9 @@ class WordTokenizer:
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            return cls(saved["words"], saved["context_length"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"cannot read the vocabulary {path}: {error}") from error
+            saved = typed(read_json(path), Vocabulary, path)
+        except ReadingError as error:
+            raise DataError(f"cannot read the vocabulary {path}: {error.reason}.") from error
+        at_most("vocabulary", len(saved["words"]), path)
+        at_most("context", saved["context_length"], path)
+        return cls(saved["words"], saved["context_length"])

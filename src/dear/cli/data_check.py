@@ -21,6 +21,8 @@ def command(
 ) -> Check:
     """Report counts, missing and broken files, class names, and whether the split is the standard one.
 
+    Goes on after a fault and lists them all; the exit code is 1 if there is one.
+
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
@@ -54,6 +56,7 @@ def render(result: Check, console: Console) -> None:
     lines = [f"split: {result.split}{_standard(result.standard)}"]
     lines += [f"templates: {' | '.join(result.templates)}", f"class names: {', '.join(result.classnames)}"]
     lines += [f"note: {note}" for note in result.notes]
+    lines += _some("faults of the lists", result.faults)
     lines += _some("class names that differ from the published ones", result.other_names)
     lines += _some("missing files", result.missing)
     lines += _some("broken files", [*(result.broken or {}).values()])

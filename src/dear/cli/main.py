@@ -1,9 +1,9 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
-Exit codes: 0 done, 1 done but for a part (images that cannot be read), 2 something the user can mend (a
-DearError), 130 interrupted, 141 the reader of stdout went away. An exception that is no DearError is a bug
-and keeps its traceback. With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name
-of the error}`, and its message is on stderr too.
+Exit codes: 0 done, 1 done but for a part (images that cannot be read) or with faults found, 2 something the
+user can mend (a DearError; of a dry run, what stops the run), 130 interrupted, 141 the reader of stdout went
+away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is one JSON
+object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
 """
 
 import errno
@@ -17,7 +17,7 @@ from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
-from dear.errors import DearError, UnknownNameError
+from dear.errors import DearError, UnknownNameError, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
 HELP = {"-h", "--help"}
@@ -82,6 +82,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         return int(done.code or 0)
     result = command(**keywords)
     emit(result, as_json, render)
+    if refused := getattr(result, "refused", None):
+        print(f"dear: error: {printable(refused)}", file=sys.stderr)
+        return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
@@ -144,7 +147,7 @@ def _warn(
 ) -> None:
     """What people should know in one line, without the place in the code; other warnings as Python does."""
     if category is UserWarning:
-        print(f"dear: note: {message}", file=sys.stderr)
+        print(f"dear: note: {printable(str(message))}", file=sys.stderr)
     else:
         print(
             warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
@@ -156,7 +159,7 @@ def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
         from dear.cli.output import json_text
 
         print(json_text({"error": message, "kind": kind}), flush=True)
-    line = "interrupted" if code == INTERRUPTED else f"error: {message}"
+    line = "interrupted" if code == INTERRUPTED else f"error: {printable(message)}"
     print(f"dear: {line}", file=sys.stderr)
     return code
 

@@ -10,12 +10,26 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dear.errors import CONTROLS, printable
+
 Result = TypeVar("Result")
 PIPED_WIDTH = 160
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x7E}
+"""Those that JSON does not escape by itself."""
+
+
+class PrintableConsole(Console):
+    """A console on which texts cannot steer the terminal; colours and bars of our own still do."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            kept = segment.control or segment.text.isprintable()
+            yield segment if kept else segment._replace(text=printable(segment.text, lines=True))
 
 
 def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
@@ -23,19 +37,21 @@ def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None
     if as_json:
         print(json_text(result, indent=2), flush=True)
     else:
-        console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+        width = None if sys.stdout.isatty() else PIPED_WIDTH
+        console = PrintableConsole(highlight=False, emoji=False, width=width)
         render(result, console)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """A result as JSON, in ASCII where stdout cannot show every letter: JSON has escapes of its own."""
     ascii_only = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    return json.dumps(to_jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    text = json.dumps(to_jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    return text.translate(JSON_ESCAPES)
 
 
 def progress_console() -> Console:
     """The console for progress and notices, on stderr; plain lines where stderr is no terminal."""
-    return Console(stderr=True, highlight=False)
+    return PrintableConsole(stderr=True, highlight=False)
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -86,4 +102,4 @@ def to_jsonable(value: Any) -> Any:
 def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.2f}" if isinstance(value, float) else printable(str(value), lines=True)

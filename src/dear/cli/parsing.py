@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
@@ -21,14 +22,21 @@ from jsonargparse import (
     ArgumentParser,
     DefaultHelpFormatter,
     Namespace,
+    get_loader,
+    set_loader,
     set_parsing_settings,
 )
+from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first
+from dear.limits import LimitError, at_most
 from dear.methods.settings import METHODS, option_groups
+from dear.reading.files import ReadingError, require_plain
+from dear.reading.plain import require_small_yaml
 
 WIDTH = 100
 OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
+FILES = (ActionConfigFile, _ActionConfigLoad)  # of options whose value may be a YAML file
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
 # What jsonargparse writes, and what people read.
@@ -101,7 +109,9 @@ class CommandParser:
             UsageError: for an unknown option or a value of the wrong type.
         """
         try:
-            parsed = self.parser.parse_args(self._plain(arguments))
+            plain = self._plain(arguments)
+            self._require_files(plain)
+            parsed = self.parser.parse_args(plain)
             self._require_groups(parsed)
             values = self.parser.instantiate(parsed)
         except (ArgumentError, UnicodeDecodeError) as problem:
@@ -133,6 +143,22 @@ class CommandParser:
             return value
         return _quoted(name, value) if name in self.texts else f"[{value}]"
 
+    def _require_files(self, words: Sequence[str]) -> None:
+        """Raise ArgumentError for a file of options that is a pipe or a device, LimitError for its size."""
+        for before, word in zip(["", *words], words, strict=False):
+            name, equals, value = word.partition("=")
+            name, value = (name, value) if equals and name.startswith("--") else (before, word)
+            found = [one for key, one in self.parser._option_string_actions.items() if key.startswith(name)]
+            if not name.startswith("--") or not any(isinstance(one, FILES) for one in found):
+                continue
+            try:
+                require_plain(Path(value))
+                at_most("yaml_bytes", Path(value).stat().st_size, value)
+            except ReadingError as error:
+                raise ArgumentError(None, f"{name}: {error.reason}") from error
+            except (OSError, ValueError):  # no name of a file: the parser says what it is
+                continue
+
     def _require_groups(self, values: Namespace) -> None:
         """Raise ArgumentError for a value in place of a group of options, which jsonargparse lets through."""
         for name in self.parser._option_string_actions:
@@ -154,6 +180,7 @@ class CommandParser:
 def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     """Make the parser of the command `dear NAME` from its function's signature and Google-style docstring."""
     set_parsing_settings(docstring_parse_style=DocstringStyle.GOOGLE)
+    set_loader("yaml", _loaded, (yaml.YAMLError, ReadingError, LimitError))
     documented = parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
     described = {entry.arg_name: entry.description for entry in documented.params}
     parameters = inspect.signature(function).parameters.values()
@@ -190,6 +217,21 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     listed = {f"--{key}": hint for key, hint in hints.items() if _is_list(hint)}
     texts = {key for key, hint in listed.items() if list[str] in (hint, *get_args(hint))}
     return CommandParser(parser, frozenset(listed), frozenset(texts))
+
+
+_load = get_loader("yaml")
+
+
+def _loaded(text: str) -> Any:
+    """jsonargparse's value of a YAML text. Raises ReadingError or LimitError for one that is too large."""
+    require_small_yaml(text, "the YAML")
+    try:
+        return _load(text)
+    except UnicodeError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        # PyYAML's own for a text that its tag does not fit, and for numbers of thousands of digits.
+        raise ReadingError("the YAML", f"it is not readable: {error}") from error
 
 
 def _is_list(hint: Any) -> bool:

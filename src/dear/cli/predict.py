@@ -13,6 +13,8 @@ from rich.console import Console
 
 from dear.cli.output import json_text, progress_console, table
 from dear.errors import DataError, SettingsError
+from dear.reading.files import ReadingError, read_lines
+from dear.report.grid import csv_text
 
 if TYPE_CHECKING:
     from dear.serving.predictor import Prediction, Unreadable
@@ -107,7 +109,8 @@ def render(result: Predicted, console: Console) -> None:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["image", "rank", "name", "probability", "logit", *(f"evidence.{f}" for f in features)])
-        rows.writerows(_rows(result.predictions))
+        for row in _rows(result.predictions):
+            rows.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
         console.out(text.getvalue(), highlight=False, end="")
         return
     columns = ("image", "", "name", "probability", "logit", *(f"by {feature}" for feature in features))
@@ -125,9 +128,9 @@ def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:
 
 def _names(file: Path) -> list[str]:
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the classes in {file}: {error}.") from error
+        lines = read_lines(file)
+    except ReadingError as error:
+        raise DataError(f"cannot read the classes in {file}: {error.reason}.") from error
     return [line.strip() for line in lines if line.strip()]
 
 

@@ -13,7 +13,12 @@ class Bar:
 
     def __init__(self) -> None:
         self.console = progress_console()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
 
     def __enter__(self) -> Self:
@@ -45,4 +50,4 @@ class RunProgress(Bar):
         self.done += 1
         self.bar.update(self.task, description=run, completed=self.done)
         if not self.console.is_terminal:
-            self.console.print(f"[{self.done}/{self.runs}] {run}")
+            self.console.print(f"[{self.done}/{self.runs}] {run}", markup=False)

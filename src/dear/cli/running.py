@@ -30,7 +30,7 @@ class Summary:
     """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
 
     Attributes:
-        why: Why runs have no estimate, if they have none.
+        why: Why runs have no estimate, if they have none: what the runs themselves would be refused for.
         seconds: Estimated time of all runs that are not done, in seconds.
     """
 
@@ -41,15 +41,20 @@ class Summary:
     seconds: float | None = None
     why: str | None = None
 
+    @property
+    def refused(self) -> str | None:
+        """What the exit code tells, after all that is known was shown."""
+        return self.why
+
 
 def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
     """Make the runs of some experiments, or with ``dry_run`` only list them with an estimate."""
     places = [experiment.out for experiment in experiments]
     if dry_run:
         from dear.evaluation.estimate import estimates
-        from dear.evaluation.execute import check_device, distinct_places
+        from dear.evaluation.execute import check_device, check_places
 
-        distinct_places(experiments)
+        check_places(experiments)
         check_device(machines, experiments)
         planned, why = estimates(experiments, machines.device)
         known = [one.seconds for one in planned if one.seconds is not None]

@@ -1,5 +1,6 @@
 """A zip of a data set, unpacked once into the cache folder, whole or not at all."""
 
+import lzma
 import shutil
 import stat
 import tempfile
@@ -8,10 +9,13 @@ import zlib
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
-from dear.data.decode import SUFFIXES
 from dear.data.listing import require_inside
+from dear.data.raster import SUFFIXES
 from dear.errors import DataError, OutputError
+from dear.reading.files import opened
 
+DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
+"""What zipfile raises of an archive that is cut, foreign or changed."""
 LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
 """Unpacked beside images; anything else stays in the zip."""
 
@@ -23,7 +27,7 @@ def unpack(archive: Path, cache: Path) -> Path:
     is damaged, encrypted, or has a member that climbs out or is a link; OutputError for a closed cache.
     """
     try:
-        with zipfile.ZipFile(archive) as file:
+        with opened(archive) as source, zipfile.ZipFile(source) as file:
             members = [member for member in file.infolist() if not member.is_dir()]
             for member in members:
                 _require_safe(archive, member)
@@ -34,12 +38,15 @@ def unpack(archive: Path, cache: Path) -> Path:
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():
                 _unpack_into(target, file, wanted)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        NotImplementedError,
+        EOFError,
+        ValueError,
+    ) as error:
         raise DataError(f"{archive} is damaged or no zip ({error}): copy or make it again.") from error
-    except PermissionError as error:
-        if error.filename is not None and Path(error.filename) == archive:
-            raise DataError(f"cannot read {archive}: no permission.") from error
-        raise _not_written(cache, error) from error
     except OSError as error:
         raise _not_written(cache, error) from error
     return _content(target)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.coop import PREFIX, read_coop, split_file
-from dear.data.listing import Listing
+from dear.data.listing import Listing, Report, refuse
 from dear.data.readers import READERS, Source
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
@@ -105,13 +105,15 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
     return _lines(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
 
 
-def read_benchmark(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
+def read_benchmark(
+    benchmark: Benchmark, home: Path, settings: DataSettings, report: Report = refuse
+) -> Listing:
     """Read a benchmark from its folder: by CoOp's split list if it is there, else by its own files.
 
     Errors: DataError that names what is missing.
     """
     if split_file(home) is not None:
-        listing = read_coop(home)
+        listing = read_coop(home, report=report)
         if listing.name != benchmark.name:
             raise DataError(f"{home} is for {benchmark.name}, and its list is {PREFIX}{listing.name}.json.")
     else:

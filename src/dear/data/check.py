@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from dear.data.benchmarks import benchmarks, published_names
 from dear.data.findings import Check
@@ -10,6 +11,7 @@ from dear.data.listing import Listing, spoken
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.soundness import broken_images, missing_images
+from dear.errors import DataError
 
 
 def check_dataset(
@@ -21,9 +23,17 @@ def check_dataset(
 ) -> Check:
     """Read a data set's lists, look for its files and, with `decode`, read every image.
 
-    Errors: as in `read_listing`, for lists that cannot be used at all.
+    Errors: as in `read_listing`, for lists of which nothing can be read.
     """
-    listing = read_listing(name_or_path, replace(settings, broken="stop"))
+    found = list[DataError]()
+    try:
+        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=found.append)
+    except DataError as last:
+        if not found:
+            raise
+        found.append(last)
+        listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
+    faults = [*dict.fromkeys(map(str, found))]
     missing = missing_images(listing)
     broken = broken_images(listing, settings, progress) if decode else None
     benchmark = benchmarks().get(listing.name)
@@ -43,14 +53,15 @@ def check_dataset(
         other_names=others,
         templates=[*listing.templates],
         notes=[*listing.notes],
-        ok=not missing and not broken,
+        faults=faults,
+        ok=not faults and not missing and not broken,
     )
 
 
 def _range(listing: Listing, part: str) -> tuple[int, int]:
     held = Counter(row.label for row in listing.splits[part])
     counts = [held[label] for label in range(len(listing.classnames))]
-    return min(counts), max(counts)
+    return min(counts, default=0), max(counts, default=0)
 
 
 def _other_names(listing: Listing) -> list[str]:

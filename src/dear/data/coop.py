@@ -1,13 +1,23 @@
 """Data sets in CoOp's layout: a folder of images and a list of its splits, split_zhou_<name>.json."""
 
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dear.data.listing import PARTS, Listing, Row, require_distinct, require_inside
+from dear.data.listing import (
+    PARTS,
+    Listing,
+    Report,
+    Row,
+    refuse,
+    require_distinct,
+    require_inside,
+    told,
+)
 from dear.errors import DataError
+from dear.reading.plain import read_json
+from dear.reading.typed import shown
 
 PREFIX = "split_zhou_"
 Named = tuple[Row, str]
@@ -21,7 +31,7 @@ def split_file(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def read_coop(folder: Path, images: Path | None = None) -> Listing:
+def read_coop(folder: Path, images: Path | None = None, report: Report = refuse) -> Listing:
     """Read the one split list of a folder and find the folder of its images. No image is opened.
 
     `images` is the image folder where it is known. Errors: DataError for anything that is malformed or
@@ -30,10 +40,11 @@ def read_coop(folder: Path, images: Path | None = None) -> Listing:
     split = split_file(folder)
     if split is None:
         raise DataError(f"{folder} has no {PREFIX}*.json, the list of splits of CoOp's layout.")
-    lists = _lists(split)
+    lists = _lists(split, report)
     named = [*chain.from_iterable(lists.values())]
     names = _names(split, named)
-    require_distinct(str(split), [str(label) for label in range(len(names))], names)
+    with told(report):
+        require_distinct(str(split), [str(label) for label in range(len(names))], names)
     return Listing(
         name=split.stem.removeprefix(PREFIX),
         folder=images or _image_folder(folder, split, [row for row, _ in named]),
@@ -44,30 +55,28 @@ def read_coop(folder: Path, images: Path | None = None) -> Listing:
     )
 
 
-def _lists(split: Path) -> dict[str, list[Named]]:
+def _lists(split: Path, report: Report) -> dict[str, list[Named]]:
     """The rows of train, test and, where there are any, val, with their class names."""
-    try:
-        content: Any = json.loads(split.read_bytes())
-    except (ValueError, OSError) as error:
-        raise DataError(f"{split} is not readable JSON: {error}") from error
+    content: Any = read_json(split)
     lists: dict[str, list[Named]] = {}
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
         if not isinstance(rows, list) or (part != "val" and not rows):
             raise DataError(f'{split} needs a list "{part}" of [path, label, class name].')
-        if rows:
-            lists[part] = [_row(f"{split}, {part}[{index}]", row) for index, row in enumerate(rows)]
+        for index, row in enumerate(rows):
+            with told(report):
+                lists.setdefault(part, []).append(_row(f"{split}, {part}[{index}]", row))
     return lists
 
 
 def _row(where: str, row: Any) -> Named:
     match row:
-        case [str(path), int(label), str(name)] if path and name:
+        case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
             return Row(path, label), name
-    raise DataError(f"{where} is {row!r}, not [path, label, class name].")
+    raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
 
 
 def _names(split: Path, rows: Sequence[Named]) -> list[str]:

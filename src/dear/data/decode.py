@@ -1,44 +1,28 @@
 """From an image file to an 8-bit RGB picture as people see it."""
 
-import io
-import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
+from dear.data.raster import opened, orientation, read_image
 from dear.errors import DataError, first_line
 
-MOST_PIXELS = 2**27
-"""134 million: a picture above it is refused before its pixels are unpacked (a decompression bomb)."""
-
-SUFFIXES = frozenset(
-    [
-        ".avif",
-        ".bmp",
-        ".gif",
-        ".jfif",
-        ".jp2",
-        ".jpe",
-        ".jpeg",
-        ".jpg",
-        ".pbm",
-        ".pgm",
-        ".png",
-        ".pnm",
-        ".ppm",
-        ".tif",
-        ".tiff",
-        ".webp",
-    ]
-)
-"""What counts as an image file where a folder is searched for them."""
-
-# Pillow warns from 89 million pixels on; here there is one limit, an error that names the file.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+BAND = 64  # rows that are converted at a time
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by its EXIF orientation."""
 
 
 def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tensor, "3 height width"]:
@@ -47,30 +31,17 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
     A short side above `short_side` pixels is brought down to it (bicubic, antialiased). `data` is the file's
     content where it was read already. Errors: DataError with the path and the reason.
     """
+    content = read_image(path) if data is None else data
     try:
-        content = path.read_bytes() if data is None else data
-        if not content:
-            raise ValueError("it is empty (0 bytes)")
-        with Image.open(io.BytesIO(content)) as file:
-            if file.width * file.height > MOST_PIXELS:
-                raise ValueError(
-                    f"{file.width} x {file.height} pixels are above the limit of {MOST_PIXELS:,}"
-                )
-            file.load()
-            return as_picture(file, short_side)
-    except PermissionError as error:
-        raise DataError(f"cannot read the image {path}: no permission.") from error
+        upright = _upright(*_unpacked(content))
     except Exception as error:  # what a decoder raises on broken bytes differs from format to format
-        raise DataError(f"cannot read the image {path}: {_reason(error)}.") from error
+        raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
+    return _picture(upright, short_side)
 
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
     """The same of an image that is open already. Raises ValueError for floating-point pixels."""
-    image = _rgb(_turned(image))
-    if min(image.size) > short_side:
-        width, height = (side * short_side // min(image.size) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    return _picture(_upright(orientation(image), _rgb(image)), short_side)
 
 
 def as_image(picture: UInt8[Tensor, "3 height width"]) -> Image.Image:
@@ -78,27 +49,50 @@ def as_image(picture: UInt8[Tensor, "3 height width"]) -> Image.Image:
     return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
 
 
-def _turned(image: Image.Image) -> Image.Image:
-    """As EXIF says; as it is where that is damaged, as viewers show it."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # what Pillow raises on damaged EXIF differs from format to format
-        return image
+def _unpacked(content: bytes) -> tuple[int, Image.Image]:
+    """How an image is turned, and the image in RGB; the file's own pixels are given up with the file."""
+    with opened(content) as file:
+        file.load()
+        return orientation(file), _rgb(file)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):  # its own text names the buffer, not the file
-        return "it is no image in a format that Pillow knows"
-    return first_line(error).rstrip(".")
+def _upright(turned: int, image: Image.Image) -> Image.Image:
+    return image.transpose(TURNS[turned]) if turned in TURNS else image
+
+
+def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
+    if min(image.size) > short_side:
+        width, height = (side * short_side // min(image.size) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def _rgb(image: Image.Image) -> Image.Image:
+    """In RGB: 16 bits brought down to 8, what is transparent laid on white."""
     if image.mode == "F":
         raise ValueError("floating-point pixels have no agreed range; save it with 8 or 16 bits")
-    if image.mode.startswith("I"):  # 16 bits, grey: Pillow's own conversion would clip at 255
-        levels = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
-        image = Image.fromarray(levels.round().astype(np.uint8))
+    if image.mode.startswith("I"):
+        return _in_bands(image, "L", _eight_bits).convert("RGB")
     if image.has_transparency_data:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
+        return _in_bands(image, "RGB", _on_white)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """A conversion pixel by pixel, a few rows at a time: it needs several copies of what it works on."""
+    made = Image.new(mode, image.size)
+    for top in range(0, image.height, BAND):
+        bottom = min(top + BAND, image.height)
+        made.paste(convert(image.crop((0, top, image.width, bottom))), (0, top))
+    return made
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16 bits of grey to 8: Pillow's own conversion would clip at 255."""
+    levels = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
+    return Image.fromarray(levels.round().astype(np.uint8))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

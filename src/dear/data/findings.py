@@ -13,10 +13,11 @@ class Check:
         per_class: the fewest and the most images of a class in each split.
         missing: files that are listed and not there.
         broken: files that cannot be read and why; missing ones too. None if they were not looked at.
+        faults: what is wrong with the lists themselves, one line each; what is wrong is left out of the rest.
         other_names: class names that differ from the published ones, one line each.
         standard: whether the split is the one that published results use, as far as its source, its counts
             and its class names tell; None for data that is not published.
-        ok: nothing missing or broken.
+        ok: nothing wrong, missing or broken.
     """
 
     name: str
@@ -33,7 +34,13 @@ class Check:
     other_names: list[str]
     templates: list[str]
     notes: list[str]
+    faults: list[str]
     ok: bool
+
+    @property
+    def partly(self) -> bool:
+        """What the exit code tells."""
+        return not self.ok
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dear.data.decode import SUFFIXES
-from dear.data.listing import Listing, Row, require_distinct, some
+from dear.data.listing import Listing, Report, Row, refuse, require_distinct, some, told
+from dear.data.raster import SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
@@ -21,19 +21,20 @@ SPLITS = {
 """Folder names that are splits."""
 
 
-def read_folder(folder: Path, settings: DataSettings) -> Listing:
+def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
     """Read a folder of images. Errors: DataError if there is no class, or a class without images."""
     parts = {SPLITS[name.lower()]: folder / name for name in subfolders(folder) if name.lower() in SPLITS}
     if "train" in parts and len(parts) > 1:
-        return _with_splits(folder, parts)
+        return _with_splits(folder, parts, report)
     keys = subfolders(folder)
     if not keys:
         raise DataError(
             f"{folder} has no folders of classes. Give a folder with one folder of images a class, "
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
-    require_distinct(str(folder), keys, keys)
-    rows, other = class_rows(folder, "", keys)
+    with told(report):
+        require_distinct(str(folder), keys, keys)
+    rows, other = class_rows(folder, "", keys, report)
     share = settings.test_share
     shares = {"train": 1 - share, "test": share}
     splits = seeded_split(rows, shares, settings.split_seed, keys)
@@ -49,7 +50,7 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
     )
 
 
-def _with_splits(folder: Path, parts: dict[str, Path]) -> Listing:
+def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listing:
     notes: tuple[str, ...] = ()
     if "test" not in parts:  # as ImageNet is handed out
         parts = {"train": parts["train"], "test": parts["val"]}
@@ -57,13 +58,14 @@ def _with_splits(folder: Path, parts: dict[str, Path]) -> Listing:
     keys = subfolders(parts["train"])
     if not keys:
         raise DataError(f"{parts['train']} has no folders of classes.")
-    require_distinct(str(parts["train"]), keys, keys)
+    with told(report):
+        require_distinct(str(parts["train"]), keys, keys)
     splits: dict[str, tuple[Row, ...]] = {}
     other: list[str] = []
     for part, place in parts.items():
-        if foreign := sorted({*subfolders(place)} - {*keys}):
-            raise DataError(f"{place / foreign[0]} is a class that {parts['train']} does not have.")
-        rows, found = class_rows(folder, place.name, keys)
+        for foreign in sorted({*subfolders(place)} - {*keys}):
+            report(DataError(f"{place / foreign} is a class that {parts['train']} does not have."))
+        rows, found = class_rows(folder, place.name, keys, report)
         splits[part], other = tuple(rows), [*other, *found]
     return Listing(
         name=folder.resolve().name,
@@ -85,10 +87,12 @@ def subfolders(folder: Path) -> list[str]:
         raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
 
 
-def class_rows(folder: Path, within: str, keys: Sequence[str]) -> tuple[list[Row], list[str]]:
+def class_rows(
+    folder: Path, within: str, keys: Sequence[str], report: Report = refuse
+) -> tuple[list[Row], list[str]]:
     """Images of `folder/within/key/...` in the order of classes and paths, and the other files found there.
 
-    Errors: DataError for a class without images.
+    Reported: a class without images.
     """
     rows: list[Row] = []
     other: list[str] = []
@@ -97,7 +101,7 @@ def class_rows(folder: Path, within: str, keys: Sequence[str]) -> tuple[list[Row
         found = [path.relative_to(folder).as_posix() for path in _files(place)] if place.is_dir() else []
         images = [path for path in found if Path(path).suffix.lower() in SUFFIXES]
         if not images:
-            raise DataError(f"the class {key!r} has no images in {place}.")
+            report(DataError(f"the class {key!r} has no images in {place}."))
         rows += [Row(path, label) for path in images]
         other += [path for path in found if Path(path).suffix.lower() not in SUFFIXES]
     return rows, other

@@ -1,15 +1,35 @@
 """What a reader of a data set finds: image files by split, their labels, and the names of the classes."""
 
+import posixpath
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError
 
 PARTS = ("train", "val", "test")
 SHOWN = 3  # files that a note names
+
+
+Report = Callable[[DataError], None]
+"""What is told a fault of a data set's lists; if it returns, the rest is read without what is wrong."""
+
+
+def refuse(fault: DataError) -> NoReturn:
+    """Go no further: how data sets are read, unless they are only checked."""
+    raise fault
+
+
+@contextmanager
+def told(report: Report) -> Iterator[None]:
+    """Report the DataError that is raised within."""
+    try:
+        yield
+    except DataError as fault:
+        report(fault)
 
 
 class Row(NamedTuple):
@@ -84,6 +104,20 @@ def require_inside(where: str, path: str) -> None:
     forms = PurePosixPath(path), PureWindowsPath(path)
     if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
         raise DataError(f"{where}: the path {path!r} leads out of the image folder.")
+
+
+def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Report = refuse) -> None:
+    """Report images that are in two splits: they would be tested on what was trained on."""
+    part_of: dict[str, str] = {}
+    for part, rows in splits.items():
+        for path in dict.fromkeys(one_path(row.path) for row in rows):
+            if (other := part_of.setdefault(path, part)) != part:
+                report(DataError(f"{where}: the image {path} is in {other} and in {part}. Leave one."))
+
+
+def one_path(path: str) -> str:
+    """The one way to write a relative path: "a/b" for "./a//b" too."""
+    return posixpath.normpath(path) if "//" in path or "./" in path else path
 
 
 def some(names: Iterable[str]) -> str:

@@ -9,10 +9,10 @@ import torch
 
 from dear.data import archive, table
 from dear.data.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
-from dear.data.coop import read_coop, split_file
+from dear.data.coop import PREFIX, read_coop, split_file
 from dear.data.dataset import Dataset, assemble
 from dear.data.folder import read_folder
-from dear.data.listing import Listing, Row, some, spoken
+from dear.data.listing import Listing, Report, Row, refuse, require_apart, some, spoken
 from dear.data.naming import rename
 from dear.data.photos import PhotoImages
 from dear.data.settings import DataSettings
@@ -21,12 +21,16 @@ from dear.data.store import PictureStore
 from dear.errors import DataError, UnknownNameError
 
 
-def read_listing(name_or_path: str, settings: DataSettings, *, known: Iterable[str] = ()) -> Listing:
+def read_listing(
+    name_or_path: str, settings: DataSettings, *, known: Iterable[str] = (), report: Report = refuse
+) -> Listing:
     """What a benchmark's name, a folder, a CSV or JSONL file, or a zip holds; no image is opened.
 
-    Errors: UnknownNameError for what is none of them (`known` are more names); DataError.
+    Errors: UnknownNameError for what is none of them (`known` are more names); DataError. ``report`` may let
+    the reading go on.
     """
-    listing = _read(name_or_path, settings, known)
+    listing = _read(name_or_path, settings, known, report)
+    require_apart(listing.name, listing.splits, report)
     if settings.classnames is not None and Path(name_or_path).suffix.lower() not in table.SUFFIXES:
         listing = rename(listing, settings.classnames.expanduser())
     templates = settings.templates()
@@ -60,19 +64,19 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
     return replace(data, notes=listing.notes)
 
 
-def _read(name_or_path: str, settings: DataSettings, known: Iterable[str]) -> Listing:
+def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], report: Report) -> Listing:
     path = Path(name_or_path).expanduser()
     benchmark = find_benchmark(name_or_path)
     if benchmark is not None and not path.exists():
-        return read_benchmark(benchmark, home_of(benchmark, settings), settings)
+        return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
     if path.is_dir():
-        return _read_folder(path, settings)
+        return _read_folder(path, settings, report)
     suffix = path.suffix.lower()
     if path.exists():
         if suffix in table.SUFFIXES:
-            return table.read_table(path, settings)
+            return table.read_table(path, settings, report=report)
         if suffix == ".zip":
-            return _read_zip(path, settings)
+            return _read_zip(path, settings, report)
         raise DataError(
             f"{name_or_path} is a file of another kind. Give a folder, a .csv or .jsonl file, or a .zip."
         )
@@ -82,24 +86,28 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str]) -> Li
     raise UnknownNameError("data set", name_or_path, [*known, *benchmarks()])
 
 
-def _read_folder(folder: Path, settings: DataSettings) -> Listing:
+def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
     benchmark = find_benchmark(folder.resolve().name)
     split = split_file(folder)
     if split is not None:
-        listed = find_benchmark(read_coop(folder).name)
-        return read_benchmark(listed, folder, settings) if listed else read_coop(folder)
+        listed = find_benchmark(split.stem.removeprefix(PREFIX))
+        return (
+            read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report=report)
+        )
     if benchmark is not None and (folder / benchmark.images).is_dir():
-        return read_benchmark(benchmark, folder, settings)
-    return read_folder(folder, settings)
+        return read_benchmark(benchmark, folder, settings, report)
+    return read_folder(folder, settings, report)
 
 
-def _read_zip(path: Path, settings: DataSettings) -> Listing:
+def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     folder = archive.unpack(path, settings.cache_folder())
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
     if len(tables) > 1:
         raise DataError(f"{path} has {len(tables)} tables: {some(file.name for file in tables)}. Leave one.")
     listing = (
-        table.read_table(tables[0], settings, confined=True) if tables else _read_folder(folder, settings)
+        table.read_table(tables[0], settings, confined=True, report=report)
+        if tables
+        else _read_folder(folder, settings, report)
     )
     return replace(listing, name=listing.name if find_benchmark(listing.name) else path.stem)
 

@@ -1,7 +1,7 @@
 """Class names from a file: a JSON list or mapping, a CSV of folder and name, or CoOp's classnames.txt."""
 
 import csv
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,9 @@ from typing import Any
 
 from dear.data.listing import Listing, require_distinct
 from dear.errors import DataError
+from dear.reading.files import ReadingError, read_text
+from dear.reading.plain import parse_json
+from dear.reading.typed import shown
 
 QUOTES = "Is there a quotation mark that is not closed?"
 
@@ -19,9 +22,9 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     JSON is told by its suffix, .csv too; any other file has lines of a folder, a space and the name.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the class names {path}: {error}.") from error
+        text = read_text(path)
+    except ReadingError as error:
+        raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
     if path.suffix.lower() == ".json":
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
@@ -33,10 +36,10 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     else:
         pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
     if wrong := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
-        raise DataError(f"{path}: {' '.join(wrong)!r} is not a folder and its class name.")
+        raise DataError(f"{path}: {shown(' '.join(wrong))} is not a folder and its class name.")
     names = {folder: name for folder, name in pairs}
     if len(names) < len(pairs):
-        raise DataError(f"{path} names a folder twice: {_twice([pair[0] for pair in pairs])!r}.")
+        raise DataError(f"{path} names a folder twice: {shown(_twice([pair[0] for pair in pairs]))}.")
     return names
 
 
@@ -59,10 +62,7 @@ def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], sour
 
 
 def _from_json(path: Path, text: str) -> dict[str, str] | list[str]:
-    try:
-        content: Any = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path} is not readable JSON: {error}") from error
+    content: Any = parse_json(text, path)
     values = content.values() if isinstance(content, dict) else content
     if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
         raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
@@ -70,4 +70,4 @@ def _from_json(path: Path, text: str) -> dict[str, str] | list[str]:
 
 
 def _twice(items: Sequence[str]) -> str:
-    return next(item for item in items if items.count(item) > 1)
+    return Counter(items).most_common(1)[0][0]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dear.data.dataset import fingerprint
 from dear.data.decode import decode
+from dear.data.raster import read_image
 from dear.data.store import PictureStore
 from dear.errors import DataError
 
@@ -84,10 +85,7 @@ class PhotoImages:
             return decode(path, self.short_side)
         if index in self._keys and (known := self.store.get(self._keys[index])) is not None:
             return known
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read the image {path}: {error.strerror}.") from error
+        content = read_image(path)
         key = self._keys[index] = self.store.key(content)
         picture = self.store.get(key)
         if picture is None:

@@ -14,6 +14,7 @@ from dear.data.folder import class_rows, left_out, subfolders
 from dear.data.listing import Row
 from dear.data.naming import in_order, read_names
 from dear.errors import DataError
+from dear.reading.files import ReadingError, opened, read_lines
 
 CLASSNAMES = "classnames.txt"
 
@@ -213,13 +214,13 @@ def _subfolders(source: Source, place: Path) -> list[str]:
 def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
     path = (home or source.home) / file
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_lines(path)
+    except ReadingError as error:
         raise DataError(
-            f"{source.name} has no split list in {source.home}, and {path} cannot be read ({error}). "
+            f"{source.name} has no split list in {source.home}, and {path} cannot be read ({error.reason}). "
             f"`dear data get {source.name}` says what to do."
         ) from error
-    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _known(source: Source, labels: Mapping[str, int], name: str) -> int:
@@ -249,7 +250,8 @@ def _matlab(source: Source, file: str) -> dict[str, Any]:
         ) from error
     path = source.home / file
     try:
-        return dict(loadmat(path))
+        with opened(path) as mat:
+            return dict(loadmat(mat))
     except Exception as error:  # scipy has no one class for a damaged file
         raise DataError(
             f"{source.name} has no split list in {source.home}, and {path} cannot be read ({error}). "

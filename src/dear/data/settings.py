@@ -7,6 +7,8 @@ from string import Formatter
 from typing import Literal
 
 from dear.errors import DataError, SettingsError
+from dear.reading.files import ReadingError, read_lines
+from dear.reading.typed import shown
 
 Sampling = Literal["dear", "coop"]
 """How few-shot images are drawn: see `dear.data.fewshot`."""
@@ -76,11 +78,11 @@ class DataSettings:
         file = Path(self.template).expanduser()
         if "{" not in self.template:
             try:
-                texts = file.read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
+                texts = read_lines(file)
+            except ReadingError as error:
                 raise DataError(
-                    f"the template {self.template!r} has no {{}} for the class name and is no text file "
-                    f"({error})."
+                    f"the template {shown(self.template)} has no {{}} for the class name and is no text file "
+                    f"({error.reason})."
                 ) from error
         else:
             texts = self.template.split("|")
@@ -97,5 +99,5 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
         except ValueError:
             fields = []
         if fields != [""]:
-            raise DataError(f"the template {text!r} needs exactly one {{}}, for the class name.")
+            raise DataError(f"the template {shown(text)} needs exactly one {{}}, for the class name.")
     return tuple(texts)

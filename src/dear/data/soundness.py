@@ -10,9 +10,12 @@ from dear.data.decode import decode
 from dear.data.files import whole
 from dear.data.listing import Listing
 from dear.data.photos import file_sizes, in_parallel
+from dear.data.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.store import PictureStore
-from dear.errors import DataError
+from dear.errors import DataError, DearError
+from dear.reading.plain import read_json
+from dear.reading.typed import typed
 
 CHUNK = 256  # images between two calls of `progress`
 
@@ -61,12 +64,10 @@ def _reason(path: Path, settings: DataSettings, store: PictureStore | None) -> s
     if not path.is_file():
         return f"there is no image {path}"
     try:
-        content = path.read_bytes()
+        content = read_image(path)
         if store is not None and store.get(store.key(content)) is not None:
             return None
         picture = decode(path, settings.short_side, content)
-    except OSError as error:
-        return f"cannot read the image {path}: {error.strerror}."
     except DataError as error:
         return str(error)
     if store is not None:
@@ -82,8 +83,8 @@ def _stamp(path: Path) -> str:
 
 
 def _read(record: Path) -> dict[str, str] | None:
-    with suppress(OSError, ValueError):
-        return dict(json.loads(record.read_text(encoding="utf-8")))
+    with suppress(DearError):  # it is found out again
+        return typed(read_json(record), dict[str, str], record)
     return None
 
 

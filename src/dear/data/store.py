@@ -1,6 +1,7 @@
 """Decoded pictures on disk: one memory-mapped uint8 file each, found by the content of the image file."""
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from torch import Tensor
 from dear.data.dataset import Images
 from dear.data.files import whole
 from dear.errors import OutputError
+from dear.reading.files import ReadingError
+from dear.reading.tensors import map_array
 
-VERSION = 1
-"""To be counted up when `decode` gives other pixels for the same file."""
+VERSION = 2
+"""To be counted up when `decode` gives other pixels for the same file, or the files another form."""
 
 
 class PictureStore:
@@ -34,15 +37,19 @@ class PictureStore:
     def get(self, key: str) -> UInt8[Tensor, "3 height width"] | None:
         """The picture of a key, mapped and not read, or None if it is not there or damaged."""
         try:
-            return torch.from_numpy(np.load(self._path(key), mmap_mode="c"))
-        except (OSError, ValueError, EOFError):
+            array = map_array(self._path(key), np.uint8)
+        except ReadingError:
             return None
+        if array.ndim != 3 or array.shape[0] != 3 or not array.size or not _sealed(array):
+            return None
+        return torch.from_numpy(array)
 
     def put(self, key: str, picture: UInt8[Tensor, "3 height width"]) -> None:
         """Keep a picture. Raises OutputError if the folder cannot be written to."""
         try:
             with whole(self._path(key), shared=True) as file:
                 np.save(file, picture.numpy())
+                file.write(_sum(picture.numpy()))
         except OSError as error:
             raise OutputError(
                 f"cannot write the decode cache {self.folder}: {error}. "
@@ -51,6 +58,17 @@ class PictureStore:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.npy"
+
+
+def _sum(picture: np.ndarray) -> bytes:
+    """What stands behind a picture in its file, so that one that was overwritten is not taken for it."""
+    return zlib.crc32(np.ascontiguousarray(picture).data).to_bytes(4, "little")
+
+
+def _sealed(picture: np.memmap) -> bool:
+    with open(str(picture.filename), "rb") as file:
+        file.seek(picture.offset + picture.nbytes)
+        return file.read(5) == _sum(picture)
 
 
 def fill(images: Images, batch: int = 256) -> Iterator[tuple[int, int]]:

@@ -1,19 +1,24 @@
 """A CSV or JSONL file that names images with their labels and, if it likes, their splits."""
 
 import csv
-import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dear.data.folder import SPLITS
-from dear.data.listing import Listing, Row, require_distinct, require_inside
+from dear.data.listing import Listing, Report, Row, one_path, refuse, require_distinct, require_inside, told
 from dear.data.naming import QUOTES, in_order, read_names
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
+from dear.limits import at_most
+from dear.reading.files import read_text
+from dear.reading.plain import parse_json
+from dear.reading.typed import shown
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
+Names = dict[str, str] | list[str]
 COLUMNS = "path, label and, optionally, split"
 
 
@@ -26,22 +31,24 @@ class Entry(NamedTuple):
     split: str
 
 
-def read_table(table: Path, settings: DataSettings, *, confined: bool = False) -> Listing:
+def read_table(
+    table: Path, settings: DataSettings, *, confined: bool = False, report: Report = refuse
+) -> Listing:
     """Read a table of images. Paths are relative to the table's folder; absolute ones too unless `confined`.
 
     Labels are names, or whole numbers from 0 (in steps of 1) whose names come from `settings.classnames`.
     Errors: DataError that names the line.
     """
-    entries = [*_entries(table)]
+    entries = _entries(table, confined, report)
     if not entries:
         raise DataError(f"{table} names no image. It needs lines with {COLUMNS}.")
-    for entry in entries:
-        if confined or not Path(entry.path).is_absolute():
-            require_inside(entry.where, entry.path)
-    keys, names = _classes(table, entries, settings)
+    given = read_names(settings.classnames) if settings.classnames else None
+    entries = _sound(entries, given, settings, report)
+    keys, names = _classes(table, entries, given, settings)
+    with told(report):
+        require_distinct(str(settings.classnames or table), keys, names)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
-    _require_once(entries)
     parted = [entry for entry in entries if entry.split]
     notes: tuple[str, ...] = ()
     if not parted:
@@ -64,26 +71,47 @@ def read_table(table: Path, settings: DataSettings, *, confined: bool = False) -
     )
 
 
-def _classes(table: Path, entries: list[Entry], settings: DataSettings) -> tuple[list[str], list[str]]:
+def _sound(entries: list[Entry], given: Names | None, settings: DataSettings, report: Report) -> list[Entry]:
+    """The entries but for those whose label is reported."""
+    found = []
+    numbered = _are_numbers(entries)
+    for entry in entries:
+        with told(report):
+            if numbered and (len(entry.label) > 9 or entry.label != str(int(entry.label))):
+                raise DataError(
+                    f"{entry.where}: label {shown(entry.label)} is no plain whole number: write 0, 1, 2 and "
+                    "so on, or the names of the classes."
+                )
+            if numbered and given is not None and int(entry.label) >= len(given):
+                raise DataError(
+                    f"{entry.where}: label {entry.label} is out of range: "
+                    f"{settings.classnames} has {len(given)} names."
+                )
+            if not numbered and "-" in entry.label and entry.label.lstrip("-").isdigit():
+                raise DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0.")
+            found.append(entry)
+    return found
+
+
+def _are_numbers(entries: list[Entry]) -> bool:
+    return all(entry.label.isascii() and entry.label.isdigit() for entry in entries)
+
+
+def _classes(
+    table: Path, entries: list[Entry], given: Names | None, settings: DataSettings
+) -> tuple[list[str], list[str]]:
     found = {entry.label for entry in entries}
-    given = read_names(settings.classnames) if settings.classnames else None
-    if not all(label.isascii() and label.isdigit() for label in found):
-        if wrong := next((e for e in entries if e.label.lstrip("-").isdigit() and "-" in e.label), None):
-            raise DataError(f"{wrong.where}: label {wrong.label} is out of range; labels count from 0.")
+    if not found:
+        raise DataError(f"{table} has no line that can be used.")
+    if not _are_numbers(entries):
         keys = sorted(found)
     else:
-        count = len(given) if given is not None else max(int(label) for label in found) + 1
-        if wrong := next((entry for entry in entries if int(entry.label) >= count), None):
-            raise DataError(
-                f"{wrong.where}: label {wrong.label} is out of range: "
-                f"{settings.classnames} has {count} names."
-            )
-        keys = [str(label) for label in range(count)]
-        if gap := next((key for key in keys if key not in found), None):
-            raise DataError(f"{table}: labels run from 0 to {count - 1}, but no image has label {gap}.")
-    names = keys if given is None else in_order(keys, given, str(settings.classnames))
-    require_distinct(str(settings.classnames or table), keys, names)
-    return keys, names
+        last = max(int(label) for label in found) if given is None else len(given) - 1
+        if last >= len(found):  # before a list of that length is made
+            gap = next(label for label in count() if str(label) not in found)
+            raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
+        keys = [str(label) for label in range(last + 1)]
+    return keys, keys if given is None else in_order(keys, given, str(settings.classnames))
 
 
 def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, tuple[Row, ...]]:
@@ -91,40 +119,39 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, t
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
         if part is None:
-            raise DataError(f"{entry.where}: the split {entry.split!r} is none of train, val, test.")
+            raise DataError(f"{entry.where}: the split {shown(entry.split)} is none of train, val, test.")
         splits.setdefault(part, []).append(row)
     if missing := [part for part in ("train", "test") if part not in splits]:
         raise DataError(f"{table} has no image with split {missing[0]}.")
     return {part: tuple(listed) for part, listed in splits.items()}
 
 
-def _require_once(entries: list[Entry]) -> None:
-    seen: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.path in seen:
-            raise DataError(
-                f"{entry.where}: the image {entry.path} stands in {seen[entry.path].where} already."
-            )
-        seen[entry.path] = entry
-
-
-def _entries(table: Path) -> Iterator[Entry]:
-    try:
-        text = table.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {table}: {error}.") from error
+def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
+    text, found = read_text(table), dict[str, Entry]()
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
-    for number, row in read(table, text):
-        where = f"{table}, line {number}"
-        row = row if isinstance(row, dict) else {}
-        path, label, split = row.get("path"), row.get("label"), row.get("split")
-        if isinstance(label, int) and not isinstance(label, bool):  # a number of JSON
-            label = str(label)
-        if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
-            raise DataError(f"{where} needs {COLUMNS}.")
-        if not isinstance(split, str | None):
-            raise DataError(f"{where}: the split {split!r} is none of train, val, test.")
-        yield Entry(where, path, label.strip(), (split or "").strip())
+    for rows, (number, row) in enumerate(read(table, text), start=1):
+        at_most("table_rows", rows, table)
+        with told(report):
+            entry = _entry(f"{table}, line {number}", row, confined)
+            if other := found.get(one_path(entry.path)):
+                raise DataError(f"{entry.where}: the image {entry.path} stands in {other.where} already.")
+            found[one_path(entry.path)] = entry
+    return [*found.values()]
+
+
+def _entry(where: str, row: Any, confined: bool) -> Entry:
+    row = parse_json(row, where) if isinstance(row, str) else row
+    row = row if isinstance(row, dict) else {}
+    path, label, split = row.get("path"), row.get("label"), row.get("split")
+    if isinstance(label, int) and not isinstance(label, bool):  # a number of JSON
+        label = str(label)
+    if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
+        raise DataError(f"{where} needs {COLUMNS}.")
+    if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
+        raise DataError(f"{where}: the split {shown(split)} is none of train, val, test.")
+    if confined or not Path(path).is_absolute():
+        require_inside(where, path)
+    return Entry(where, path, label.strip(), (split or "").strip())
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
@@ -141,10 +168,5 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{table}, line {done + 1}: {error}. {QUOTES}") from error
 
 
-def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{table}, line {number} is not readable JSON: {error}") from error
+def _json_lines(_table: Path, text: str) -> Iterator[tuple[int, Any]]:
+    yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())

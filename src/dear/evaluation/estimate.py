@@ -16,7 +16,7 @@ from dear.evaluation.memory import peak, start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.runs import Workplace, check_data
+from dear.evaluation.runs import Workplace, check_data, check_methods
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -58,10 +58,9 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
     loading the model, and how the time of a step varies with the number of classes. Raises DearError for what
     no data or weights that may still come would mend.
     """
-    workplace = Workplace(device)
+    workplace, found, why = Workplace(device), list[Estimate](), None
     for experiment in experiments:
-        _check(workplace, experiment)
-    found, why = [], None
+        why = why or _missing(workplace, experiment)
     speeds: dict[object, _Speed | None] = {}
     for experiment in experiments:
         for run in experiment.runs():
@@ -78,14 +77,21 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
     return found, why
 
 
-def _check(workplace: Workplace, experiment: Experiment) -> None:
+def _missing(workplace: Workplace, experiment: Experiment) -> str | None:
+    """Why a run cannot begin yet: data or weights that may come. Raises DearError for all else."""
     try:
         found = workplace.load_all(experiment)
     except UnknownNameError:
         raise
-    except DearError:  # a benchmark that is not here yet, say: why there are no times
-        return
+    except DearError as error:  # a benchmark that is not here yet, say
+        return str(error)
     check_data(experiment, found)
+    try:
+        bench = workplace.bench(experiment)
+    except DearError as error:
+        return str(error)
+    check_methods(experiment, bench, [*found.values()])
+    return None
 
 
 def _estimate(

@@ -85,6 +85,25 @@ def distinct_places(experiments: Sequence[Experiment]) -> None:
             )
 
 
+def check_places(experiments: Sequence[Experiment]) -> None:
+    """Raise OutputError for what `execute` would refuse of the experiments' folders; nothing is made."""
+    distinct_places(experiments)
+    for out, recipe in [(one.out.absolute(), str(one.about.get("recipe") or "")) for one in experiments]:
+        there = next(place for place in (out, *out.parents) if place.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "no permission" if there.is_dir() else f"{there} is no folder"
+            raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
+        if recipe and (out / MARK).is_file():
+            _require_owner(out, recipe, (out / MARK).read_text(encoding="utf-8", errors="replace").strip())
+
+
+def _require_owner(out: Path, recipe: str, owner: str) -> None:
+    if owner not in ("", recipe):
+        raise OutputError(
+            f"{out} holds the runs of the recipe {owner}, not of {recipe}: give another place with --out."
+        )
+
+
 @contextmanager
 def claimed(experiment: Experiment) -> Iterator[None]:
     """Hold the folder of an experiment. Raises OutputError if it is another recipe's or in use."""
@@ -96,11 +115,7 @@ def claimed(experiment: Experiment) -> Iterator[None]:
         try:
             if recipe:
                 owner = mark.read_text(encoding="utf-8").strip() if mark.exists() else recipe
-                if owner != recipe:
-                    raise OutputError(
-                        f"{out} holds the runs of the recipe {owner}, not of {recipe}: "
-                        "give another place with --out."
-                    )
+                _require_owner(out, recipe, owner)
                 mark.write_text(recipe + "\n", encoding="utf-8")
             yield
         finally:

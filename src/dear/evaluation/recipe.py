@@ -23,8 +23,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
-
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Model
@@ -32,6 +30,8 @@ from dear.evaluation.plan import Plan, Protocol, Select, with_all
 from dear.evaluation.resolve import changed, data_settings, train_options
 from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
 from dear.methods.settings import known_method
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_yaml
 
 WORLD = "world"
 PROTOCOLS = (*get_args(Protocol), "ablation")
@@ -58,28 +58,14 @@ def load_recipes(path: Path) -> list[Experiment]:
     return [load_recipe(path)]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that refuses a key given twice, where the first would be lost in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is given twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def load_recipe(path: Path) -> Experiment:
     """The experiment of a recipe. Raises RecipeError that names the file and the key."""
     try:
-        told = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except FileNotFoundError as error:
-        raise RecipeError(f"there is no recipe {path}.") from error
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RecipeError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
+        told = read_yaml(path)
+    except ReadingError as error:
+        if error.missing:
+            raise RecipeError(f"there is no recipe {path}.") from error
+        raise RecipeError(str(error)) from error
     if not isinstance(told, dict):
         raise RecipeError(f"{path} holds no keys; a recipe has at least protocol and out.")
     try:

@@ -1,7 +1,6 @@
 """Run records: one JSON object a run, written whole or not at all (docs/reference/records.md)."""
 
 import hashlib
-import json
 import os
 import platform
 import time
@@ -21,7 +20,10 @@ from dear.evaluation.bench import Adapted, Bench
 from dear.evaluation.memory import peak
 from dear.evaluation.plan import Protocol
 from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.schema import SCHEMA
+from dear.evaluation.schema import SCHEMA, Record
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import shown, typed
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -117,12 +119,12 @@ def make_folder(folder: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        record = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
-    if record.get("schema") != SCHEMA:
-        raise DataError(
-            f"{path} is of record schema {record.get('schema')}, this version reads {SCHEMA}. "
-            "Remove it and run it again."
-        )
-    return record
+        told = read_json(path)
+        if isinstance(told, dict) and told.get("schema") != SCHEMA:
+            raise DataError(
+                f"{path} is of record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
+                "Remove it and run it again."
+            )
+        return dict(typed(told, Record, path))
+    except ReadingError as error:
+        raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error

@@ -1,14 +1,15 @@
 """The report of a folder of records: HTML, and each table as Markdown, LaTeX and CSV."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid
-from dear.report.grid import Grid
+from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html, write_whole
 from dear.report.reading import Record, field, readable
 from dear.report.retrieval import averaged
@@ -44,9 +45,11 @@ def read_folder(folder: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
-            told: Any = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
+            told: Any = read_json(path)
+        except ReadingError as error:
+            raise DataError(
+                f"{path} is not a run record: {error.reason}. Remove it and run it again."
+            ) from error
         if isinstance(told, dict) and "schema" in told and "protocol" in told:
             try:
                 check_record(told)
@@ -106,7 +109,7 @@ def write_folder_report(
         files.append(write_whole(out / f"{grid.name}.md", grid.to_markdown()))
         files.append(write_whole(out / f"{grid.name}.tex", grid.to_latex()))
         files.append(write_whole(out / f"{grid.name}.csv", grid.to_csv()))
-    whole = f"# {title}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
+    whole = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
     files.append(write_whole(out / "report.md", whole))
     return FolderReport(files[0], tuple(files), tables, len(records))
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from dear.errors import printable
+
 DECIMALS = 2
 MISSING = "–"
 Mark = Literal["best", "second"]
@@ -71,11 +73,14 @@ class Grid:
 
     def to_markdown(self) -> str:
         """Title, table and notes; best in bold, second in italics."""
-        head = [[self.corner, *self.columns], ["---", *("---:" for _ in self.columns)]]
-        body = [[_label(row), *(_marked(cell, "**", "*") for cell in row.cells)] for row in self.rows]
-        lines = [f"| {' | '.join(_one_line(cell) for cell in line)} |" for line in head + body]
+        head = [[*map(markdown_text, (self.corner, *self.columns))], ["---", *("---:" for _ in self.columns)]]
+        body = [
+            [markdown_text(_label(row)), *(_marked(cell, "**", "*") for cell in row.cells)]
+            for row in self.rows
+        ]
+        lines = [f"| {' | '.join(line)} |" for line in head + body]
         notes = [f"\n{note}" for note in self.notes]
-        return "\n".join([f"### {self.title}\n", *lines, *notes]) + "\n"
+        return "\n".join([f"### {markdown_text(self.title)}\n", *lines, *notes]) + "\n"
 
     def to_latex(self) -> str:
         """A tabular for booktabs in a table; best in bold, second underlined."""
@@ -102,13 +107,13 @@ class Grid:
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         names = [f"{name}{part}" for name in self.columns for part in ("", " ±", " seeds")]
-        writer.writerow([self.corner, "published", *names])
+        writer.writerow(map(csv_text, [self.corner, "published", *names]))
         for row in self.rows:
             numbers: list[object] = []
             for cell in row.cells:
                 spread = "" if cell is None or cell.spread is None else f"{cell.spread:.4f}"
                 numbers += ["", "", ""] if cell is None else [f"{cell.mean:.4f}", spread, cell.seeds]
-            writer.writerow([row.label, "yes" if row.published else "no", *numbers])
+            writer.writerow([csv_text(row.label), "yes" if row.published else "no", *numbers])
         return stream.getvalue()
 
     def render(self, console: Console) -> None:
@@ -182,5 +187,15 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
-def _one_line(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
+def markdown_text(text: str) -> str:
+    """A text that stands in Markdown as it is, in one line: no link, picture, HTML, emphasis or column."""
+    signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|"} | {ord("<"): "&lt;"}
+    return " ".join(text.split()).translate(signs)
+
+
+def csv_text(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: behind an apostrophe where it begins like one; control
+    characters as escapes.
+    """
+    text = printable(text, lines=True)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dear.errors import DataError, OutputError, SettingsError, first_line
+from dear.reading.files import require_plain
 from dear.retrieval.results import Kind, Storage
 
 FLAT_UP_TO = 200_000
@@ -142,11 +143,12 @@ def load(path: Path, embed: int, rows: int) -> Any:
     import faiss
 
     try:
+        require_plain(path)
         index = faiss.read_index(str(path))
         if index.d != embed or index.ntotal > rows:
             raise RuntimeError("it is of other vectors")
         kind_of(index), storage_of(index)
-    except (AttributeError, MemoryError, RuntimeError) as error:
+    except (AttributeError, DataError, MemoryError, OSError, RuntimeError) as error:
         raise DataError(
             f"{path} is missing, damaged or no FAISS index: run `dear index build` again, which makes it "
             "anew."

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dear.data.decode import decode
 from dear.data.photos import in_parallel
+from dear.data.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.retrieval import approximate
 from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer
@@ -183,11 +184,10 @@ def _looked_at(
     try:
         if stamp is None:
             raise DataError(f"{folder / path} went away while the folder was read.")
-        content = (folder / path).read_bytes()
+        content = read_image(folder / path)
         picture = decode(folder / path, short_side, content)
-    except (DataError, OSError) as error:
-        reason = str(error) if isinstance(error, DataError) else f"cannot read {path}: {error.strerror}."
-        return Entry(path, stamp or Stamp(-1, -1), None, None, reason), None
+    except DataError as error:
+        return Entry(path, stamp or Stamp(-1, -1), None, None, str(error)), None
     return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
 
 

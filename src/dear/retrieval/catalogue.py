@@ -5,13 +5,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 from jaxtyping import Bool
 
 from dear.errors import DataError, OutputError
-from dear.retrieval.results import damaged
+from dear.limits import at_most, limit
+from dear.reading.files import ReadingError
+from dear.reading.plain import parse_json
+from dear.reading.typed import Count, Positive, typed
+from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
@@ -25,11 +29,23 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE INDEX IF NOT EXISTS by_content ON files (sha256);
 CREATE INDEX IF NOT EXISTS by_row ON files (row);
 """
-FACTS = {
-    "identity": str, "features": list, "embed": int, "folder": str, "model": str, "rows": int,
-    "generation": int,
-}  # fmt: skip
-"""What every catalogue says, and in which type."""
+PLACES = {("table", "facts"), ("table", "files"), ("index", "by_content"), ("index", "by_row")}
+"""What a catalogue's file defines: a view or a trigger would be computed by whoever asks."""
+
+
+class Facts(TypedDict):
+    """What every catalogue says, and in which type."""
+
+    identity: str
+    features: list[str]
+    embed: Positive
+    folder: str
+    model: str
+    rows: Count
+    generation: Count
+    trained: NotRequired[Count]
+    kind: NotRequired[Kind]
+    storage: NotRequired[Storage]
 
 
 class Entry(NamedTuple):
@@ -110,23 +126,29 @@ class Catalogue:
 
     def facts(self) -> dict[str, Any]:
         """What is known of the index. Raises DataError if that is damaged or of another schema."""
+        defined = {(kind, name) for kind, name in self._ask("SELECT type, name FROM sqlite_master")}
+        if strange := sorted(name for kind, name in defined - PLACES if not str(name).startswith("sqlite_")):
+            raise damaged(self.folder, f"its file has more than an index's tables: {strange[0][:40]!r}")
         try:
-            found = {key: json.loads(value) for key, value in self._ask("SELECT * FROM facts")}
-        except (TypeError, ValueError) as error:
+            found = {
+                str(key): parse_json(str(value), f"its {key}")
+                for key, value in self._ask("SELECT key, value FROM facts")
+            }
+        except ReadingError as error:
             raise damaged(self.folder, f"its facts are no JSON: {error}") from error
         if isinstance(schema := found.get("schema"), int) and schema != SCHEMA:
             raise DataError(
                 f"the index {self.folder} has schema {schema}, this version reads {SCHEMA}: remove it and "
                 "run `dear index build` again."
             )
-        for key, kind in FACTS.items():
-            if not isinstance(found.get(key), kind):
-                raise damaged(self.folder, f"its {key} is {found.get(key, 'missing')!r}")
-        if found["rows"] < 0 or not isinstance(found.get("trained", 0), int):
-            raise damaged(
-                self.folder, f"it says {found['rows']} rows, trained on {found.get('trained', 0)!r}"
-            )
-        return found
+        try:
+            facts = typed(found, Facts, self.folder)
+        except ReadingError as error:
+            raise damaged(self.folder, error.reason) from error
+        at_most("index_rows", facts["rows"], f"the index {self.folder}")
+        at_most("index_width", facts["embed"], f"the index {self.folder}")
+        at_most("index_features", len(facts["features"]), f"the index {self.folder}")
+        return dict(facts)
 
     def set(self, **facts: Any) -> None:
         self.database.executemany(
@@ -145,20 +167,22 @@ class Catalogue:
 
     def row_of(self, sha256: str) -> int | None:
         """The row of a content, if a file has it."""
-        found = [*self._ask("SELECT row FROM files WHERE sha256 = ? AND row IS NOT NULL LIMIT 1", sha256)]
+        asked = "SELECT row FROM files WHERE sha256 = ? AND typeof(row) = 'integer' LIMIT 1"
+        found = [*self._ask(asked, sha256)]
         return int(found[0][0]) if found else None
 
     def paths_of(self, row: int) -> list[str]:
         """The files that have a row. Raises DataError if there is none."""
         found = [path for (path,) in self._ask("SELECT path FROM files WHERE row = ? ORDER BY path", row)]
-        if not found:
+        if not found or not all(isinstance(path, str) for path in found):
             raise damaged(self.folder, f"row {row} is no file's")
         return found
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of so many rows belong to a file."""
         alive = np.zeros(rows, dtype=bool)
-        for (row,) in self._ask("SELECT DISTINCT row FROM files WHERE row >= 0 AND row < ?", rows):
+        asked = "SELECT DISTINCT row FROM files WHERE typeof(row) = 'integer' AND row >= 0 AND row < ?"
+        for (row,) in self._ask(asked, rows):
             alive[row] = True
         return alive
 
@@ -209,4 +233,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     # Transactions are begun in `change` alone; a server reads from more than one thread, each in turn.
-    return sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit("json_bytes"), 2**30))
+    database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is run
+    return database

@@ -22,6 +22,7 @@ from dear.retrieval.results import Hit
 
 FEWEST_CANDIDATES = 100  # of each feature
 CANDIDATES_A_RESULT = 10
+OFF_ONE = 0.05  # how far the length of a stored unit vector, in float16, may be from 1
 
 
 class Index:
@@ -149,7 +150,10 @@ class Index:
         for name, query in queries.items():
             mapped = self.vectors.read(self.features.index(name), self.rows)
             found = np.asarray(mapped[rows], dtype=np.float32)
-            parts[name] = found @ query / np.linalg.norm(found, axis=1).clip(1e-12)
+            lengths = np.linalg.norm(found, axis=1)
+            if not (np.abs(lengths - 1) < OFF_ONE).all():  # not a number is not near one either
+                self.vectors.refuse(self.features.index(name))
+            parts[name] = found @ query / lengths
         scores = sum((share * parts[name] for name, share in shares.items()), np.zeros(len(rows)))
         return scores, parts
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dear.data.decode import decode
+from dear.data.raster import read_image
 from dear.errors import DataError
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.query import Index
@@ -25,10 +26,7 @@ def by_image(
 
     Raises DataError for a file that cannot be read.
     """
-    try:
-        content = image.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read the image {image}: {error.strerror}.") from error
+    content = read_image(image)
     features = encoder.images([decode(image, encoder.short_side, content)])[0]
     own = None if itself else hashlib.sha256(content).hexdigest()
     return index.query(

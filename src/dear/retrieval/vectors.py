@@ -1,12 +1,14 @@
 """The stored vectors of an index: one file of float16 rows a feature, appended to, memory-mapped to read."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.errors import OutputError
+from dear.errors import DataError, OutputError
+from dear.reading.files import require_plain
 from dear.retrieval.results import damaged
 
 BYTES = 2  # of a float16
@@ -49,10 +51,16 @@ class Vectors:
             return np.zeros((0, self.embed), dtype=np.float16)
         path = self.path(feature)
         try:
+            require_plain(path)
             return np.memmap(path, dtype="<f2", mode="r", shape=(rows, self.embed))
-        except (OSError, ValueError) as error:  # no file, or a shorter one
-            why = "is missing or cannot be read" if isinstance(error, OSError) else "is cut short"
+        except (DataError, OSError, ValueError) as error:  # no file, none that can be mapped, a shorter one
+            why = "is cut short" if isinstance(error, ValueError) else "is missing or cannot be read"
             raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
+
+    def refuse(self, feature: int) -> NoReturn:
+        """Raise DataError for a feature whose rows are no unit vectors: zeros, or no numbers."""
+        place = self.path(feature).relative_to(self.folder.parent)
+        raise damaged(self.folder.parent, f"{place} holds rows that are no unit vectors")
 
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has so many rows."""

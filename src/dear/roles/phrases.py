@@ -12,6 +12,7 @@ from dear.data.world.captions import with_articles
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
+from dear.reading.files import read_lines
 
 GENERAL, WORLD = "general", "world"
 
@@ -118,16 +119,3 @@ def read_pool(path: Path) -> Pool:
             f"{len(repeated)} repeats (the first is line {number}, {line!r}, as in line {first[line]})"
         )
     return Pool(str(path), tuple(first), notice=f"{path}: left out {' and '.join(notes)}." if notes else "")
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8, with or without a byte order mark. Raises DataError."""
-    try:
-        return path.read_bytes().decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}): "
-            "save it in UTF-8, for example with `iconv -t UTF-8`."
-        ) from error

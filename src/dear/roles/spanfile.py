@@ -14,12 +14,14 @@ from pathlib import Path
 
 from dear.data.files import whole
 from dear.errors import DataError, OutputError, SettingsError
-from dear.roles.phrases import read_lines
+from dear.limits import at_most
+from dear.reading.files import read_lines
+from dear.reading.typed import shown
 
 HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]
 """The phrases of each (layer, head), layers from 1 and heads from 0."""
 
-HEADER = re.compile(r"Layer (\d+), Head (\d+)")
+HEADER = re.compile(r"Layer ([0-9]{1,9}), Head ([0-9]{1,9})")
 RULE = "-" * 18
 TRAILER = re.compile(r"Current accuracy:|Number of texts:")
 
@@ -32,13 +34,15 @@ def read_span_file(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
         text = line.strip()
         if header := HEADER.fullmatch(text):
             head = (int(header[1]) + 1, int(header[2]))
+            at_most("layers", head[0], f"{path}, line {number}")
+            at_most("heads", head[1] + 1, f"{path}, line {number}")
             if head in found:
                 raise DataError(f"{path}, line {number}: {text} comes twice.")
             current = found[head] = []
         elif text and not TRAILER.match(text) and text.strip("-"):
             if current is None:
                 raise DataError(
-                    f"{path}, line {number}: {text!r} stands before any head. A TEXTSPAN file has "
+                    f"{path}, line {number}: {shown(text)} stands before any head. A TEXTSPAN file has "
                     "'Layer 0, Head 0' above each head's phrases."
                 )
             current.append(text)
@@ -65,12 +69,13 @@ def layer_range(text: str) -> tuple[int, ...]:
     """Layers counted from 1: "9-12", "9,11" or "12". Raises SettingsError."""
     layers: list[int] = []
     for part in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last:
             raise SettingsError(
                 f"layers {text!r}: write a range counted from 1, such as 9-12, or a list, 9,11."
             )
+        at_most("layers", last, f"layers {text!r}")
         layers += range(first, last + 1)
     if len(set(layers)) < len(layers):
         raise SettingsError(f"layers {text!r} name a layer twice.")

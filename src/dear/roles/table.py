@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 
@@ -13,6 +13,10 @@ from dear.backbone.clip import Identity
 from dear.data.files import whole
 from dear.data.seeds import checked_seed
 from dear.errors import OutputError, RoleTableError
+from dear.limits import at_most
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import Count, Positive, shown, typed
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
 SCHEMA = 1
@@ -30,14 +34,45 @@ class HeadRole:
         phrases: The phrases that span the head, first one first, where it was found by them.
     """
 
-    layer: int
-    head: int
+    layer: Positive
+    head: Count
     role: Role
     attribute: str | None = None
     concept: str | None = None
     entropy: float | None = None
     share: Mapping[str, float] = field(default_factory=dict)
     phrases: tuple[str, ...] = ()
+
+
+class Cluster(TypedDict):
+    """A cluster of phrases."""
+
+    concept: str
+    size: int
+    exemplars: list[str]
+
+
+class Tried(TypedDict):
+    """A setting of the clustering; ``left_out`` is the share of phrases in no cluster."""
+
+    min_size: int
+    selection: str
+    clusters: int
+    left_out: float
+    dbcv: float | None
+
+
+class Evidence(TypedDict):
+    """What a discovery leaves beside its table; points are x, y, concept and phrase."""
+
+    clusters: list[Cluster]
+    dbcv: float
+    tried: list[Tried]
+    dbcv_by_k: dict[str, float]
+    thresholds: list[float]
+    phrases: int
+    left_out_by_hdbscan: int
+    points: list[tuple[float, float, str | None, str]]
 
 
 @dataclass(frozen=True)
@@ -156,28 +191,34 @@ class RoleTable:
     def load(cls, path: Path) -> "RoleTable":
         """Read a table. Raises RoleTableError for a missing, damaged or foreign file."""
         try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")), str(path))
-        except (OSError, ValueError) as error:
-            raise RoleTableError(f"{path} is not a role table: {error}") from error
+            return cls.from_json(read_json(path), str(path))
+        except ReadingError as error:
+            raise RoleTableError(f"{path} is not a role table: {error.reason}.") from error
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any], place: str) -> "RoleTable":
-        """The inverse of ``to_json``. Raises RoleTableError, which names ``place``."""
+    def from_json(cls, saved: Any, place: str) -> "RoleTable":
+        """The inverse of ``to_json``. Raises RoleTableError, which names ``place`` and the key."""
+        if isinstance(saved, dict) and "schema" in saved and saved["schema"] != SCHEMA:
+            raise RoleTableError(
+                f"{place} is a role table of another schema, {shown(saved['schema'])}: this version reads "
+                f"schema {SCHEMA}."
+            )
         try:
-            saved = dict(saved)
-            if saved.pop("schema") != SCHEMA:
-                raise RoleTableError(
-                    f"{place} is a role table of another schema: this version reads schema {SCHEMA}."
-                )
-            heads = tuple(
-                HeadRole(**head | {"phrases": tuple(head.get("phrases", ()))}) for head in saved.pop("heads")
-            )
-            weights = Identity(**saved.pop("weights"))
-            return cls(
-                **saved | {"weights": weights, "heads": heads, "attributes": tuple(saved["attributes"])}
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RoleTableError(f"{place} is not a role table: {error}") from error
+            told = dict(typed(saved, dict[str, Any], place))
+            told.pop("schema", None)
+            table = typed(told, cls, place)
+            if table.evidence:
+                _check_evidence(typed(table.evidence, Evidence, place, "evidence"), place)
+        except ReadingError as error:
+            raise RoleTableError(f"{place} is not a role table: {error.reason}.") from error
+        at_most("layers", max((head.layer for head in table.heads), default=0), place)
+        at_most("heads", max((head.head + 1 for head in table.heads), default=0), place)
+        return table
+
+
+def _check_evidence(evidence: Evidence, place: str) -> None:
+    if evidence["clusters"] and len(evidence["thresholds"]) != 2:
+        raise ReadingError(place, f"its evidence.thresholds are {len(evidence['thresholds'])}, not 2")
 
 
 def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:

@@ -1,11 +1,10 @@
 """The adapter bundle: a folder that holds all of an adapted model but its backbone."""
 
-import math
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypedDict
 
 import torch
 from torch import Tensor
@@ -18,12 +17,38 @@ from dear.errors import BundleError, DataError, DearError
 from dear.methods.contract import Method
 from dear.methods.registry import build_method
 from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.reading.files import ReadingError
+from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
 from dear.serving import folder as files
 from dear.serving.card import model_card
 from dear.training.seeding import generator
 
 SCHEMA = 1
+LEAST = 1e-6  # of temperatures: what a calibration gives is far above it
+
+
+class Backbone(TypedDict):
+    """What config.json says of the backbone."""
+
+    model: str
+    pretrained: str | None
+    weights: Identity
+    short_side: Annotated[int, Range(1, 2**15)]
+
+
+class Config(TypedDict):
+    """What config.json says that a bundle is made of."""
+
+    method: str
+    settings: dict[str, Any]
+    backbone: Backbone
+    classes: list[str]
+    templates: list[str]
+    temperature: Annotated[float, Range(LEAST)]
+    metrics: dict[str, Any]
+    training: dict[str, Any]
+    roles: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -180,49 +205,30 @@ class Bundle:
 
     @classmethod
     def _of(cls, config: dict[str, Any], tensors: Mapping[str, Tensor], place: Path) -> Self:
+        where = place / files.CONFIG
         try:
-            backbone = config["backbone"]
-            kind = METHODS[known_method(config["method"])].settings
-            unknown = config["settings"].keys() - {one.name for one in fields(kind)}
-            if unknown:
-                raise ValueError(f"{config['method']} has no setting {min(unknown)!r}")
-            roles, temperature = config["roles"], float(config["temperature"])
-            if not 0 < temperature < math.inf:
-                raise ValueError(f"the temperature is {temperature}, which is not above 0")
-            if (short_side := int(backbone["short_side"])) < 1:
-                raise ValueError(f"short_side is {short_side}, which is not above 0")
-            pretrained = backbone["pretrained"]
+            told = typed(config, Config, where)
+            backbone, roles = told["backbone"], told["roles"]
+            kind = METHODS[known_method(told["method"])].settings
             return cls(
-                method=config["method"],
-                settings=kind(**kind.defaults_of_old | config["settings"]),
-                model=_text(backbone["model"]),
-                pretrained=None if pretrained is None else _text(pretrained),
-                weights=Identity(**{name: _text(one) for name, one in backbone["weights"].items()}),
-                roles=None if roles is None else RoleTable.from_json(roles, f"{place / files.CONFIG}"),
-                classes=distinct(_texts(config["classes"])),
-                templates=checked_templates(_texts(config["templates"]), "templates"),
+                method=told["method"],
+                settings=typed({**kind.defaults_of_old, **told["settings"]}, kind, where, "settings"),
+                model=backbone["model"],
+                pretrained=backbone["pretrained"],
+                weights=backbone["weights"],
+                roles=None if roles is None else RoleTable.from_json(roles, str(where)),
+                classes=distinct(told["classes"]),
+                templates=checked_templates(told["templates"], "templates"),
                 tensors=tensors,
-                temperature=temperature,
-                short_side=short_side,
-                metrics=config["metrics"],
-                training=config["training"],
+                temperature=told["temperature"],
+                short_side=backbone["short_side"],
+                metrics=told["metrics"],
+                training=told["training"],
             )
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, DearError) as error:
-            raise BundleError(
-                f"{place / files.CONFIG} is not the configuration of a bundle ({error!r})."
-            ) from error
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _texts(values: Any) -> list[str]:
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is no list of texts")
-    return [_text(one) for one in values]
+        except ReadingError as error:
+            raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error
+        except DearError as error:
+            raise BundleError(f"{where} is not the configuration of a bundle: {error}") from error
 
 
 def trained(method: Method) -> dict[str, torch.nn.Parameter]:

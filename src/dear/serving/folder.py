@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from dear import __version__
 from dear.backbone.clip import tensors_hash
 from dear.backbone.hub import reach
 from dear.errors import BundleError, OutputError, first_line
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.tensors import read_tensors
+from dear.reading.typed import typed
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
@@ -93,11 +96,9 @@ def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config = _config(folder, schema)
     path = folder / ADAPTER
     try:
-        tensors = load(path.read_bytes())
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BundleError(
-            f"{path} is not a whole safetensors file ({first_line(error)}): copy the bundle again."
-        ) from error
+        tensors = read_tensors(path, "bundle_bytes")
+    except ReadingError as error:
+        raise BundleError(f"{path}: {error.reason}: copy the bundle again.") from error
     told = config.get("adapter", {})
     shapes = {name: [*tensor.shape] for name, tensor in tensors.items()}
     if not isinstance(told, dict) or shapes != told.get("shapes"):
@@ -118,23 +119,27 @@ def _config(folder: Path, schema: int) -> dict[str, Any]:
     if not path.is_file():
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:
-        config = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise BundleError(f"{path} cannot be read ({first_line(error)}): copy the bundle again.") from error
+        config = typed(read_json(path), dict[str, Any], path)
+    except ReadingError as error:
+        raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
     found, library = config.get("schema"), config.get("library")
-    if not isinstance(library, dict) or library.get("name") != LIBRARY or not isinstance(found, int):
+    if not isinstance(library, dict) or library.get("name") != LIBRARY or type(found) is not int:
         raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} is another program's.")
     if found > schema:
         raise BundleError(
             f"{folder} is a bundle of schema {found}, this version reads {schema}: upgrade {LIBRARY} to "
-            f"{library.get('version')} or later."
+            f"{_version(library)} or later."
         )
     if found < schema:
         raise BundleError(
             f"{folder} is a bundle of schema {found}, this version reads {schema}. To migrate, fit it again "
-            f"with `dear fit`, or use it with {LIBRARY}=={library.get('version')}, which wrote it."
+            f"with `dear fit`, or use it with {LIBRARY}=={_version(library)}, which wrote it."
         )
     return config
+
+
+def _version(library: dict[str, Any]) -> str:
+    return str(library.get("version"))[:40]
 
 
 def is_hub_id(name: str) -> bool:

@@ -1,6 +1,5 @@
 """What a server takes: sizes are checked before anything is unpacked, and each client has a rate."""
 
-import io
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,7 +7,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from dear.data.raster import READ, opened
 from dear.errors import DearError, SettingsError
+from dear.limits import LimitError
 
 MIB = 2**20
 CLIENTS = 4096  # whose rates are remembered
@@ -73,21 +74,23 @@ def check_upload(size: int, limits: Limits) -> None:
 
 
 def check_picture(data: bytes, limits: Limits) -> None:
-    """Look at a file's header alone. Raise Refused: 400 if it is empty, 415 if it is no image, 413 if it has
-    too many pixels.
+    """Look at a file's header alone. Raise Refused: 400 if it is empty, 415 if it is no image of a kind that
+    is read, 413 if it has too many pixels.
     """
     check_upload(len(data), limits)
     if not data:
         raise Refused(400, "the file is empty: send an image.")
     try:
-        with Image.open(io.BytesIO(data)) as file:
+        with opened(data) as file:
             width, height = file.size
     except Image.DecompressionBombError:
         raise Refused(
             413, f"the image has far more than {limits.megapixels:g} megapixels, the limit."
         ) from None
+    except LimitError as error:
+        raise Refused(413, f"the image is too much: {error}") from None
     except Exception:  # what Pillow raises on a broken header differs from format to format
-        raise Refused(415, "the file is no image in a known format: send a JPEG, PNG or WebP.") from None
+        raise Refused(415, f"the file is no image of a kind that is read: send {READ}.") from None
     if width * height > limits.pixels:
         raise Refused(
             413,

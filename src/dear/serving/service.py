@@ -59,8 +59,8 @@ class Service:
 
     def take(self, data: bytes) -> Upload:
         """Check and unpack an image. Raises Refused: 413, 415, and 422 for one that is broken."""
-        check_picture(data, self.limits)
-        with self._decoding:
+        with self._decoding:  # headers too: to open a file takes memory of its own
+            check_picture(data, self.limits)
             try:
                 picture = decode(Path("upload"), self.predictor.bundle.short_side, data)
             except DataError as error:

@@ -7,8 +7,11 @@ from typing import Any
 import torch
 
 from dear.data.files import whole
-from dear.errors import OutputError, first_line
+from dear.errors import DearError, OutputError, first_line
 from dear.methods.contract import Method
+from dear.reading.files import opened
+from dear.reading.plain import parse_json
+from dear.reading.typed import typed
 
 
 def save_checkpoint(
@@ -46,7 +49,8 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     """Read what ``write_state`` wrote. Raises OutputError for a damaged or foreign file."""
     try:
-        return dict(torch.load(path, map_location=device, weights_only=True))
+        with opened(path) as file:
+            return dict(torch.load(file, map_location=device, weights_only=True))
     except Exception as error:  # a foreign file may fail anywhere in the reader
         raise OutputError(
             f"{path} cannot be read as a checkpoint ({first_line(error)}): remove it or choose another --out."
@@ -63,7 +67,7 @@ def load_checkpoint(
         return [], None
     state = read_state(path, method.clip.image.projection.device)
     if state.get("run") != run:
-        was, now = json.loads(state.get("run", "{}")), json.loads(run)
+        was, now = _facts(state.get("run"), path), json.loads(run)
         other = ", ".join(name for name in now if was.get(name) != now[name])
         raise OutputError(
             f"{path} is the checkpoint of another run (other {other}): remove it or choose another --out."
@@ -71,6 +75,14 @@ def load_checkpoint(
     method.load_state_dict(state["method"])
     optimizer.load_state_dict(state["optimizer"])
     return list(json.loads(state["history"])), state.get("best")
+
+
+def _facts(run: Any, path: Path) -> dict[str, Any]:
+    """What a checkpoint says that it is of; nothing if it says nothing that can be read."""
+    try:
+        return typed(parse_json(str(run), path), dict[str, Any], path)
+    except DearError:
+        return {}
 
 
 def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:

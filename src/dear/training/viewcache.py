@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,21 +14,22 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.files import whole
 from dear.data.settings import DataSettings
-from dear.errors import OutputError
+from dear.errors import DearError, OutputError
+from dear.reading.files import ReadingError, read_bytes
+from dear.reading.tensors import parse_tensors
 from dear.training.settings import TrainOptions, TrainSettings
 
-VERSION = 1
+VERSION = 2
 """To be counted up when views or trunk outputs of the same facts come out otherwise."""
-DAMAGED = (OSError, SafetensorError, KeyError, RuntimeError, ValueError)
-"""What reading a file raises that is cut, foreign or gone."""
+SUM = 4
+"""Bytes of the checksum (CRC-32) that stands before a tensor."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
@@ -117,7 +119,7 @@ class ViewCache:
 
     def _write(self, what: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
         """All of them or none, so that a batch is never there in part."""
-        contents = [save({what: tensor}) for tensor in tensors.cpu().contiguous()]
+        contents = [_sealed(what, tensor) for tensor in tensors.cpu().contiguous()]
         size = sum(map(len, contents))
         if not self._room(size):
             return
@@ -171,14 +173,27 @@ def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]
 
 
 def _path(folder: Path, what: str, epoch: int, item: int) -> Path:
-    return folder / f"{what}-{epoch}" / f"{item}.safetensors"
+    return folder / f"{what}-{epoch}" / f"{item}.view"
 
 
 def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
-        return torch.stack([load_file(_path(folder, what, epoch, item))[what] for item in items])
-    except DAMAGED:
+        return torch.stack([_unsealed(what, _path(folder, what, epoch, item)) for item in items])
+    except (DearError, KeyError, RuntimeError):  # gone, damaged, of other shapes: it is computed again
         return None
+
+
+def _sealed(what: str, tensor: Tensor) -> bytes:
+    """A view's file: the tensor, its checksum before it."""
+    content = save({what: tensor})
+    return zlib.crc32(content).to_bytes(SUM, "little") + content
+
+
+def _unsealed(what: str, path: Path) -> Tensor:
+    content = read_bytes(path, "bundle_bytes")
+    if zlib.crc32(memoryview(content)[SUM:]) != int.from_bytes(content[:SUM], "little"):
+        raise ReadingError(path, "it was changed after it was written")
+    return parse_tensors(content[SUM:], path)[what]
 
 
 def _begun(folder: Path) -> tuple[float, str]:

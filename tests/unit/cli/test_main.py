@@ -17,7 +17,7 @@ from dear import __version__
 from dear.cli import main as frame
 from dear.cli.document import page
 from dear.cli.main import dispatch, main, split_name
-from dear.cli.output import table, to_jsonable
+from dear.cli.output import PrintableConsole, json_text, table, to_jsonable
 from dear.cli.parsing import UsageError, build_parser
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DataError
@@ -415,3 +415,20 @@ def test_nothing_in_a_table_is_markup(options: dict[str, bool]) -> None:
         ["[red]image", "base"],
         ["[red]/:cat:.png", "1.00"],
     ]
+
+
+def test_a_console_keeps_its_colours_and_shows_the_controls_of_texts() -> None:
+    stream = io.StringIO()
+    console = PrintableConsole(file=stream, force_terminal=True, highlight=False, width=99)
+    console.print("[bold]ours[/bold]")
+    assert stream.getvalue() == "\x1b[1mours\x1b[0m\n"
+    for shown in ("x\x1b[2Jy", table("x\x1b[2Jy", ["x\x1b[2Jy"], [["x\x1b[2Jy"]])):
+        console.print(shown, markup=False)
+    assert "\x1b[2J" not in stream.getvalue()
+    assert stream.getvalue().count(r"x\x1b[2Jy") == 4
+
+
+def test_json_escapes_every_control() -> None:
+    value = "\x1b\x07\n\x7f\x9b\u202e\u2028"
+    assert json.loads(json_text(value)) == value
+    assert json_text(value).isprintable()

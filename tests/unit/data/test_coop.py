@@ -115,7 +115,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("rows", "message"),
         [
-            ("{", "split_zhou_OxfordPets.json is not readable JSON"),
+            ("{", "split_zhou_OxfordPets.json: it is not readable JSON"),
             ("[]", 'json needs a list "train"'),
             ({"train": ROWS["train"]}, 'json needs a list "test"'),
             ({**ROWS, "train": []}, 'json needs a list "train"'),

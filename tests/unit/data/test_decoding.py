@@ -184,8 +184,8 @@ class TestBroken:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         noise(tmp_path / "x.png", 1)
-        monkeypatch.setattr("dear.data.decode.MOST_PIXELS", 23 * 17 - 1)
-        with pytest.raises(DataError, match=r"x\.png: 23 x 17 pixels are above the limit of 390"):
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(23 * 17 - 1))
+        with pytest.raises(DataError, match=r"x\.png: its header \(23 x 17\) .*; at most 390 are read"):
             decode(tmp_path / "x.png", 11)
 
 

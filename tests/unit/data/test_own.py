@@ -287,7 +287,7 @@ class TestTable:
         )
 
     def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
-        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1 is not readable JSON")
+        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1: it is not readable JSON")
         refused(self.write(folder, "[3]\n", "l.jsonl"), settings, "line 1 needs path, label")
 
     def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:
@@ -295,7 +295,7 @@ class TestTable:
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
         with pytest.raises(
-            DataError, match=r"a/0\.txt: it is no image in a format.*To leave .*--dataset\.broken skip"
+            DataError, match=r"a/0\.txt: it is no image of a kind.*To leave .*--dataset\.broken skip"
         ):
             data.train.load(torch.tensor([0]))
 

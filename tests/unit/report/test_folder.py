@@ -1,5 +1,7 @@
 """The report of a folder: files, one set of weights, copied records counted once."""
 
+import csv
+import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +13,7 @@ from tests.unit.report.test_sections import ablated, few, moved
 
 from dear.errors import DataError
 from dear.report.folder import write_folder_report
+from dear.report.grid import Cell, Grid, GridRow, csv_text
 from dear.report.html import report_html
 
 
@@ -110,20 +113,23 @@ def test_only_one_protocol_is_enough() -> None:
     [
         ({"schema": 1}, "it has schema 1, this version reads schema"),
         ({"protocol": "x"}, "its protocol 'x' is none of base-to-novel"),
-        ({"seed": []}, "its seed is '[]'"),
-        ({"method": 5}, "its method is '5'"),
-        ({"variant": []}, "its variant is '[]'"),
+        ({"seed": []}, "its seed is []: it must be a whole number"),
+        ({"method": 5}, "its method is 5: it must be text"),
+        ({"variant": []}, "its variant is []: it must be text or null"),
         ({"train": "x"}, "its train is 'x'"),
-        ({"train": {"epochs": [{"epoch": 1}]}}, "its train.epochs.loss is None"),
-        ({"train": {"epochs": [{"loss": None}]}}, "its train.epochs.loss is None"),
+        ({"train": {"epochs": [{"epoch": 1}]}}, "its train.epochs[0] lacks the key 'loss'"),
+        ({"train": {"epochs": [{"loss": None}]}}, "its train.epochs[0].loss is None: it must be a number"),
         ({"fusion_weights": {"cls": "much"}}, "its fusion_weights.cls is 'much'"),
-        ({"fusion_weights": {"cls": float("nan")}}, "its fusion_weights.cls is nan"),
-        ({"roles": {"table": {"heads": 3}}}, "its roles.table.heads is '3'"),
+        ({"fusion_weights": {"cls": float("nan")}}, "NaN is no finite number"),
+        ({"roles": {"source": "x", "table": {"heads": 3}}}, "its roles.table.heads is 3: it must be a list"),
         ({"results": {"base": {"accuracy": 0.5}}}, "lacks 'results.novel'"),
-        ({"results": {half: {"accuracy": 1.5} for half in ("base", "novel")}}, "1.5 is no fraction"),
+        (
+            {"results": {half: {"accuracy": 1.5} for half in ("base", "novel")}},
+            "accuracy is 1.5: it must be a number from 0 to 1",
+        ),
         (
             {"protocol": "few-shot", "shots": None, "results": {"all": {"accuracy": 0.5}}},
-            "its shots is 'None'",
+            "its shots is None: it must be a whole number",
         ),
     ],
 )
@@ -133,7 +139,7 @@ def test_a_file_that_is_no_sound_record_is_named(
     put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.8, 0.6) | changes])
     with pytest.raises(DataError) as told:
         write_folder_report(tmp_path)
-    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}: ")
+    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}")
     assert message in str(told.value)
     assert not (tmp_path / "report").exists()
 
@@ -143,3 +149,25 @@ def test_copies_that_differ_are_refused(tmp_path: Path) -> None:
     put(tmp_path, [one, one | {"results": record("tools", "dear", 0.1, 0.6)["results"]}])
     with pytest.raises(DataError, match="two records of one run have other results: dear on tools, seed 1"):
         write_folder_report(tmp_path)
+
+
+def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
+    records = [record("tools", "dear", 0.8, 0.6)]
+    records[0]["dataset"]["title"] = '=HYPERLINK("x")'
+    put(tmp_path, records)
+    title = "A `b` *c* [d](e:f)\n![g](h) <i>|j\\"
+    write_folder_report(tmp_path, title=title)
+    first = (tmp_path / "report/report.md").read_text().splitlines()[0]
+    assert first == r"# A \`b\` \*c\* \[d\](e:f) !\[g\](h) &lt;i>\|j" + 2 * "\\"
+    with (tmp_path / "report/base-to-novel.csv").open(newline="") as file:
+        labels = [line[0] for line in csv.reader(file)]
+    assert labels[1] == '\'=HYPERLINK("x"): dear'
+
+
+@pytest.mark.parametrize("first", "=+-@\t")
+def test_a_cell_that_begins_like_a_formula(first: str) -> None:
+    grid = Grid("x", "x", f"{first}corner", (f"{first}column",), (GridRow(f"{first}row", (Cell(-3.0),)),))
+    lines = [*csv.reader(io.StringIO(grid.to_csv(), newline=""))]
+    assert lines[0][0::2] == [f"'{first}corner", f"'{first}column", f"'{first}column seeds"]
+    assert (lines[1][0], lines[1][2]) == (f"'{first}row", "-3.0000")
+    assert csv_text(f"a{first}\r") == f"a{first}\\x0d"

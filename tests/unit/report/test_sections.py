@@ -276,7 +276,7 @@ def test_signs_that_mean_something_elsewhere() -> None:
     grid = Grid("n", "A [/b] title", "Row", ("One",), rows)
     told = r"\textbackslash{}cmd\{x\} J\textasciicircum{}2 \textasciitilde{}\textless{}b\textgreater{} [/b]"
     assert f"{told} & 1.00" in grid.to_latex()
-    assert "| \\cmd{x} J^2 ~&lt;b> [/b] | 1.00 |" in grid.to_markdown()
+    assert "| \\\\cmd{x} J^2 ~&lt;b> \\[/b\\] | 1.00 |" in grid.to_markdown()
     console = Console(file=io.StringIO(), width=80)
     grid.render(console)
     assert "A [/b] title" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -318,5 +318,5 @@ def test_records_without_costs_have_none() -> None:
     for run in runs:
         del run["seconds"], run["trainable_parameters"]
     assert cells(grids(runs)["base-to-novel-methods"], "dear")[3:] == ["", "", ""]
-    with pytest.raises(DataError, match=r"seconds\.test is 'long', which is no number"):
+    with pytest.raises(DataError, match=r"seconds\.test is 'long': it must be a number"):
         check_record(runs[0] | {"seconds": {"train": 1.0, "test": "long"}})

@@ -166,7 +166,7 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"does not hold the tensors that config\.json lists"):
         Bundle.from_pretrained(folder)
     path.unlink()
-    with pytest.raises(BundleError, match="not a whole safetensors file"):
+    with pytest.raises(BundleError, match=r"adapter\.safetensors: No such file"):
         Bundle.from_pretrained(folder)
     with pytest.raises(BundleError, match="there is no bundle at"):
         Bundle.from_pretrained(tmp_path / "nowhere")
@@ -183,21 +183,21 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"library": {"name": "peft"}}, "another program's"),
         ({"schema": "1"}, "another program's"),
         ({"method": "dearest"}, "unknown method 'dearest'"),
-        ({"settings": {"betta": 1}}, "dear has no setting 'betta'"),
+        ({"settings": {"betta": 1}}, "settings has the unknown key 'betta'"),
         ({"settings": {"beta": 7}}, "beta is 7"),
         ({"classes": ["Oak", "oak"]}, "have the same name"),
         ({"classes": []}, "no class to tell apart"),
         ({"backbone": {}}, "not the configuration of a bundle"),
         ({"roles": {"schema": 1}}, "not a role table"),
         ({"temperature": "hot"}, "not the configuration of a bundle"),
-        ({"temperature": 0}, "the temperature is 0.0, which is not above 0"),
-        ({"temperature": -1}, "not above 0"),
-        ({"temperature": math.nan}, "not above 0"),
-        ({"temperature": math.inf}, "not above 0"),
-        ({"classes": "abc"}, "'abc' is no list of texts"),
-        ({"classes": ["a", 1]}, "1 is no text"),
+        ({"temperature": 0}, "temperature is 0.0: it must be a number of at least"),
+        ({"temperature": -1}, "temperature is -1.0: it must be a number of at least"),
+        ({"temperature": math.nan}, "NaN is no finite number"),
+        ({"temperature": math.inf}, "Infinity is no finite number"),
+        ({"classes": "abc"}, "classes is 'abc': it must be a list"),
+        ({"classes": ["a", 1]}, r"classes\[1\] is 1: it must be text"),
         ({"templates": []}, "holds no template"),
-        ({"templates": "a {}."}, "no list of texts"),
+        ({"templates": "a {}."}, "templates is 'a {}.': it must be a list"),
         ({"templates": ["{} {}"]}, r"needs exactly one \{\}"),
         ({"adapter": 3}, "does not hold the tensors"),
     ],
@@ -210,11 +210,11 @@ def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, mes
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": 5}, "5 is no text"),
-        ({"pretrained": 5}, "5 is no text"),
-        ({"short_side": 0}, "short_side is 0, which is not above 0"),
-        ({"short_side": math.inf}, "not the configuration of a bundle"),
-        ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "5 is no text"),
+        ({"model": 5}, "backbone.model is 5: it must be text"),
+        ({"pretrained": 5}, "backbone.pretrained is 5: it must be text or null"),
+        ({"short_side": 0}, "short_side is 0: it must be a whole number from 1"),
+        ({"short_side": math.inf}, "Infinity is no finite number"),
+        ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "sha256 is 5: it must be text"),
     ],
 )
 def test_a_backbone_that_is_none_is_refused(folder: Path, changes: Any, message: str) -> None:
@@ -238,11 +238,10 @@ def test_a_bundle_from_before_the_mask_had_two_forms_is_of_equation_9(
     assert not torch.equal(scores(new), scores(method))
 
 
-def test_settings_of_wrong_types_are_refused(folder: Path, make_small_clip: MakeClip) -> None:
+def test_settings_of_wrong_types_are_refused(folder: Path) -> None:
     told = json.loads((folder / CONFIG).read_text())["settings"] | {"tokens": 2.5}
-    bundle = Bundle.from_pretrained(change(folder, settings=told))
-    with pytest.raises(BundleError, match="cannot be built"):
-        bundle.build(make_small_clip())
+    with pytest.raises(BundleError, match=r"settings\.tokens is 2\.5: it must be a whole number"):
+        Bundle.from_pretrained(change(folder, settings=told))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "7", "\x00\xff", "[" * 100_000])

@@ -2,6 +2,7 @@
 
 import pytest
 from PIL import Image, ImageFile
+from tests.unit.data.hostile import icon, many_scans
 from tests.unit.serving.small import bomb, picture, png
 
 from dear.errors import SettingsError
@@ -18,6 +19,8 @@ def test_a_picture_within_the_limits_is_taken() -> None:
     [
         (b"", 400, "empty"),
         (b"only words, whatever the name says", 415, "no image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", 415, "no image of a kind that is read"),
+        (icon(), 415, "no image of a kind that is read"),
         (b"\xff\xd8\xff\xe0 a JPEG's first bytes", 415, "no image"),
         (b"\0" * (10 * MIB + 1), 413, "larger than 10 MiB"),
         (png(Image.new("1", (1001, 1000))), 413, "1001 x 1000 pixels"),
@@ -36,6 +39,12 @@ def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> Non
     assert refused.value.status == 413
     with pytest.raises(Refused, match="far more than 40 megapixels"):  # Pillow's own limit
         check_picture(bomb(20_000, 10_000), Limits())
+
+
+def test_scans_beyond_the_limit_are_too_much() -> None:
+    with pytest.raises(Refused, match="scans of a progressive JPEG") as refused:
+        check_picture(many_scans(65), Limits())
+    assert refused.value.status == 413
 
 
 def test_a_rate_refills_over_a_minute() -> None:

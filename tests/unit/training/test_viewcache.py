@@ -89,7 +89,7 @@ class TestTraining:
     def test_a_damaged_file_is_computed_again(self, small_clip: Clip, tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, ROOM, torch.float32)
         want = self.run(small_clip, cache)
-        files = sorted(tmp_path.rglob("*.safetensors"))
+        files = sorted(tmp_path.rglob("*.view"))
         files[0].write_bytes(b"")
         files[1].write_bytes(files[1].read_bytes()[:-3])
         assert self.run(small_clip, cache) == want
@@ -149,7 +149,7 @@ class TestRoom:
         cache = ViewCache(tmp_path, ROOM, torch.float32)
         cache.begin(FACTS, 4)
         self.put(cache, 1)
-        size = sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors"))
+        size = sum(file.stat().st_size for file in tmp_path.rglob("*.view"))
         cache = ViewCache(tmp_path, 2 * size, torch.float32)
         other = replace(FACTS, view_seed=12)
         cache.begin(other, 4)
@@ -160,7 +160,7 @@ class TestRoom:
         self.put(cache, 4)  # no room but that of the current ones
         assert not cache.holds(0, (4,))
         assert cache.holds(0, (2, 3))
-        assert sum(file.stat().st_size for file in tmp_path.rglob("*.safetensors")) <= 2 * size
+        assert sum(file.stat().st_size for file in tmp_path.rglob("*.view")) <= 2 * size
         cache.begin(FACTS, 4)
         assert not cache.holds(0, (1,))
 

@@ -1,0 +1,202 @@
+"""Plain values in the types that they must have: one schema check for all that is read."""
+
+import math
+import reprlib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)  # fmt: skip
+
+from dear.errors import listing
+from dear.reading.files import ReadingError
+
+Fitted = TypeVar("Fitted")
+WORDS: Mapping[Any, str] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "null",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Range:
+    """Of a number in an annotation: ``Annotated[int, Range(0)]``; both ends belong to it."""
+
+    least: float = -math.inf
+    most: float = math.inf
+
+    def __str__(self) -> str:
+        if self.most == math.inf:
+            return f"of at least {self.least:g}"
+        return f"from {self.least:g} to {self.most:g}"
+
+
+Share = Annotated[float, Range(0, 1)]
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+
+
+def typed(value: Any, kind: Callable[..., Fitted], where: object, key: str = "") -> Fitted:
+    """A plain value as a type says it must be, a dataclass made, a tuple of a list.
+
+    Keys that a TypedDict does not name are kept, those that a dataclass does not have are refused. ``key``
+    names the value itself in messages. Raises ReadingError that names the key, and what it should be.
+    """
+    try:
+        fitted: Fitted = _fit(value, kind, key)
+    except _Misfit as error:
+        raise ReadingError(where, str(error)) from None
+    return fitted
+
+
+class _Misfit(Exception):
+    """What is wrong with the value of a key, in words; ``within`` it, or that it is of another type."""
+
+    def __init__(self, key: str, words: str, *, within: bool = True) -> None:
+        self.key, self.within = key, within
+        super().__init__(f"{_named(key)} {words}")
+
+
+def shown(value: Any) -> str:
+    """A value for a message: in short, on one line."""
+    return reprlib.repr(value) if not isinstance(value, str) else repr(value[:40])
+
+
+def _fit(value: Any, kind: Any, key: str) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin is Annotated:
+        return _in_range(_fit(value, inner[0], key), inner, key)
+    if origin in (Union, types.UnionType):
+        return _any_of(value, inner, key)
+    if origin is Literal:
+        if isinstance(value, str | int | bool | None) and any(
+            value == one and type(value) is type(one) for one in inner
+        ):
+            return value
+        raise _misfit(value, kind, key)
+    if is_dataclass(kind) or is_typeddict(kind):
+        return _by_keys(value, kind, key)
+    if (origin or kind) in (dict, Mapping):
+        return _mapping(value, kind, inner[1] if inner else Any, key)
+    if (origin or kind) in (list, tuple, Sequence):
+        return _sequence(value, kind, inner, key)
+    return _plain(value, kind, key)
+
+
+def _plain(value: Any, kind: Any, key: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise _misfit(value, kind, key)
+    if kind is float and not math.isfinite(value):
+        raise _misfit(value, kind, key)
+    if kind is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Misfit(key, f"is {shown(value)}, which is not in UTF-8") from None
+    return value
+
+
+def _mapping(value: Any, kind: Any, of: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value):
+        raise _misfit(value, kind, key)
+    return {one: _fit(held, of, _below(key, one)) for one, held in value.items()}
+
+
+def _sequence(value: Any, kind: Any, inner: tuple[Any, ...], key: str) -> Any:
+    if not isinstance(value, list | tuple):
+        raise _misfit(value, kind, key)
+    several = get_origin(kind) is tuple and inner[-1] is not ...
+    if several and len(value) != len(inner):
+        raise _Misfit(key, f"has {len(value)} values: it must have {len(inner)}")
+    kinds = inner if several else (inner[0] if inner else Any,) * len(value)
+    made = [_fit(one, of, f"{key}[{at}]") for at, (one, of) in enumerate(zip(value, kinds, strict=True))]
+    return tuple(made) if get_origin(kind) is tuple else made
+
+
+def _in_range(value: Any, inner: tuple[Any, ...], key: str) -> Any:
+    for bounds in inner[1:]:
+        if isinstance(bounds, Range) and not bounds.least <= value <= bounds.most:
+            raise _misfit(value, Annotated[inner], key)
+    return value
+
+
+def _any_of(value: Any, kinds: tuple[Any, ...], key: str) -> Any:
+    within: _Misfit | None = None
+    for kind in kinds:
+        try:
+            return _fit(value, kind, key)
+        except _Misfit as error:
+            if error.within or error.key != key:  # tells more than that the whole is not null either
+                within = error
+    raise within or _Misfit(key, f"is {shown(value)}: it must be {' or '.join(map(_spoken, kinds))}")
+
+
+def _by_keys(value: Any, kind: Any, key: str) -> Any:
+    """A TypedDict as it is, its keys checked; a dataclass made."""
+    if not isinstance(value, dict):
+        raise _misfit(value, kind, key)
+    hints, needed, made = _keys(kind)
+    if missing := [one for one in hints if one in needed and one not in value]:
+        raise _Misfit(key, f"lacks the key {missing[0]!r}")
+    if foreign := [one for one in value if not isinstance(one, str) or (made and one not in hints)]:
+        raise _Misfit(key, f"has the unknown key {shown(foreign[0])}; known are {listing([*hints], 12)}")
+    fitted = {
+        one: _fit(held, hints[one], _below(key, one)) if one in hints else held for one, held in value.items()
+    }
+    return kind(**fitted) if made else fitted
+
+
+@cache
+def _keys(kind: Any) -> tuple[dict[str, Any], frozenset[str], bool]:
+    """The types of the keys, which of them must be there, and whether the value is to be made of them."""
+    hints = get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        return {name: _required(hint) for name, hint in hints.items()}, kind.__required_keys__, False
+    made = [one for one in fields(kind) if one.init]
+    bare = {one.name for one in made if one.default is MISSING and one.default_factory is MISSING}
+    return {one.name: hints[one.name] for one in made}, frozenset(bare), True
+
+
+def _required(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}.{name[:40]}" if key else name[:40]
+
+
+def _named(key: str) -> str:
+    return f"its {key}" if key else "it"
+
+
+def _misfit(value: Any, kind: Any, key: str) -> _Misfit:
+    return _Misfit(key, f"is {shown(value)}: it must be {_spoken(kind)}", within=False)
+
+
+def _spoken(kind: Any) -> str:
+    """A type in words: "a whole number of at least 0", "text or null", "a list"."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return " ".join([_spoken(inner[0]), *(str(one) for one in inner[1:])])
+    if origin in (Union, types.UnionType):
+        return " or ".join(_spoken(one) for one in inner)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if is_dataclass(kind) or is_typeddict(kind) or (origin or kind) in (dict, Mapping):
+        return "keys and values"
+    return WORDS.get(kind, "a list")

@@ -1,0 +1,276 @@
+"""Bad files: seeded changes of good ones, and what is no plain file at all."""
+
+import json
+import os
+import random
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEEP = 20_000
+LINES = 300_000
+SPARSE = 8 * 2**30  # bytes that a file claims without having them on disk
+
+# Stand for what json.dumps does not write; put in after it.
+RAW = {
+    "@digits@": "9" * 5000,
+    "@negative digits@": "-" + "9" * 5000,
+    "@NaN@": "NaN",
+    "@Infinity@": "-Infinity",
+    "@1e999@": "1e999",
+    "@lists@": "[" * DEEP + "]" * DEEP,
+    "@objects@": '{"a":' * DEEP + "1" + "}" * DEEP,
+    "@hundred@": "[" * 100 + "]" * 100,
+    "@twice@": '{"a": 1, "a": 2}',
+}
+VALUES: tuple[Any, ...] = (
+    *RAW, None, True, False, 0, 1, -1, 2**31, 10**30, -(10**9), 10**9, 0.5, 1e308, "", "01", "true",
+    "x" * 10_000,
+    "\ud800", "\0", "\x1b[31m", "=1+1", "../../etc/passwd", "{:>1000000000}", "{0.__class__}", [], {}, [[]],
+    [None], [1], ["a", "a"], {"a": {}}, {"": None}, [{}] * 1000, "1e3", "tiny", "all",
+)  # fmt: skip
+TEXTS = (
+    "Layer " + "9" * 5000 + ", Head 0",
+    "Layer 1000000000, Head 1000000000",
+    "Layer 0, Head " + "9" * 5000,
+    "a.png,01,train",
+    "a.png,1000000000,train",
+    "a.png," + "9" * 5000 + ",train",
+    "a.png,-1,train",
+    "a.png,true,",
+    '{"path": "a.png", "label": ' + "9" * 5000 + "}",
+    '{"path": "a.png", "label": 1000000000}',
+    '{"path": "a.png", "label": true}',
+    '{"path": "a.png", "label": "01"}',
+    "[" * DEEP,
+    '{"path": ' * DEEP,
+    '"',
+    'a,"b',
+    "\0",
+    "\ufeff",
+    "{" * 1000,
+    "{:>1000000000}",
+    "{0!r:{1}}",
+    "x" * 200_000,
+    "x," * 200_000,
+    "1000000000 name",
+    "\u0663",
+    "\x1b]0;title\x07",
+)
+NINE = [*zip("abcdefgh", "bcdefghi", strict=True)]
+YAMLS = (
+    "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{n}: &{n} [{','.join([f'*{p}'] * 9)}]\n" for p, n in NINE),
+    "a: &a {x: 1}\n" + "".join(f"{n}: &{n} {{<<: [{','.join([f'*{p}'] * 9)}]}}\n" for p, n in NINE),
+    "about: &a [*a]\n",
+    "about: &a {a: *a}\n",
+    "about: " + "[" * DEEP,
+    "about: " + "[" * 200 + "]" * 200,
+    "- " * DEEP,
+    "".join(" " * i + f"{i}:\n" for i in range(1200)),
+    "about: !!int ''\n",
+    "about: !!bool maybe\n",
+    "about: !!timestamp never\n",
+    "about: !!python/object/apply:os.system ['true']\n",
+    "about: 2026-13-45\n",
+    "about: " + "9" * 5000 + "\n",
+    "about: " + ":".join(["59"] * 5000) + "\n",
+    "about: .nan\nshots: .inf\n",
+    "shots: -1\n",
+    "seeds: 01\n",
+    "? [a]\n: b\n",
+    "about: {? {a: b} : c}\n",
+    "about: [" + "a, " * 100_000 + "]\n",
+    "about: '" + "x" * 3_000_000 + "'\n",
+    "%YAML 9.9\n---\n",
+    "a: 1\n---\nb: 2\n",
+    "about: *nobody\n",
+    "<<: 3\n",
+)
+
+
+def mutated(form: str, good: bytes, path: Path, rng: random.Random) -> str:
+    """Put a bad file at ``path`` in the place of the good one with this content; what was done, in words."""
+    if path.is_symlink() or path.exists():
+        path.unlink()
+    if rng.random() < 0.08:
+        return _no_plain_file(good, path, rng)
+    done, content = FORMS[form](good, rng) if rng.random() < 0.8 else _bytes(good, rng)
+    path.write_bytes(content)
+    if form == "sqlite" and done == "facts":
+        return _facts(path, rng)
+    return done
+
+
+def _no_plain_file(good: bytes, path: Path, rng: random.Random) -> str:
+    kind = rng.choice(("fifo", "zeros without end", "sparse", "folder", "missing", "empty", "link to itself"))
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "zeros without end":
+        path.symlink_to("/dev/zero")
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.write(good)
+            file.truncate(SPARSE)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "empty":
+        path.touch()
+    elif kind == "link to itself":
+        path.symlink_to(path.name)
+    return kind
+
+
+def _bytes(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    data = bytearray(good)
+    kind = rng.choice(("flip", "cut", "zeros", "twice", "noise", "byte order mark", "UTF-16"))
+    at = rng.randrange(len(data) + 1)
+    if kind == "flip":
+        for _ in range(rng.choice((1, 3, 31))):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif kind == "cut":
+        del data[at:]
+    elif kind == "zeros":
+        data[at : at + 997] = bytes(len(data[at : at + 997]))
+    elif kind == "twice":
+        data *= 2
+    elif kind == "noise":
+        data[at : at + 101] = rng.randbytes(101)
+    elif kind == "byte order mark":
+        data = bytearray(b"\xef\xbb\xbf") + data
+    else:
+        data = bytearray(good.decode("utf-8", "replace").encode("utf-16"))
+    return kind, bytes(data)
+
+
+def _json(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    return _changed(json.loads(good), rng)
+
+
+def _changed(value: Any, rng: random.Random) -> tuple[str, bytes]:
+    """The text of a value with some of its places changed; raw tokens are put in as they are."""
+    done = []
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        value, what = _replaced(value, rng)
+        done.append(what)
+    text = json.dumps(value)
+    for name, raw in RAW.items():
+        text = text.replace(json.dumps(name), raw)
+    return "; ".join(done), text.encode()
+
+
+def _replaced(value: Any, rng: random.Random) -> tuple[Any, str]:
+    places = [*_places(value)]
+    holder, key = rng.choice(places) if places else (None, None)
+    new = rng.choice(VALUES)
+    if holder is None or rng.random() < 0.02:
+        return new, f"all is {str(new)[:30]!r}"
+    if isinstance(holder, dict) and rng.random() < 0.15:
+        del holder[key]
+        return value, f"without {key!r}"
+    if isinstance(holder, dict) and rng.random() < 0.1:
+        holder["unheard of"] = new
+        return value, "a new key"
+    holder[key] = new
+    return value, f"{key!r} is {str(new)[:30]!r}"
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every holder and key. Where one holds many, some: what stands above them is to be met as often."""
+    found: list[tuple[Any, Any]] = []
+    keys = [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in [*keys][:24]:
+        found.append((value, key))
+        found += _places(value[key])
+    return found
+
+
+def _yaml(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    if rng.random() < 0.5:
+        bad = rng.choice(YAMLS)
+        return bad[:30], (good if rng.random() < 0.5 else b"") + b"\n" + bad.encode()
+    return _changed(yaml.safe_load(good), rng)
+
+
+def _text(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    lines = good.decode().splitlines()
+    kind = rng.choice(("line", "line", "line", "word", "twice", "without", "many", "shuffled"))
+    at, bad = rng.randrange(len(lines)), rng.choice(TEXTS)
+    if kind == "line":
+        lines.insert(at, bad)
+    elif kind == "word":
+        words = re.split(r"(\W)", lines[at])
+        words[rng.randrange(len(words))] = bad
+        lines[at] = "".join(words)
+    elif kind == "twice":
+        lines.insert(at, lines[at])
+    elif kind == "without":
+        del lines[at]
+    elif kind == "many":
+        lines += [lines[at].replace("0", str(number)) for number in range(LINES)]
+    else:
+        rng.shuffle(lines)
+    return f"{kind} {bad[:30]!r}", "\n".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _safetensors(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    size = int.from_bytes(good[:8], "little")
+    header, data = good[8 : 8 + size], bytearray(good[8 + size :])
+    if rng.random() < 0.5:  # not a number, or an infinite one, in float32
+        at = 4 * rng.randrange(max(1, len(data) // 4))
+        data[at : at + 4] = rng.choice((b"\0\0\xc0\x7f", b"\0\0\x80\x7f"))
+        return "no number", good[: 8 + size] + bytes(data)
+    done, header = _changed(json.loads(header), rng)
+    length = rng.choice((len(header), len(header), 2**63, 0, 10**8))
+    return done, length.to_bytes(8, "little") + header + bytes(data)
+
+
+def _npy(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    start = good.index(b"{")
+    end = good.index(b"\n", start)
+    header = rng.choice((
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1000000000, 1000000000), }",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 0, 0), }",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (-1, 5, 5), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 5, 5), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '|u1', 'fortran_order': True, 'shape': (3, 23, 29), }",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (), }",
+        "{'descr': '|u1', 'shape': " + "(" * 300 + ")" * 300,
+        "{'descr': [('a', '|u1')], 'fortran_order': False, 'shape': (3, 5, 5), }",
+    ))  # fmt: skip
+    return header, good[:start] + header.encode()[: end - start].ljust(end - start) + good[end:]
+
+
+def _sqlite(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    return ("facts" if rng.random() < 0.8 else "as it was"), good
+
+
+def _facts(path: Path, rng: random.Random) -> str:
+    """Change a row of the facts or of the files of an index."""
+    with closing(sqlite3.connect(path)) as database, database:
+        if rng.random() < 0.7:
+            (key, value), *_ = rng.sample(database.execute("SELECT key, value FROM facts").fetchall(), 1)
+            done, new = _changed(json.loads(value), rng)
+            if rng.random() < 0.1:
+                database.execute("DELETE FROM facts WHERE key = ?", (key,))
+            else:
+                database.execute("UPDATE facts SET value = ? WHERE key = ?", (new.decode(), key))
+            return f"{key}: {done}"
+        column = rng.choice(("path", "size", "sha256", "row", "reason"))
+        new = rng.choice((None, "x", b"\xff", -1, 2**62, 0.5, "../../etc/passwd", ""))
+        try:
+            database.execute(f"UPDATE files SET {column} = ? WHERE rowid = 1", (new,))
+        except sqlite3.Error:  # a constraint of the table holds
+            return "nothing"
+        return f"files.{column} is {new!r}"
+
+
+FORMS: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
+    "json": _json, "yaml": _yaml, "text": _text, "safetensors": _safetensors, "npy": _npy, "sqlite": _sqlite,
+    "binary": _bytes,
+}  # fmt: skip

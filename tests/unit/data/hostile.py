@@ -1,0 +1,93 @@
+"""Image files that ask for far more than their length: small, and harmless where they are refused."""
+
+import io
+import re
+import struct
+import zlib
+from typing import Any
+
+from PIL import Image
+
+Tag = tuple[int, int, int, bytes]
+"""Number, type, count, and the four bytes of the value or of its place."""
+
+
+def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    Image.new(mode, size).save(stream, form, **options)
+    return stream.getvalue()
+
+
+def directory(tags: list[Tag], rest: bytes) -> bytes:
+    """A TIFF with one directory; ``rest`` follows it."""
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    return head + b"".join(struct.pack("<HHI", *tag[:3]) + tag[3] for tag in sorted(tags)) + bytes(4) + rest
+
+
+def long(number: int, value: int) -> Tag:
+    return number, 4, 1, struct.pack("<I", value)
+
+
+def pointing(count: int, size: int, first: int = 1000, others: int = 0) -> list[Tag]:
+    """Tags that all name the same bytes, behind a directory of ``others`` more tags."""
+    start = struct.pack("<I", 8 + 2 + 12 * (count + others) + 4)
+    return [(first + number, 7, size, start) for number in range(count)]
+
+
+def repeating_exif(count: int = 2000, size: int = 500_000) -> bytes:
+    """EXIF of ``size`` bytes that reads as ``count`` times as many."""
+    return b"Exif\0\0" + directory(pointing(count, size), bytes(size))
+
+
+def repeating_tiff(count: int = 2000, size: int = 500_000) -> bytes:
+    """The same as a picture of its own."""
+    plain = {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 273: 8, 278: 8, 279: 64}
+    tags = [long(*one) for one in plain.items()]
+    return directory(tags + pointing(count, size, others=len(tags)), bytes(size))
+
+
+def jpeg_of_exif(exif: bytes) -> bytes:
+    """A JPEG whose EXIF goes on from segment to segment; without JFIF, so that Pillow reads it at once."""
+    plain, body = saved("JPEG"), exif.removeprefix(b"Exif\0\0")
+    parts = (body[start : start + 65_000] for start in range(0, len(body), 65_000))
+    segments = (b"\xff\xe1" + struct.pack(">H", 8 + len(part)) + b"Exif\0\0" + part for part in parts)
+    return plain[:2] + b"".join(segments) + plain[20:]
+
+
+def large_tile(side: int) -> bytes:
+    """A picture of 8 x 8 pixels in one tile of ``side`` x ``side``."""
+    data, count = zlib.compress(bytes(side * side), 9), 10
+    plain = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side, 325: len(data)}
+    tags = [long(*one) for one in plain.items()] + [long(324, 8 + 2 + 12 * count + 4)]
+    return directory(tags, data)
+
+
+def long_comment(length: int) -> bytes:
+    """A GIF with a comment of so many bytes."""
+    plain = saved("GIF")
+    at = 13 + 3 * (2 << (plain[10] & 7))
+    blocks = (b"\xff" + b"a" * 255) * (length // 255)
+    return plain[:at] + b"\x21\xfe" + blocks + b"\0" + plain[at:]
+
+
+def many_scans(count: int) -> bytes:
+    """A progressive JPEG whose last scan stands there so often that there are ``count``."""
+    plain = saved("JPEG", (64, 64), "L", progressive=True)
+    starts = [one.start() for one in re.finditer(b"\xff\xda", plain)]
+    last = plain[starts[-1] : -2]
+    return plain[:-2] + last * (count - len(starts)) + plain[-2:]
+
+
+def icon(side: int = 64) -> bytes:
+    """An icon that holds a PNG of any size: Pillow unpacks it to open it."""
+    held = saved("PNG", (side, side), "RGBA")
+    return struct.pack("<HHHBBBBHHII", 0, 1, 1, 0, 0, 0, 0, 1, 32, len(held), 22) + held
+
+
+POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+(written) (w) file dup (by PostScript) writestring closefile
+showpage
+%%EOF
+"""

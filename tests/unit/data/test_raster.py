@@ -1,0 +1,185 @@
+"""Which image files are read, and that no file makes the decoder do more than its picture needs."""
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile, features
+from tests.unit.data import hostile
+
+from dear.data.decode import BAND, decode
+from dear.data.raster import FOREIGN, SUFFIXES, kind_of, opened, read_image
+from dear.errors import DataError
+from dear.limits import LimitError
+
+FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(["AVIF"] if features.check("avif") else [])]
+REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
+
+
+@pytest.fixture
+def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of Ghostscript's name that leaves a file when it is called; the file's place."""
+    left, program = tmp_path / "written", tmp_path / "bin/gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n: > '{left}'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # Pillow looks for it once
+    return left
+
+
+class TestKinds:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_the_listed_ones_are_read_whatever_their_name(self, form: str, tmp_path: Path) -> None:
+        (tmp_path / "x.anything").write_bytes(hostile.saved(form, (7, 5)))
+        assert decode(tmp_path / "x.anything", 99).shape == (3, 5, 7)
+
+    @pytest.mark.parametrize("form", REFUSED)
+    def test_no_other_kind_reaches_pillow(
+        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mode = "1" if form in ("MSP", "XBM") else "RGB"
+        (tmp_path / "photo.png").write_bytes(hostile.saved(form, (64, 64), mode))
+        monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
+        with pytest.raises(DataError, match=r"photo\.png: it is no image of a kind that is read: JPEG"):
+            decode(tmp_path / "photo.png", 99)
+
+    @pytest.mark.parametrize("name", ["photo.png", "photo.eps", "photo", "photo.jpg"])
+    def test_postscript_is_not_run(self, name: str, tmp_path: Path, ghostscript: Path) -> None:
+        (tmp_path / name).write_bytes(hostile.POSTSCRIPT)
+        with pytest.raises(DataError, match=r"it is no image of a kind|\.eps files are not read"):
+            decode(tmp_path / name, 99)
+        assert not ghostscript.exists()
+        with (
+            Image.open(tmp_path / name) as file,
+            pytest.raises(OSError, match="cannot identify"),
+        ):  # were Pillow to choose
+            file.load()
+        assert ghostscript.exists()
+        ghostscript.unlink()
+        with pytest.raises(DataError, match="cannot read the image"):
+            decode(tmp_path / name, 99)
+        assert not ghostscript.exists()
+
+    @pytest.mark.parametrize("suffix", sorted(FOREIGN))
+    def test_names_of_other_kinds_are_refused_with_any_content(self, suffix: str, tmp_path: Path) -> None:
+        file = tmp_path / f"x{suffix.upper()}"
+        file.write_bytes(hostile.saved("PNG"))
+        with pytest.raises(DataError, match="files are not read; JPEG, PNG"):
+            decode(file, 99)
+        assert suffix not in SUFFIXES
+
+    def test_the_kind_is_held_against_the_plug_in(self) -> None:
+        for content in (b"BM and words", b"GIF89a", b"\xff\xd8\xff\xe0", b"RIFF\0\0\0\0WEBP"):
+            assert kind_of(content)
+            with pytest.raises((OSError, ValueError, SyntaxError)):
+                opened(content)
+
+
+class TestFiles:
+    def test_what_never_ends_is_not_read(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.png")
+        (tmp_path / "zero.png").symlink_to("/dev/zero")
+        (tmp_path / "folder.png").mkdir()
+        for name, told in (("pipe", "pipe"), ("zero", "device"), ("folder", "folder")):
+            with pytest.raises(DataError, match=rf"{name}\.png: it is a {told}"):
+                read_image(tmp_path / f"{name}.png")
+
+    def test_a_file_above_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "x.png").write_bytes(content := hostile.saved("PNG"))
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content)))
+        assert read_image(tmp_path / "x.png") == content
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content) - 1))
+        with pytest.raises(DataError, match="DEAR_LIMIT_IMAGE_BYTES to raise it"):
+            read_image(tmp_path / "x.png")
+
+
+class Reading:
+    """How many bytes tags were made of: Pillow reads each by this function."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        original = ImageFile._safe_read
+
+        def counted(fp: object, size: int) -> bytes:
+            self.bytes += size
+            return original(fp, size)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ImageFile, "_safe_read", counted)
+
+
+class TestRoom:
+    """Each file is about half a megabyte and asks for a gigabyte or minutes."""
+
+    @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", *FORMS[6:]])
+    def test_exif_that_names_the_same_bytes_again_and_again(
+        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        exif = hostile.repeating_exif()
+        content = hostile.jpeg_of_exif(exif) if form == "JPEG" else hostile.saved(form, exif=exif)
+        read = Reading(monkeypatch)
+        assert decode(tmp_path / "x", 99, content).shape == (3, 8, 8)
+        assert read.bytes < 2**21
+
+    def test_tags_of_a_tiff_that_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read = Reading(monkeypatch)
+        with pytest.raises(DataError, match="far more beside its picture"):
+            decode(tmp_path / "x", 99, hostile.repeating_tiff())
+        assert read.bytes < 2**23
+
+    def test_a_tile_larger_than_its_picture(self, tmp_path: Path) -> None:
+        assert decode(tmp_path / "x", 99, hostile.large_tile(2048)).shape == (3, 8, 8)
+        with pytest.raises(DataError, match="tiles of 4096 x 4096 pixels are larger than the picture"):
+            decode(tmp_path / "x", 99, hostile.large_tile(4096))
+
+    def test_a_comment_that_grows_block_by_block(self, tmp_path: Path) -> None:
+        assert decode(tmp_path / "x", 99, hostile.long_comment(2**19)).shape == (3, 8, 8)
+        with pytest.raises(DataError, match="far more beside its picture"):
+            decode(tmp_path / "x", 99, hostile.long_comment(8 * 2**20))
+
+    def test_scans_over_and_over(self, tmp_path: Path) -> None:
+        assert decode(tmp_path / "x", 99, hostile.many_scans(64)).shape == (3, 64, 64)
+        with pytest.raises(DataError, match="65 scans of a progressive JPEG"):
+            decode(tmp_path / "x", 99, hostile.many_scans(65))
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_the_size_is_judged_before_a_pixel_is_unpacked(
+        self, form: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        frames = {"save_all": True, "append_images": [Image.new("RGB", (64, 32), "red")]}
+        several = form in ("TIFF", "GIF", "WEBP", "AVIF", "PNG")
+        content = hostile.saved(form, (64, 32), **(frames if several else {}))
+        monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were unpacked"))
+        opened(content).close()
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
+        with pytest.raises(LimitError, match=r"\(64 x 32\) asks for 2,048 pixels"):
+            opened(content)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16", "L", "CMYK"])
+@pytest.mark.parametrize("turned", [1, 6])
+def test_bands_are_the_whole(mode: str, turned: int, tmp_path: Path) -> None:
+    """Against the conversion of the whole picture at once, turned before it and not after."""
+    height, width = 2 * BAND + 3, 11
+    random = np.random.default_rng(7)
+    if mode == "I;16":
+        image = Image.fromarray(random.integers(0, 65536, (height, width), dtype=np.uint16))
+    else:
+        noise = random.integers(0, 256, (height, width, 4), dtype=np.uint8)
+        image = Image.fromarray(noise, "RGBA")
+        image = image.convert("RGB").convert(mode) if mode in ("P", "CMYK") else image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    if mode == "P":
+        image.info["transparency"] = 3
+    image.save(tmp_path / "x", "TIFF" if mode == "CMYK" else "PNG", exif=exif)
+    whole = image.transpose(Image.Transpose.ROTATE_270) if turned == 6 else image
+    if mode == "I;16":
+        expected = np.repeat(np.rint(np.asarray(whole) / 257)[..., None], 3, axis=2).astype(np.uint8)
+    else:
+        paper = Image.new("RGBA", whole.size, "white")
+        flat = Image.alpha_composite(paper, whole.convert("RGBA")) if mode in ("RGBA", "LA", "P") else whole
+        expected = np.asarray(flat.convert("RGB"))
+    assert np.array_equal(decode(tmp_path / "x", 999).permute(1, 2, 0).numpy(), expected)
