@@ -285,7 +285,8 @@ def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
 
 
 def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(entry.endswith("/constants.pkl") for entry in archive.namelist())
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(entry.endswith("/constants.pkl") for entry in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False  # no archive, or a damaged one: torch's reader says what is wrong

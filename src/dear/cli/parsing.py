@@ -35,6 +35,7 @@ from dear.reading.files import ReadingError, require_plain
 from dear.reading.plain import require_small_yaml
 
 WIDTH = 100
+LONGEST = 1000  # letters of an error, which may quote what a file holds
 OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
 FILES = (ActionConfigFile, _ActionConfigLoad)  # of options whose value may be a YAML file
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -116,6 +117,7 @@ class CommandParser:
             values = self.parser.instantiate(parsed)
         except (ArgumentError, UnicodeDecodeError) as problem:
             message = _dashed(_joined(_worded(str(problem))))
+            message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
             raise UsageError(f"{message}{self._hint(message)} See '{self.parser.prog} --help'.") from None
         keywords = dict(vars(values))
         keywords.pop("config")

@@ -101,6 +101,8 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
 
 def require_inside(where: str, path: str) -> None:
     """Raise DataError for a path that leads out of the folder that it is relative to."""
+    if not any(sign in path for sign in ("..", "\\", ":", "\0")) and not path.startswith("/"):
+        return  # nothing that could lead out: quick, for tables of a million
     forms = PurePosixPath(path), PureWindowsPath(path)
     if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
         raise DataError(f"{where}: the path {path!r} leads out of the image folder.")

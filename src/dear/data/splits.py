@@ -21,8 +21,11 @@ def seeded_split(
     Errors: DataError that names a class with fewer images than parts.
     """
     parts: dict[str, list[Row]] = {part: [] for part in shares}
+    of_class: list[list[Row]] = [[] for _ in classnames]
+    for row in rows:
+        of_class[row.label].append(row)
     for label, name in enumerate(classnames):
-        items = sorted((row for row in rows if row.label == label), key=lambda row: _draw(seed, row.path))
+        items = sorted(of_class[label], key=lambda row: _draw(seed, row.path))
         if len(items) < len(shares):
             raise DataError(
                 f"class {label} ({name}) has {len(items)} images: a split into {', '.join(shares)} "

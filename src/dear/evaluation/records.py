@@ -20,7 +20,8 @@ from dear.evaluation.bench import Adapted, Bench
 from dear.evaluation.memory import peak
 from dear.evaluation.plan import Protocol
 from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.schema import SCHEMA, Record
+from dear.evaluation.schema import SCHEMA
+from dear.evaluation.sound import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -119,12 +120,16 @@ def make_folder(folder: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        told = read_json(path)
-        if isinstance(told, dict) and told.get("schema") != SCHEMA:
-            raise DataError(
-                f"{path} is of record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
-                "Remove it and run it again."
-            )
-        return dict(typed(told, Record, path))
+        told = typed(read_json(path), dict[str, Any], path)
     except ReadingError as error:
         raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
+    if told.get("schema") != SCHEMA:
+        raise DataError(
+            f"{path} is of record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
+            "Remove it and run it again."
+        )
+    try:
+        check_record(told)
+    except DataError as error:
+        raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
+    return told

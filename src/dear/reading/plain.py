@@ -11,6 +11,7 @@ import yaml
 from dear.limits import at_most
 from dear.reading.files import ReadingError, decoded, read_bytes
 
+FEW: Final = 8  # values, which no limit forbids: a line of a table is looked at no further
 DIGITS: Final = 19  # of a whole number of 64 bits
 DIGITS_OF_YAML: Final = 400  # what a key takes is judged by whoever knows the key
 
@@ -28,16 +29,17 @@ def parse_json(content: bytes | str, where: object) -> Any:
     """
     text = content if isinstance(content, str) else decoded(where, content)
     # Before anything is made of them: each is at least a comma, a bracket or a brace.
-    at_most("json_values", sum(map(text.count, ",[{")), where)
+    values = sum(map(text.count, ",[{"))
+    if values > FEW:
+        at_most("json_values", values, where)
     try:
-        value = json.loads(
-            text, parse_int=_whole, parse_float=_finite, parse_constant=_no_number, object_pairs_hook=_object
-        )
+        value = _DECODER.decode(text)
     except RecursionError as error:
         raise ReadingError(where, "it is nested too deeply") from error
     except ValueError as error:
         raise ReadingError(where, f"it is not readable JSON: {error}") from error
-    require_shallow(value, where)
+    if values > FEW:
+        require_shallow(value, where)
     return value
 
 
@@ -183,3 +185,8 @@ def _no_number(name: str) -> NoReturn:
 def _worded(error: yaml.YAMLError) -> str:
     """PyYAML's words in one line of at most 300 letters, without the name of a file that it does not have."""
     return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_whole, parse_float=_finite, parse_constant=_no_number, object_pairs_hook=_object
+)

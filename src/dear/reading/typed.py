@@ -23,6 +23,7 @@ from typing import (
 from dear.errors import listing
 from dear.reading.files import ReadingError
 
+SHOWN = 40  # letters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "null",
@@ -70,7 +71,11 @@ class _Misfit(Exception):
 
 def shown(value: Any) -> str:
     """A value for a message: in short, on one line."""
-    return reprlib.repr(value) if not isinstance(value, str) else repr(value[:40])
+    if isinstance(value, str):
+        return repr(value[:SHOWN] + ("..." if len(value) > SHOWN else ""))
+    short = reprlib.Repr()
+    short.maxlevel, short.maxlist, short.maxdict = 2, 3, 3
+    return short.repr(value)
 
 
 def _fit(value: Any, kind: Any, key: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
+from dear.evaluation.sound import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid
@@ -14,7 +15,6 @@ from dear.report.html import report_html, write_whole
 from dear.report.reading import Record, field, readable
 from dear.report.retrieval import averaged
 from dear.report.sections import tables_of, weights_of
-from dear.report.sound import check_record
 
 RETRIEVAL = "retrieval"
 NOTES = (

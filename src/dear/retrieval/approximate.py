@@ -6,16 +6,17 @@ vectors.
 """
 
 import math
+import zlib
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dear.errors import DataError, OutputError, SettingsError, first_line
-from dear.reading.files import require_plain
+from dear.reading.files import opened
 from dear.retrieval.results import Kind, Storage
 
 FLAT_UP_TO = 200_000
@@ -24,6 +25,8 @@ CHUNK = 16_384  # rows that are float32 at a time
 LINKS = 32  # of an HNSW node
 POINTS = 64  # that an IVF list is trained on
 ITERATIONS = 10
+SUM = 4  # bytes of the checksum that ends a file
+PIECE = 2**24  # bytes of a file that are in memory at a time
 
 
 def require_faiss() -> None:
@@ -100,7 +103,7 @@ def search(
         parameters = faiss.SearchParameters(**given)
     wanted = query.astype(np.float32)[None]
     _, rows = index.search(wanted, count, params=parameters)
-    return np.asarray(rows[0][rows[0] >= 0])
+    return np.asarray(rows[0][(rows[0] >= 0) & (rows[0] < len(live))])
 
 
 def kind_of(index: Any) -> Kind:
@@ -131,6 +134,8 @@ def save(index: Any, path: Path) -> None:
     part = path.with_name(path.name + ".part")  # FAISS takes names alone
     try:
         faiss.write_index(index, str(part))
+        with part.open("r+b") as file:
+            file.write(_checksum(file, part.stat().st_size))
         part.replace(path)
     except (OSError, RuntimeError) as error:  # of FAISS, which has no class of its own
         with suppress(OSError):
@@ -143,7 +148,10 @@ def load(path: Path, embed: int, rows: int) -> Any:
     import faiss
 
     try:
-        require_plain(path)
+        with opened(path) as file:
+            size = path.stat().st_size - SUM
+            if _checksum(file, size) != file.read(SUM):  # FAISS makes room for whatever a file claims
+                raise RuntimeError("it was changed after it was written")
         index = faiss.read_index(str(path))
         if index.d != embed or index.ntotal > rows:
             raise RuntimeError("it is of other vectors")
@@ -154,6 +162,14 @@ def load(path: Path, embed: int, rows: int) -> Any:
             "anew."
         ) from error
     return index
+
+
+def _checksum(file: BinaryIO, size: int) -> bytes:
+    """CRC-32 of the first bytes of a file, which is left behind them."""
+    found = 0
+    for start in range(0, size, PIECE):
+        found = zlib.crc32(file.read(min(PIECE, size - start)), found)
+    return found.to_bytes(SUM, "little")
 
 
 def _sample(vectors: Float[np.ndarray, "row embed"], most: int) -> Float[np.ndarray, "some embed"]:

@@ -309,7 +309,7 @@ def view(folder: Path) -> Path:
     store = ViewCache(folder, 2**20, torch.float32)
     store.begin(FACTS, 3)
     store.put(1, [0], torch.rand(1, 5, 7))
-    (found,) = folder.rglob("*.safetensors")
+    (found,) = folder.rglob("*.view")
     return found
 
 
@@ -397,7 +397,7 @@ TARGETS = {
     "index's vectors": Target("binary", vectors, lambda file: ask(file.parents[1])),
     "decode cache": Target("npy", picture, use_picture),
     "finding about images": Target("json", checked, lambda file: look_again(file.parents[2])),
-    "view cache": Target("safetensors", view, use_view),
+    "view cache": Target("view", view, use_view),
     "vocabulary": Target("json", vocabulary, use_vocabulary),
     "weights (safetensors)": Target("safetensors", weights, use_weights),
     "weights (.pt)": Target("binary", checkpoint, use_checkpoint),

@@ -8,11 +8,13 @@ than it has when it begins.
 
 import gc
 import json
+import logging
 import random
 import resource
 import shutil
 import signal
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
@@ -25,7 +27,9 @@ from tests.fuzz.readers.targets import TARGETS, TakenOver, clip
 from dear.errors import DearError
 
 ROOM = 2 * 2**30
-SECONDS = 10
+SECONDS = 10  # of the processor: a busy machine makes no reading slow
+WAIT = 15  # seconds in which one that does not wait for something takes LEAST seconds of the processor
+LEAST = 0.005
 NO_MEMORY = ("can't allocate memory", "bad_alloc", "Cannot allocate memory")
 
 
@@ -35,6 +39,33 @@ class Slow(BaseException):
 
 def _too_slow(*_: Any) -> None:
     raise Slow
+
+
+class Waiting:
+    """Heard each WAIT seconds: a reading that has not moved meanwhile waits, on however busy a machine."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+
+    def begin(self) -> None:
+        self.before = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(WAIT)
+
+    def __call__(self, *_: Any) -> None:
+        now = time.process_time()
+        if now - self.before < LEAST:
+            raise Slow
+        self.before = now
+        signal.alarm(WAIT)
+
+
+WAITING = Waiting()
+
+
+def _no_alarm() -> None:
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.alarm(0)
 
 
 def bound_memory() -> None:
@@ -59,13 +90,13 @@ def asked_for_too_much(error: BaseException | None) -> bool:
 
 def outcome(read: Any, file: Path) -> tuple[str, str]:
     """How a reading ended: done, refused, or a fault (traceback, memory, hang), with its words."""
-    signal.alarm(SECONDS)
+    WAITING.begin()
     try:
         read(file)
     except Slow:
         return "hang", "".join(traceback.format_stack()[-1:])
     except BaseException as error:
-        signal.alarm(0)
+        _no_alarm()
         if isinstance(error, KeyboardInterrupt):
             raise
         words = str(error)
@@ -79,14 +110,16 @@ def outcome(read: Any, file: Path) -> tuple[str, str]:
             return ("long", words[:300]) if len(words) > 2000 else ("refused", words[:300])
         return "traceback", "".join(traceback.format_exception(error))[-1500:]
     finally:
-        signal.alarm(0)
+        _no_alarm()
     return "done", ""
 
 
 def main(folder: Path, seed: str, first: int, last: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGALRM, WAITING)
+    signal.signal(signal.SIGPROF, _too_slow)
+    logging.disable()
     clip()
     names = [*TARGETS]
     good: dict[str, tuple[Path, Path]] = {}
@@ -109,9 +142,11 @@ def main(folder: Path, seed: str, first: int, last: int) -> None:
                 target.seal(bad)
             except Exception:  # what was done to it cannot be sealed
                 done += " (not sealed)"
-        print(json.dumps({"case": number, "target": name, "done": done}), flush=True)
+        print(json.dumps({"number": number, "target": name, "done": done}), flush=True)
+        before = time.process_time()
         ended, words = outcome(target.read, bad)
-        print(json.dumps({"case": number, "ended": ended, "words": words}), flush=True)
+        spent = round(time.process_time() - before, 3)
+        print(json.dumps({"ended": ended, "words": words, "seconds": spent}), flush=True)
         gc.collect()
 
 

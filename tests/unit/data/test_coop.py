@@ -126,6 +126,11 @@ class TestRefusals:
             ),
             (changed("val", 0, "emu/1.png"), r"val\[0\] is 'emu/1.png', not \[path, label, class name\]"),
             (
+                changed("train", 1, ["sea_horse/1.png", True, "sea_horse"]),
+                r"train\[1\] is \['sea_horse/1.png', True, 'sea_horse'\], not",
+            ),
+            ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in train and in test"),
+            (
                 changed("train", 0, ["ant/1.png", -1, "ant"]),
                 r"train\[0\]: label -1 of ant/1.png is out of range",
             ),

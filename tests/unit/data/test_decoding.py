@@ -85,6 +85,26 @@ class TestStore:
         assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
         assert store.get(store.key((tmp_path / "d/0.png").read_bytes())) is not None
 
+    def test_a_picture_that_was_overwritten_with_zeros_is_made_again(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
+        (file,) = store.folder.rglob("*.npy")
+        content = file.read_bytes()
+        for start, size in ((len(content) - 60, 50), (128, picture.nbytes)):  # some pixels, all of them
+            file.write_bytes(content[:start] + bytes(size) + content[start + size :])
+            assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
+
+    def test_a_header_that_says_another_array_is_no_picture(self, tmp_path: Path) -> None:
+        store = PictureStore(tmp_path / "cache", 11)
+        store.put("ab" * 32, torch.ones(3, 5, 7, dtype=torch.uint8))
+        (file,) = store.folder.rglob("*.npy")
+        content = file.read_bytes()
+        assert store.get("ab" * 32) is not None
+        for wrong in (b"(3, 7, 5)", b"(5, 3, 7)", b"(105,)   ", b"()       ", b"(((((((((", b"(3,-5,-7)"):
+            file.write_bytes(content.replace(b"(3, 5, 7)", wrong))
+            found = store.get("ab" * 32)
+            assert found is None or found.shape[0] == 3
+
     def test_what_is_loaded_may_be_written_into_without_harm(self, tmp_path: Path) -> None:
         store = PictureStore(tmp_path / "cache", 11)
         images = self.images(tmp_path / "d", store, 1)

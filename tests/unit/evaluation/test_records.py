@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dear.data.files import write_json
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.records import SCHEMA, environment, make_folder, read_record
 
 
@@ -34,6 +35,47 @@ def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> No
     path = tmp_path / "run.json"
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=f"reads {SCHEMA}. Remove it and run"):
+        read_record(path)
+
+
+def whole() -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "protocol": "base-to-novel",
+        "method": "dear",
+        "dataset": {"name": "tools", "title": "Tools", "identity": "x"},
+        "weights": {"model": "tiny", "pretrained": "world", "sha256": "ab"},
+        "seed": 1,
+        "shots": 16,
+        "results": {"base": {"accuracy": 0.5}, "novel": {"accuracy": 1}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"shots": -1}, "its shots is -1: it must be a whole number of at least 0"),
+        ({"seed": True}, "its seed is True: it must be a whole number"),
+        ({"protocol": ["few-shot"]}, r"its protocol \['few-shot'\] is none of"),
+        ({"dataset": "tools"}, "its dataset is 'tools': it must be keys and values"),
+        ({"targets": [{"title": "x"}]}, r"its targets\[0\] lacks the key 'name'"),
+        ({"results": {"base": {"accuracy": 0.5}}}, r"lacks 'results\.novel'"),
+        ({"results": {part: {"accuracy": 50} for part in ("base", "novel")}}, "accuracy is 50.*from 0 to 1"),
+        ({"roles": {"source": "x", "table": {"heads": [{"layer": 0}]}}}, r"heads\[0\] lacks the key 'head'"),
+        (
+            {"roles": {"source": "x", "table": {"heads": [{"layer": 500, "head": 0, "role": "mixed"}]}}},
+            "500 layers of a tower",
+        ),
+    ],
+)
+def test_a_record_with_a_wrong_value_inside_is_refused(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(whole()))
+    assert read_record(path) == whole()
+    path.write_text(json.dumps(whole() | changes))
+    with pytest.raises(DearError, match=reason):
         read_record(path)
 
 

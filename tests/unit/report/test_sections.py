@@ -10,12 +10,12 @@ from rich.console import Console
 from tests.unit.report.samples import record
 
 from dear.errors import DataError
+from dear.evaluation.sound import check_record
 from dear.report.comparison import paired_grid, published_grid, slips_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.intervals import half_width, paired, t_quantile
 from dear.report.published import base_to_novel, slips
 from dear.report.sections import tables_of
-from dear.report.sound import check_record
 
 
 def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:

@@ -43,6 +43,13 @@ def fact(key: str, value: str | None) -> Callable[[Path], None]:
     return change
 
 
+def view(out: Path) -> None:
+    """The facts become what whoever asks must compute."""
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        database.execute("ALTER TABLE facts RENAME TO hidden")
+        database.execute("CREATE VIEW facts AS SELECT * FROM hidden")
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -50,6 +57,7 @@ def fact(key: str, value: str | None) -> Callable[[Path], None]:
         (lambda out: shutil.rmtree(out / "vectors-1"), "vectors-1/0.f16 is missing"),
         (cut, "vectors-1/0.f16 is cut short"),
         (scramble, "malformed"),
+        (view, "more than an index's tables: 'facts'|has more than"),
         (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
         (lambda out: (out / FILE).write_bytes(b""), "no such table"),
         (fact("rows", "8,"), "no JSON"),
@@ -57,6 +65,10 @@ def fact(key: str, value: str | None) -> Callable[[Path], None]:
         (fact("trained", '"8"'), "trained is '8'"),
         (fact("embed", None), "lacks the key 'embed'"),
         (fact("embed", "7"), "cut short|of 7 numbers"),
+        (fact("embed", "9" * 5000), "a whole number of 5,000 digits"),
+        (fact("features", "[" * 50_000), "nested too deeply"),
+        (fact("folder", "NaN"), "NaN is no finite number"),
+        (fact("features", '["class", 7]'), r"features\[1\] is 7: it must be text"),
         (fact("embed", "3"), "of 3 numbers"),
         (fact("features", '["class", "shape"]'), "says .'class', 'shape'."),
     ],
@@ -101,6 +113,16 @@ def test_damage_that_a_build_mends(tmp_path: Path, kind: str) -> None:
         build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
         [hit] = by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1}, count=1)
         assert hit.path == "wide/red.png"
+
+
+@pytest.mark.parametrize("content", [b"\0\x7e", b"\0\x7c", b"\0\0", b"\0\x44"])  # NaN, infinity, 0, 4
+def test_vectors_that_are_no_unit_vectors_are_refused(tmp_path: Path, content: bytes) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    file = out / "vectors-1" / "1.f16"
+    file.write_bytes(content * (file.stat().st_size // 2))
+    with pytest.raises(DataError, match=r"vectors-1/1\.f16 holds rows that are no unit vectors.*remove it"):
+        by_image(Index.open(out), Plain(), folder / "red.png", {"class": 1, "color": 1})
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, images, table
 from torch import Tensor
 
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
 from dear.methods.contract import Method
@@ -314,6 +314,17 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
     assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")
     assert 'from_pretrained("someone/cards")' in sent["card"]
     assert sent["files"] == sorted([CONFIG, ADAPTER, CARD])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: Path, bad: float) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    tensors = load_file(folder / ADAPTER)
+    tensors["fusion"][1] = bad
+    save_file(tensors, folder / ADAPTER)
+    change(folder, adapter=config["adapter"] | {"sha256": tensors_hash(tensors)})
+    with pytest.raises(BundleError, match="1 of 3 values of 'fusion' are no finite numbers"):
+        Bundle.from_pretrained(folder)
 
 
 def test_names_are_distinct() -> None:

@@ -1,4 +1,4 @@
-"""Whether what a file holds is a run record, so that the tables need not ask: the shape of its parts."""
+"""Whether what a file holds is a run record, so that nobody need ask again: the shape of its parts."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -7,7 +7,6 @@ from dear.evaluation.schema import SCHEMA, Record, Retrieval, Scores
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import shown, typed
-from dear.report.reading import field, protocol
 from dear.roles.table import Evidence, HeadRole
 
 PARTS = {"base-to-novel": ("base", "novel"), "few-shot": ("all",), "retrieval": ()} | dict.fromkeys(
@@ -34,7 +33,10 @@ def check_record(record: dict[str, Any]) -> None:
             f"it has schema {shown(record.get('schema'))}, this version reads schema {SCHEMA}: "
             "report it with the version of dear that wrote it"
         )
-    if (told := protocol(record)) not in PARTS:
+    if "protocol" not in record:
+        raise DataError("the run record lacks 'protocol'")
+    told = record["protocol"]
+    if not isinstance(told, str) or told not in PARTS:
         raise DataError(f"its protocol {shown(told)} is none of {', '.join(PARTS)}")
     try:
         _check(typed(record, Record, ""), told)
@@ -55,14 +57,22 @@ def _check(record: Record, told: str) -> None:
         typed(record["results"], Retrieval, "", "results")
         return
     if told == "few-shot":
-        field(record, "shots")
+        _at(record, "shots")
     for part in PARTS[told]:
         _scores(record, part)
     if "source" in PARTS[told]:
-        field(record, "targets")
+        _at(record, "targets")
         for one in record["targets"]:
             _scores(record, "targets", one["name"])
 
 
 def _scores(record: Record, *part: str) -> None:
-    typed(field(record, "results", *part), Scores, "", ".".join(("results", *part)))
+    typed(_at(record, "results", *part), Scores, "", ".".join(("results", *part)))
+
+
+def _at(record: Any, *path: str) -> Any:
+    for depth, key in enumerate(path, start=1):
+        if not isinstance(record, dict) or key not in record:
+            raise DataError(f"the run record lacks {'.'.join(path[:depth])!r}")
+        record = record[key]
+    return record

@@ -1,0 +1,30 @@
+"""Bad files for every reader: each is refused in one line, in little time and memory, or is good."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.fuzz.readers.supervise import FAULTS, attack
+
+SHORT, LONG = 1_120, 28_000
+PROCESSES = 2
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs bounds on memory, and alarms")
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_bad_files(fuzz_long: bool) -> None:
+    count = LONG if fuzz_long else SHORT
+    # Numbers in turn, so that a file is the same however many processes there are.
+    ends = [count * part // PROCESSES for part in range(PROCESSES + 1)]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        parts = pool.map(lambda first, last: attack(first, last, "1"), ends, ends[1:])
+        cases = [case for part in parts for case in part]
+    assert [case.number for case in cases] == [*range(count)]
+    faults = [str(case) for case in cases if case.ended in FAULTS]
+    assert not faults, f"{len(faults)} of {count} bad files:\n\n" + "\n\n".join(faults[:20])
+    # That the files were bad, and that the good ones they were made of are read.
+    refused = sum(case.ended == "refused" for case in cases)
+    assert refused > count / 3

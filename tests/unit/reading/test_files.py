@@ -1,0 +1,88 @@
+"""Bytes and lines of files: plain ones alone, bounded, in UTF-8."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dear.limits import LimitError
+from dear.reading.files import ReadingError, read_bytes, read_lines, read_text
+
+LATE = 60  # seconds; what would wait for a writer waits for ever
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("pipe", "is a pipe"), ("device", "is a device"), ("folder", "is a folder"), ("none", "No such file")],
+)
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path, kind: str, reason: str) -> None:
+    path = tmp_path / "file"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    # In a process of its own: a reader that waits would take the tests with it.
+    code = "import sys, pathlib; from dear.reading.files import *; read_bytes(pathlib.Path(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=LATE
+    )
+    assert reason in done.stderr.splitlines()[-1]
+    assert str(path) in done.stderr.splitlines()[-1]
+
+
+def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
+    path.write_bytes(b"1234567")
+    assert read_bytes(path) == b"1234567"
+    path.write_bytes(b"12345678")
+    with pytest.raises(LimitError, match=r"file asks for 8 bytes .* DEAR_LIMIT_JSON_BYTES"):
+        read_bytes(path)
+
+
+def test_a_file_that_says_it_is_empty_is_bounded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Path("/proc/self/status")
+    if not place.exists():
+        pytest.skip("there is no /proc")
+    assert place.stat().st_size == 0
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
+    with pytest.raises(LimitError):
+        read_bytes(place)
+
+
+def test_a_sparse_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(LimitError, match="1,099,511,627,776 bytes"):
+        read_bytes(path)
+
+
+def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfr\xc3\xb6d\n")
+    assert read_text(path) == "röd\n"
+    path.write_bytes(b"r\xf6d")
+    with pytest.raises(ReadingError, match=r"not in UTF-8 \(byte 1 is 0xf6\).*iconv"):
+        read_text(path)
+
+
+def test_lines_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("a\nb\nc\n")
+    assert read_lines(path) == ["a", "b", "c"]
+    monkeypatch.setenv("DEAR_LIMIT_TEXT_LINES", "2")
+    with pytest.raises(LimitError, match="3 lines"):
+        read_lines(path)
+
+
+def test_a_name_with_a_zero_byte_is_no_file() -> None:
+    with pytest.raises(ReadingError, match="null"):
+        read_bytes(Path("a\0b"))

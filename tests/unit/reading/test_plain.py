@@ -1,0 +1,112 @@
+"""JSON and YAML from outside: bounded, and no number that is none."""
+
+from pathlib import Path
+
+import pytest
+
+from dear.errors import DearError
+from dear.limits import LimitError
+from dear.reading.files import ReadingError
+from dear.reading.plain import parse_json, read_json, read_yaml, require_small_yaml
+
+NINES = "9" * 5000
+
+
+def test_what_is_fine_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": [1, -2.5, true, null, "x"], "b": {"c": 9223372036854775807}}')
+    assert read_json(path) == {"a": [1, -2.5, True, None, "x"], "b": {"c": 2**63 - 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is not readable JSON"),
+        ("", "it is not readable JSON"),
+        ('{"a": NaN}', "NaN is no finite number"),
+        ("[-Infinity]", "-Infinity is no finite number"),
+        ("[1e999]", "1e999 is no finite number"),
+        (f"[{NINES}]", "a whole number of 5,000 digits"),
+        (f"[-{NINES}]", "a whole number of 5,001 digits"),
+        ("[9223372036854775808]", "beyond 64 bits"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_that_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(DearError, match=reason) as told:
+        parse_json(text, "a.json")
+    assert str(told.value).startswith("a.json")
+    assert "\n" not in str(told.value)
+
+
+def test_the_levels_and_values_that_a_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "11")
+    assert parse_json("[" * 9 + '{"a": [1]}' + "]" * 9, "x")
+    with pytest.raises(LimitError, match=r"12 levels .*DEAR_LIMIT_JSON_DEPTH"):
+        parse_json("[" * 9 + '{"a": [[]]}' + "]" * 9, "x")
+    monkeypatch.setenv("DEAR_LIMIT_JSON_VALUES", "11")
+    assert parse_json("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]", "x") == [*range(1, 12)]
+    with pytest.raises(LimitError, match="12 values"):
+        parse_json("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]", "x")
+
+
+def yaml_of(folder: Path, text: str) -> Path:
+    path = folder / "a.yaml"
+    path.write_text(text)
+    return path
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n" for p, n in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{n}: &{n} {{<<: [{', '.join([f'*{p}'] * 9)}]}}\n" for p, n in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+def test_aliases_and_merges_that_are_few_are_read(tmp_path: Path) -> None:
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\n"
+    assert read_yaml(yaml_of(tmp_path, text)) == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 3},
+        "c": [{"x": 1, "y": 2}] * 2,
+    }
+    assert read_yaml(yaml_of(tmp_path, "")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (LAUGHS, "values in a YAML file"),
+        (MERGES, "values in a YAML file"),
+        ("a: &a [*a]", "an alias stands within the value"),
+        ("a: &a {b: {c: *a}}", "an alias stands within the value"),
+        ("a: " + "[" * 70 + "]" * 70, "levels of nesting"),
+        ("a: " + "[" * 50_000, "nested too deeply"),
+        ("a: !!int ''", "not readable YAML"),
+        ("a: !!bool maybe", "not readable YAML"),
+        ("a: !!timestamp never", "not readable YAML"),
+        ("a: 2026-13-45", "not readable YAML: month"),
+        (f"a: {NINES}", "a whole number of 5,000 digits"),
+        ("a: !!python/object/apply:os.system ['true']", "not readable YAML"),
+        ("a: \x01", "not readable YAML"),
+        ("a: 1\na: 2", "the key 'a' is given twice"),
+        ("a: 1\n---\nb: 2", "not readable YAML"),
+        ("x" * 300_000, "bytes of a YAML file"),
+    ],
+)
+def test_yaml_that_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(DearError, match=reason) as told:
+        read_yaml(yaml_of(tmp_path, text))
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 600
+
+
+def test_a_text_that_another_reader_takes_is_looked_at_first() -> None:
+    require_small_yaml("a: [1, 2]", "--config")
+    require_small_yaml("a: [", "--config")  # no YAML: whoever reads it says so
+    for text in (LAUGHS, MERGES, "a: &a [*a]", "[" * 50_000, "[" * 70 + "]" * 70):
+        with pytest.raises((ReadingError, LimitError), match="--config"):
+            require_small_yaml(text, "--config")

@@ -1,0 +1,50 @@
+"""Tensors and arrays from files: whole, of numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dear.reading.files import ReadingError
+from dear.reading.tensors import map_array, map_tensors, read_tensors, require_finite
+
+
+@pytest.mark.parametrize("read", [read_tensors, map_tensors])
+def test_tensors_are_whole_and_numbers(tmp_path: Path, read: object) -> None:
+    assert callable(read)
+    path = tmp_path / "a.safetensors"
+    tensors = {"x": torch.arange(21.0).view(3, 7), "n": torch.arange(5)}
+    save_file(tensors, path)
+    assert all(torch.equal(one, tensors[name]) for name, one in read(path).items())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ReadingError, match="not a whole safetensors file"):
+        read(path)
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        tensors["x"][1, 2] = bad
+        save_file(tensors, path)
+        with pytest.raises(ReadingError, match="1 of 21 values of 'x' are no finite numbers"):
+            read(path)
+
+
+def test_infinities_that_cancel_and_sums_beyond_float32_are_told_apart() -> None:
+    both = torch.tensor([float("inf"), -float("inf")])
+    with pytest.raises(ReadingError, match="2 of 2 values"):
+        require_finite([("x", both)], "file")
+    require_finite([("x", torch.full((5,), 3e38)), ("h", torch.full((5,), 6e4).half())], "file")
+
+
+def test_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    array = np.arange(105, dtype=np.uint8).reshape(3, 5, 7)
+    np.save(path, array)
+    assert np.array_equal(map_array(path, np.uint8), array)
+    with pytest.raises(ReadingError, match="no array of float32"):
+        map_array(path, np.float32)
+    whole = path.read_bytes()
+    for content in (b"", whole[:-1], whole[:60], whole.replace(b"(3, 5, 7)", b"((((((((("), b"\0" * 99):
+        path.write_bytes(content)
+        with pytest.raises(ReadingError, match=r"no whole \.npy file"):
+            map_array(path, np.uint8)
