@@ -55,7 +55,7 @@ format: $(VENV)/.dev ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.dev ## Write docs/cli.md anew from --help
+docs: $(VENV)/.dev ## Write docs/cli.md and the table of limits anew
 	$(BIN)/python -m dear.cli.document
 
 # The three runs that the package's weights are made of; src/dear/backbone/tiny/README.md has their facts.

@@ -66,13 +66,13 @@ def photos(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+def run(words: list[str], capsys: pytest.CaptureFixture[str], expected: int = 0) -> Any:
     """What a command prints with --json."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         code = main([*words, "--json"])
     printed = capsys.readouterr()
-    assert code == 0, printed.err
+    assert code == expected, printed.err
     return json.loads(printed.out)
 
 
@@ -126,10 +126,10 @@ def test_check_pick_and_cache(
     assert run(["data", "cache", str(photos["folder"])], capsys)["images"] == 12
     assert len([*(tmp_path / "cache/decoded").rglob("*.npy")]) == 12
     (photos["folder"] / "train/red/0.png").write_text("words")
-    found = run(["data", "check", str(photos["folder"])], capsys)
+    found = run(["data", "check", str(photos["folder"])], capsys, 1)
     assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
     (photos["coop"] / "images/train/red/0.png").unlink()
-    assert run(["data", "check", str(photos["coop"]), "--no-decode"], capsys)["missing"] == [
+    assert run(["data", "check", str(photos["coop"]), "--no-decode"], capsys, 1)["missing"] == [
         "train/red/0.png"
     ]
 
@@ -271,3 +271,72 @@ def test_names_of_files_steer_no_terminal(
         said = "".join(capsys.readouterr())
         assert "owned" in said
         assert not {*said} & {"\x1b", "\x07", "\x9b"}
+
+
+def assert_told(lines: list[str], told: list[str]) -> None:
+    """Each line has its words."""
+    assert [words if words in line else line for words, line in zip(told, lines, strict=True)] == told
+
+
+class TestFaults:
+    """`data check` names every fault at once; whoever would use the data gets the first."""
+
+    def found(self, place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+        first = refused(["data", "pick", str(place), "--shots", "1"], capsys)
+        found: dict[str, Any] = run(["data", "check", str(place)], capsys, 1)
+        assert found == run(["data", "check", str(place), "--dataset.broken", "skip"], capsys, 1)
+        assert found["ok"] is False
+        assert found["faults"][0] in first
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert main(["data", "check", str(place)]) == 1
+        assert "NOT OK" in capsys.readouterr().out
+        return found
+
+    @pytest.mark.parametrize("form", ["csv", "jsonl"])
+    def test_of_a_table(self, form: str, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+        table = photos["table"].with_suffix(f".{form}")
+        lines = photos["table"].read_text().splitlines()
+        bad = [("train/red/9.png", "red", "later"), ("../x.png", "red", "test"), ("", "red", "test")]
+        bad += [("./train//red/0.png", "red", "test"), ("train/red/9.png", "red", "train")]
+        if form == "csv":
+            table.write_text("\n".join([*lines, *map(",".join, bad)]))
+        else:
+            rows = [line.split(",") for line in lines[1:]] + [[*one] for one in bad]
+            made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
+            table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
+        found = self.found(table, capsys)
+        told = ["none of train, val, test", "leads out", "needs path, label", "line 8 already"]
+        told += ["it is not readable JSON", "needs path, label"] * (form == "jsonl")
+        assert_told(found["faults"], told)
+        assert found["missing"] == ["train/red/9.png"]
+        assert found["counts"] == {"train": 9, "test": 4}
+
+    def test_of_numbers_as_labels(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+        photos["table"].write_text("path,label\nx.png,0\ny.png,01\nz.png,1000000000\n")
+        found = self.found(photos["table"], capsys)
+        assert [line.split(":")[0].split(", ")[1] for line in found["faults"][:2]] == ["line 3", "line 4"]
+
+    def test_of_a_split_list(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+        file = photos["coop"] / "split_zhou_Photos.json"
+        rows = json.loads(file.read_text())
+        rows["test"] += [rows["train"][0], ["/x.png", 0, "blue"], ["y.png", True, "green"], "z.png"]
+        file.write_text(json.dumps(rows))
+        (photos["coop"] / "images" / rows["train"][1][0]).write_text("words")
+        (photos["coop"] / "images" / rows["train"][2][0]).unlink()
+        found = self.found(photos["coop"], capsys)
+        told = ["test[5]: the path '/x.png' leads out", "test[6]", "test[7]", "is in train and in test"]
+        assert_told(found["faults"], told)
+        assert found["missing"] == [rows["train"][2][0]]
+        assert [*found["broken"]] == [rows["train"][1][0], rows["train"][2][0]]
+
+    def test_of_a_folder(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+        folder = photos["folder"]
+        for name in ("train/Red", "train/empty", "test/foreign", "test/strange"):
+            (folder / name).mkdir()
+        (folder / "train/red/0.png").write_text("words")
+        found = self.found(folder, capsys)
+        told = ["the same name", "foreign is a class that", "strange is a class that"]
+        told += ["'Red' has no images", "'empty' has no images"] * 2
+        assert_told(found["faults"], told)
+        assert [*found["broken"]] == ["train/red/0.png"]

@@ -1,9 +1,15 @@
 """Limits: a default, a variable that raises it, a message that names both."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+import torch
+
+from dear.backbone.clip import Clip
+from dear.data.listing import require_distinct
 from dear.errors import SettingsError
-from dear.limits import LIMITS, LimitError, at_most, limit
+from dear.limits import LIMITS, LimitError, at_most, limit, variable
+from dear.methods.registry import build_method
 
 
 def test_the_variable_replaces_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +32,30 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
     at_most("json_depth", 7, "file.json")
     with pytest.raises(LimitError, match=r"file\.json asks for 8 .* at most 7 .*DEAR_LIMIT_JSON_DEPTH"):
         at_most("json_depth", 8, "file.json")
+
+
+def test_the_page_has_every_limit_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
+    told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
+    assert len(told) == len(rows)
+    assert told == {variable(name): (one.default, one.what) for name, one in LIMITS.items()}
+
+
+def test_names_and_prompts_are_counted_before_any_is_encoded(
+    monkeypatch: pytest.MonkeyPatch, small_clip: Clip
+) -> None:
+    method = build_method("zero-shot", small_clip, torch.Generator())
+    names, templates = ["red", "green", "blue"], ["a photo of a {}", "a {}"]
+    monkeypatch.setenv("DEAR_LIMIT_PROMPTS", "6")
+    method.set_classes(names, templates)
+    monkeypatch.setattr(Clip, "tokenize", lambda *_: pytest.fail("names were encoded"))
+    with pytest.raises(LimitError, match=r"3 class names asks for 9 prompts"):
+        method.set_classes(names, [*templates, "the {}"])
+    monkeypatch.setenv("DEAR_LIMIT_CLASSES", "3")
+    require_distinct("here", names, names)
+    with pytest.raises(LimitError, match="here asks for 4 class names"):
+        require_distinct("here", [*names, "sea"], [*names, "sea"])
+    monkeypatch.setenv("DEAR_LIMIT_CLASS_NAME", "4")
+    with pytest.raises(LimitError, match="here asks for 5 letters of a class name"):
+        require_distinct("here", names, names)

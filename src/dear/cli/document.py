@@ -1,4 +1,5 @@
-"""Write docs/cli.md from the commands' own help: `python -m dear.cli.document [--check]`.
+"""Write docs/cli.md from the commands' own help, and the table of limits in docs/reliability.md:
+`python -m dear.cli.document [--check]`.
 
 To be run in the root of the repository.
 """
@@ -11,8 +12,9 @@ from pathlib import Path
 from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
+from dear.limits import LIMITS, variable
 
-PAGE = Path("docs/cli.md")
+PAGE, LIMITED = Path("docs/cli.md"), Path("docs/reliability.md")
 HEADER = """# The command line
 
 Generated from `--help` by `make docs`; `make check` fails when it is out of date. Do not edit.
@@ -27,20 +29,34 @@ def page(commands: Mapping[str, Command]) -> str:
     return "\n".join(sections)
 
 
+def limits_table() -> str:
+    """The table of limits as Markdown."""
+    rows = [f"| `{variable(name)}` | {one.default:,} | {one.what} |" for name, one in LIMITS.items()]
+    return "\n".join(["", "| Variable | At most | Of what |", "| --- | ---: | --- |", *rows, ""])
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """A page with the part between a table's marks replaced."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
 def main() -> int:
-    """Write the page, or with --check only tell whether it is up to date."""
-    parser = argparse.ArgumentParser(description="Write docs/cli.md.")
-    parser.add_argument("--check", action="store_true", help="fail if the page is out of date; write nothing")
+    """Write what is generated, or with --check only tell whether it is up to date."""
+    parser = argparse.ArgumentParser(description="Write what is generated of the docs.")
+    parser.add_argument("--check", action="store_true", help="fail if a page is out of date; write nothing")
     check = parser.parse_args().check
-    wanted = page(COMMANDS)
-    if not check:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(wanted, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    print(f"{PAGE} is out of date: run `make docs` and commit it", file=sys.stderr)
-    return 1
+    limited = with_table(LIMITED.read_text(encoding="utf-8"), "limits", limits_table())
+    stale = False
+    for place, wanted in ((PAGE, page(COMMANDS)), (LIMITED, limited)):
+        if not check:
+            place.write_text(wanted, encoding="utf-8")
+        elif not place.exists() or place.read_text(encoding="utf-8") != wanted:
+            print(f"{place} is out of date: run `make docs` and commit it", file=sys.stderr)
+            stale = True
+    return int(stale)
 
 
 def _section(title: str, text: str) -> str:

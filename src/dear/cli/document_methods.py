@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dear.cli.document import with_table
 from dear.errors import DataError
 from dear.evaluation.records import read_record
 from dear.report.reading import Record, data_set, grouped, method_label, readable
@@ -43,14 +44,6 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = N
     )
     rows = [line for line in grid.to_markdown().splitlines() if line.startswith("|")]
     return "\n".join([about, "", *rows])
-
-
-def with_table(page: str, name: str, table: str) -> str:
-    """The page with the part between the table's marks replaced."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from dear.data.listing import (
     Report,
     Row,
     refuse,
+    require_apart,
     require_distinct,
     require_inside,
     told,
@@ -42,6 +43,8 @@ def read_coop(folder: Path, images: Path | None = None, report: Report = refuse)
         raise DataError(f"{folder} has no {PREFIX}*.json, the list of splits of CoOp's layout.")
     lists = _lists(split, report)
     named = [*chain.from_iterable(lists.values())]
+    apart = {part: [row for row, _ in listed] for part, listed in lists.items()}
+    require_apart(split.name, apart, report)
     names = _names(split, named)
     with told(report):
         require_distinct(str(split), [str(label) for label in range(len(names))], names)

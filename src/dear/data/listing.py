@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError
+from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
 SHOWN = 3  # files that a note names
@@ -82,8 +83,10 @@ def plain_name(name: str) -> str:
 
 def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
     """Raise DataError if two classes have the same name, by `plain_name`, or one has none that can be written
-    down.
+    down; LimitError for more names, or longer ones, than is usual.
     """
+    at_most("classes", len(names), source)
+    at_most("class_name", max(map(len, names), default=0), source)
     seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
         plain = plain_name(name)

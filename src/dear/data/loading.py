@@ -30,7 +30,7 @@ def read_listing(
     the reading go on.
     """
     listing = _read(name_or_path, settings, known, report)
-    require_apart(listing.name, listing.splits, report)
+    require_apart(listing.origin, listing.splits, report)
     if settings.classnames is not None and Path(name_or_path).suffix.lower() not in table.SUFFIXES:
         listing = rename(listing, settings.classnames.expanduser())
     templates = settings.templates()

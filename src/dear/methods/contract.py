@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
 from dear.errors import SettingsError
+from dear.limits import at_most
 from dear.methods.settings import MethodSettings
 from dear.roles.table import RoleTable
 
@@ -73,13 +74,14 @@ class Method(nn.Module, ABC):
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once. Raises
-        SettingsError for other classes than the first if the method cannot score any.
+        SettingsError for other classes than the first if the method cannot score any, LimitError.
         """
         if not self.any_classes and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
                 f"{self.name} with these settings cannot score other classes than those that it was first "
                 "given: change the settings, or build another."
             )
+        at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
         self.prompts = [self.clip.text.trunk(each, self.text_from) for each in ids]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.unit.report.samples import record
 
-from dear.cli.document_methods import TABLES, measured_table, with_table
+from dear.cli.document import with_table
+from dear.cli.document_methods import TABLES, measured_table
 from dear.errors import DataError
 from dear.evaluation.recipe import load_recipe
 from dear.methods.settings import (
