@@ -1,6 +1,7 @@
 """A CSV or JSONL file that names images with their labels and, if it likes, their splits."""
 
 import csv
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ from dear.data.naming import QUOTES, in_order, read_names
 from dear.data.settings import DataSettings
 from dear.data.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
-from dear.limits import at_most
+from dear.limits import at_most, limit
 from dear.reading.files import read_text
 from dear.reading.plain import parse_json
 from dear.reading.typed import shown
@@ -129,8 +130,10 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, t
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     text, found = read_text(table), dict[str, Entry]()
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
+    most = limit("table_rows")
     for rows, (number, row) in enumerate(read(table, text), start=1):
-        at_most("table_rows", rows, table)
+        if rows > most:
+            at_most("table_rows", rows, table)
         with told(report):
             entry = _entry(f"{table}, line {number}", row, confined)
             if other := found.get(one_path(entry.path)):
@@ -149,7 +152,7 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
         raise DataError(f"{where} needs {COLUMNS}.")
     if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
         raise DataError(f"{where}: the split {shown(split)} is none of train, val, test.")
-    if confined or not Path(path).is_absolute():
+    if confined or not os.path.isabs(path):
         require_inside(where, path)
     return Entry(where, path, label.strip(), (split or "").strip())
 
