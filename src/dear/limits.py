@@ -28,6 +28,10 @@ class LimitError(DearError):
 LIMITS: Final = MappingProxyType({
     "json_bytes": Limit(256 * 2**20, "bytes of a JSON or YAML file"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
+    "request_classes": Limit(1000, "class names in one request"),
+    "class_name": Limit(1000, "letters of a class name"),
+    "templates": Limit(1000, "templates"),
+    "template": Limit(1000, "letters of a template"),
 })  # fmt: skip
 
 
