@@ -4,7 +4,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +22,27 @@ from dear.serving.limits import Limits
 from dear.serving.server import listen
 from dear.serving.service import Service
 
-for name, extra in (("faiss", "retrieval"), ("gradio", "app"), ("playwright", "dev")):
+for name, extra in (("faiss", "retrieval"), ("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")
 CHROMIUM = next(
     (found for one in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(one))), None
 )
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 PATIENCE = 60_000  # milliseconds
+PHONE = {"width": 390, "height": 844}
 
 
-@pytest.fixture
-def address(small_clip: Clip, tmp_path: Path) -> Iterator[str]:
-    """A server of a small bundle with an index of seven pictures, in a thread."""
+@contextmanager
+def serving(service: Service, token: str | None = None) -> Iterator[str]:
+    """A server in a thread, as the command runs it; its address."""
     import uvicorn
 
     from dear.serving.api import create_app
-    from dear.serving.app import mount
+    from dear.serving.connection import Connection
 
-    predictor = small_predictor(small_clip)
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for seed in range(7):
-        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
-    build_index(BundleEncoder(predictor), folder, tmp_path / "index")
-    service = Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"))
-    server = uvicorn.Server(uvicorn.Config(mount(create_app(service), service), log_level="error"))
+    http = partial(Connection, limits=service.limits)
+    config = uvicorn.Config(create_app(service, token=token, page=True), http=http, log_level="error")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
     opened: socket.socket = listen("127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
@@ -55,73 +54,176 @@ def address(small_clip: Clip, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str) -> Iterator[Any]:
+def service(small_clip: Clip, tmp_path: Path) -> Service:
+    """A small bundle with an index of seven pictures."""
+    predictor = small_predictor(small_clip)
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for seed in range(7):
+        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
+    build_index(BundleEncoder(predictor), folder, tmp_path / "index")
+    return Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"), "shades")
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def browse() -> Iterator[Open]:
+    """``browse(address, **context)``: a tab at an address; what it asks for and complains of is kept."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 390, "height": 844})
-        tab.set_default_timeout(PATIENCE)
-        tab.asked = []
-        tab.on("request", lambda request: tab.asked.append(request.url))
-        tab.goto(address)
-        tab.wait_for_selector("#dear-image input[type=file]", state="attached")
-        yield tab
+    with ExitStack() as stack:
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+
+        def browse(address: str, **context: Any) -> Any:
+            tab = browser.new_context(**{"viewport": PHONE} | context).new_page()
+            tab.set_default_timeout(PATIENCE)
+            tab.asked, tab.said = [], []
+            tab.on("request", lambda request: tab.asked.append(request.url))
+            tab.on("console", lambda message: tab.said.append(message.text))
+            tab.on("pageerror", lambda error: tab.said.append(str(error)))
+            tab.goto(address)
+            return tab
+
+        yield browse
         browser.close()
 
 
-def upload(page: Any, file: Path) -> None:
-    remove = page.locator(
-        "#dear-image button[aria-label='Remove Image'], #dear-image button[aria-label='Clear']"
-    )
-    if remove.count():
-        remove.first.click()
-    page.wait_for_selector("#dear-image input[type=file]", state="attached")
-    page.set_input_files("#dear-image input[type=file]", str(file))
-
-
-def test_the_page(page: Any, address: str, tmp_path: Path) -> None:
+def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
     good = tmp_path / "photo.png"
     good.write_bytes(png(picture(3)))
-    upload(page, good)
-    page.wait_for_selector("#dear-bars details[open] tbody tr")
-    assert page.locator("#dear-bars details").count() == 3
-    rows = page.locator("#dear-bars details[open] tbody th").all_inner_texts()
-    assert rows == ["class", "color", "object"]
-    page.wait_for_selector("#dear-neighbours img")
-    assert "3.png" not in page.locator("#dear-neighbours").inner_text()  # the query itself is left out
-    page.wait_for_selector("#dear-attention img")
-    assert page.locator("#dear-roles svg").count() == 1
-    # It fits the width of a phone, and everything came from this server.
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    foreign = [url for url in page.asked if not url.startswith((address, "data:", "blob:"))]
-    assert foreign == []
+    with serving(service) as address:
+        page = browse(address)
+        page.wait_for_selector("h1:has-text('shades')")
+        assert page.locator("#about").inner_text() == "dear on small (random), 3 classes"
+        for hidden in ("#classes", "#look", "#near", "#roles button"):  # nothing to control yet
+            assert not page.locator(hidden).first.is_visible()
+        page.set_input_files("#file", str(good))
+        page.wait_for_selector("#result details[open] tbody tr")
+        assert page.locator("#result details").count() == 3
+        best = page.locator("#result details[open]")
+        assert best.locator("tbody th").all_inner_texts() == ["class", "color", "object"]
+        [wanted] = service.predictor.predict([picture(3)], top=1)
+        told = [text.replace("−", "-") for text in best.locator("tbody td:nth-child(3)").all_inner_texts()]
+        assert told == [f"{value:+.2f}" for value in wanted.best.evidence.values()]
+        assert any(text.startswith("-") for text in told)
+        assert best.locator(".against").count() == sum(text.startswith("-") for text in told)
+        page.wait_for_selector("#neighbours img")
+        assert "3.png" not in page.locator("#neighbours").inner_text()  # the query itself is left out
+        page.wait_for_selector("#attention img")
+        # It fits the width of a phone, and everything came from this server.
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert [url for url in page.asked if not url.startswith((address, "data:", "blob:"))] == []
+        assert page.said == []  # nothing was against its own policy
 
-    (tmp_path / "words.jpg").write_text("this is a text")
-    (tmp_path / "bomb.png").write_bytes(bomb())
-    for file, words in (("words.jpg", "no image"), ("bomb.png", "60.0 megapixels")):
-        upload(page, tmp_path / file)
-        page.wait_for_selector(f"#dear-result [role=alert]:has-text('{words}')")
-    upload(page, good)  # it goes on
-    page.wait_for_selector("#dear-bars")
+        page.click("summary:has-text('Other classes')")
+        page.fill("#others", "red house, blue tree")
+        page.press("#others", "Enter")
+        page.wait_for_selector("#result .name:has-text('blue tree')")
+        assert page.locator("#result details").count() == 2
+        page.fill("#others", "red house,red house")
+        page.press("#others", "Enter")
+        page.wait_for_selector("#result [role=alert]:has-text('the same name')")
+        page.fill("#others", "")
+        page.click("#head-roles summary")
+        page.click("#roles button[data-layer='4'][data-head='1']")
+        page.wait_for_selector("#attention figcaption:has-text('Layer 4, head 1:')")
+        page.check("#tokens input[value=color]")
+        page.wait_for_selector("#attention figcaption:has-text('color token')")
+        page.select_option("#layer", "1")
+        page.wait_for_selector("#attention [role=alert]:has-text('has no token')")
 
-    (tmp_path / "large.png").write_bytes(b"\0" * (2 * 2**20))
-    upload(page, tmp_path / "large.png")
-    page.wait_for_selector("text=/exceed the maximum allowed size/i")
+        (tmp_path / "words.jpg").write_text("this is a text")
+        (tmp_path / "bomb.png").write_bytes(bomb())
+        (tmp_path / "large.png").write_bytes(b"\0" * (2 * 2**20))
+        for file, words in (
+            ("words.jpg", "no image"),
+            ("bomb.png", "60.0 megapixels"),
+            ("large.png", "larger than 1 MiB"),
+        ):
+            page.set_input_files("#file", str(tmp_path / file))
+            page.wait_for_selector(f"#result [role=alert]:has-text('{words}')")
+        page.set_input_files("#file", str(good))  # it goes on
+        page.wait_for_selector("#result details[open]")
 
 
-def test_everything_is_reached_by_the_keyboard(page: Any) -> None:
-    seen = set()
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        seen.add(
-            page.evaluate(
-                "(e => [e.tagName, e.type || '', e.closest('[id]')?.id].join(' '))(document.activeElement)"
+def test_everything_is_reached_by_the_keyboard(service: Service, browse: Open, tmp_path: Path) -> None:
+    good = tmp_path / "photo.png"
+    good.write_bytes(png(picture(3)))
+    with serving(service) as address:
+        page = browse(address)
+        page.wait_for_selector("h1:has-text('shades')")
+        page.set_input_files("#file", str(good))
+        page.wait_for_selector("#result details[open]")
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+        seen = list[str]()
+        while len(seen) < 80 and "#roles button" not in seen:
+            page.keyboard.press("Tab")
+            seen.append(
+                page.evaluate(
+                    """(e => e.closest('#roles') ? '#roles ' + e.tagName.toLowerCase()
+                        : e.id ? '#' + e.id : e.tagName + ' ' + e.name)(document.activeElement)"""
+                )
             )
-        )
-    kinds = " ".join(seen)
-    assert "range" in kinds
-    assert "radio" in kinds
-    assert "TEXTAREA" in kinds or "text" in kinds
-    assert any(word.startswith("BUTTON") for word in seen)
-    assert "dear-roles" in kinds
+    wanted = [
+        "#file",
+        "#others",
+        "#top",
+        "#layer",
+        "#head",
+        "INPUT token",
+        "INPUT color",
+        "#count",
+        "#roles div",
+    ]
+    assert [one for one in seen if one in wanted] == wanted
+    assert seen[-1] == "#roles button"
+
+
+class Foreign(BaseHTTPRequestHandler):
+    """A web page of somebody else."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>foreign</title>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_web_page_of_another_server_gets_nothing(
+    service: Service, browse: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = list[bytes]()
+    monkeypatch.setattr(service, "take", taken.append)
+    post = """async (address) => {
+        const form = new FormData();
+        form.append("image", new Blob(["x"]));
+        await fetch(address + "api/predict", {method: "POST", body: form, mode: "no-cors"}).catch(() => {});
+    }"""
+    with serving(service) as address, ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as foreign:
+        threading.Thread(target=foreign.serve_forever, daemon=True).start()
+        page = browse(f"http://127.0.0.1:{foreign.server_port}/")
+        page.evaluate(post, address)
+        foreign.shutdown()
+    assert [*page.asked][-1] == f"{address}api/predict"
+    assert taken == []
+
+
+def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
+    with serving(service, token="s3cret") as address:
+        page = browse(address, color_scheme="dark")
+        for given, shown in (
+            ("wrong", "[role=alert]:has-text('not the token')"),
+            ("s3cret", "h1:has-text('shades')"),
+        ):
+            page.fill("input[type=password]", given)
+            page.click("button")
+            page.wait_for_selector(shown)
+        assert page.url == address  # the token is not in it
+        assert [text for text in page.said if "401" not in text and "[DOM]" not in text] == []

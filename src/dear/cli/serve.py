@@ -1,6 +1,8 @@
 """`dear serve`: a bundle's web page and HTTP API."""
 
+import atexit
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +31,7 @@ def command(
     port: int = 7860,
     token: str | None = None,
     page: bool = True,
+    origin: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     limits: Limits = Limits(),  # noqa: B008 (frozen, and its fields become options)
@@ -43,6 +46,7 @@ def command(
         token: What clients must show; the environment variable DEAR_TOKEN if not given, which others on this
             machine cannot see.
         page: Serve the page; without it the API alone.
+        origin: Address that people open where a proxy stands before the server, such as https://clip.example.
         pretrained: Other place of the backbone's weights.
         device: Where to compute; auto takes the GPU if there is one.
         limits: Limits of requests.
@@ -50,22 +54,37 @@ def command(
     from dear.cli.output import progress_console
     from dear.retrieval.query import Index
     from dear.serving.predictor import Predictor
-    from dear.serving.server import address, listen, require_app, run
+    from dear.serving.server import address, checked_origin, listen, require_app, run
     from dear.serving.service import Service
 
     require_app()
     token = token or os.environ.get(TOKEN) or None
+    origin = checked_origin(origin)
     socket = listen(host, port, token)
-    with socket:
-        predictor = Predictor(bundle, device, pretrained=pretrained)
-        service = Service(predictor, limits, None if index is None else Index.open(index))
-        url = address(socket, host)
+    url = address(socket, host)
+
+    def ready() -> None:
         asked = f"{url}?token=..." if token else url
         progress_console().print(
             f"serving {bundle} at {asked} (Ctrl-C ends it)", markup=False, soft_wrap=True
         )
-        run(service, socket, host=host, token=token, page=page)
+
+    with socket:
+        predictor = Predictor(bundle, device, pretrained=pretrained)
+        place = Path(bundle).expanduser()
+        name = place.resolve().name if place.exists() else bundle
+        service = Service(predictor, limits, None if index is None else Index.open(index), name)
+        run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
+    # To take torch apart costs Python seconds at its end, for which whoever stopped the server does not wait.
+    atexit.register(end_at_once)
     return Served(url, service.batches.items, service.batches.batches)
+
+
+def end_at_once() -> None:
+    """End the process, all that was printed told."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def render(result: Served, console: Console) -> None:

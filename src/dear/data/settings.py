@@ -7,6 +7,7 @@ from string import Formatter
 from typing import Literal
 
 from dear.errors import DataError, SettingsError
+from dear.limits import at_most
 from dear.reading.files import ReadingError, read_lines
 from dear.reading.typed import shown
 
@@ -93,11 +94,13 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
     """The texts if each has one place, {}, for the class name. Raises DataError."""
     if not texts:
         raise DataError(f"{source!r} holds no template: write one like 'a photo of a {{}}.'.")
+    at_most("templates", len(texts), repr(source[:80]))
     for text in texts:
+        at_most("template", len(text), f"a template that begins with {text[:40]!r}")
         try:
-            fields = [field for _, field, _, _ in Formatter().parse(text) if field is not None]
+            places = [place for _, *place in Formatter().parse(text) if place[0] is not None]
         except ValueError:
-            fields = []
-        if fields != [""]:
+            places = []
+        if places != [["", "", None]]:  # a width would be room that is asked for: {:>1000000000}
             raise DataError(f"the template {shown(text)} needs exactly one {{}}, for the class name.")
     return tuple(texts)

@@ -11,56 +11,72 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from dear.errors import DearError
+from dear.limits import LimitError
 from dear.serving.attention import overlay
+from dear.serving.forms import is_form, parts
 from dear.serving.guard import HEADERS, Guard
 from dear.serving.limits import Refused, check_upload
+from dear.serving.page import add_page
 from dear.serving.service import Service, Upload, png_of
 
-METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
 def create_app(
-    service: Service, *, token: str | None = None, hosts: frozenset[str] | None = LOOPBACK
+    service: Service,
+    *,
+    token: str | None = None,
+    hosts: frozenset[str] | None = LOOPBACK,
+    origin: str | None = None,
+    page: bool = False,
 ) -> FastAPI:
-    """The API of a service, behind the guard. ``hosts`` are the names that it answers to; None is any."""
+    """The API of a service, and the page if wanted, behind the guard. ``hosts`` are the names that it answers
+    to; None is any. ``origin`` is the address of a proxy before it.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         service.close()
 
-    # The interactive documentation would load its scripts from elsewhere; docs/how-to/serve.md is ours.
-    app = FastAPI(title="dear", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_middleware(Guard, limits=service.limits, token=token, hosts=hosts)
+    # No description or documentation of its own: docs/how-to/serve.md is ours.
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.add_middleware(Guard, limits=service.limits, token=token, hosts=hosts, origin=origin)
     busy = asyncio.Semaphore(service.limits.waiting)
+    if page:
+        add_page(app)
 
     for kind in (DearError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
 
-    async def with_image(request: Request, work: Callable[[Upload], Awaitable[Any]]) -> Any:
-        """Read and check the request's image, then do the work. Raises Refused."""
-        if busy.locked():
-            raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"})
+    async def with_image(request: Request, work: Callable[[Upload, dict[str, str]], Awaitable[Any]]) -> Any:
+        """Read and check the request's image, then do the work with it and a form's fields. Raises Refused.
+
+        A place is taken by what is here whole, so that those who send slowly keep none.
+        """
+        _require_place(busy)
+        data, fields = await _image_of(request)
+        check_upload(len(data), service.limits)
+        _require_place(busy)
         async with busy:
-            data = await _image_of(request)
-            check_upload(len(data), service.limits)
-            return await work(await run_in_threadpool(service.take, data))
+            return await work(await run_in_threadpool(service.take, data), fields)
 
     @app.get("/api/info")
-    def info() -> dict[str, Any]:
+    async def info() -> dict[str, Any]:
         """What is served, its limits, and how requests were batched."""
         bundle, batches, index = service.predictor.bundle, service.batches, service.index
         return {
+            "name": service.name,
             "method": bundle.method,
             "weights": asdict(bundle.weights),
             "classes": list(service.predictor.classes),
             "features": list(service.predictor.features),
+            "attributes": list(service.attributes),
+            "roles": service.roles is not None,
             "layers": service.predictor.clip.image.depth,
             "heads": service.predictor.clip.image.heads,
             "index": None if index is None else {"rows": index.rows, "features": list(index.features)},
@@ -69,7 +85,7 @@ def create_app(
         }
 
     @app.get("/api/roles")
-    def roles() -> dict[str, Any]:
+    async def roles() -> dict[str, Any]:
         """The role table."""
         if service.roles is None:
             raise Refused(404, "this bundle has no head roles.")
@@ -77,11 +93,14 @@ def create_app(
 
     @app.post("/api/predict")
     async def predict(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
-        """The best classes with probability, logit and evidence; among other classes, comma-separated."""
+        """The best classes with probability, logit and evidence; among other classes, comma-separated, of the
+        query or a form.
+        """
 
-        async def work(upload: Upload) -> dict[str, Any]:
+        async def work(upload: Upload, fields: dict[str, str]) -> dict[str, Any]:
+            named = words(fields.get("classes") if classes is None else classes)
             features = await asyncio.wrap_future(service.features(upload))
-            found = await run_in_threadpool(service.classify, features, top, words(classes))
+            found = await run_in_threadpool(service.classify, features, top, named)
             return {"top": [asdict(one) for one in found]}
 
         return dict(await with_image(request, work))
@@ -96,7 +115,7 @@ def create_app(
     ) -> dict[str, Any]:
         """The nearest images of the index by a mixture of features; thumbnails are base64 PNG."""
 
-        async def work(upload: Upload) -> dict[str, Any]:
+        async def work(upload: Upload, _: dict[str, str]) -> dict[str, Any]:
             given = numbers(weights)
             features = await asyncio.wrap_future(service.features(upload))
             hits = await run_in_threadpool(
@@ -114,45 +133,54 @@ def create_app(
     async def attention(
         request: Request, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
-        """Where a head looks: the weights by token as JSON, or one token's over the image as PNG."""
+        """Where a head looks: the weights by token as JSON, or one token's over the image as PNG, with their
+        sum in a header.
+        """
 
-        async def work(upload: Upload) -> Response:
+        async def work(upload: Upload, _: dict[str, str]) -> Response:
             maps = await run_in_threadpool(service.attention, upload, layer, head)
             if not png:
                 return JSONResponse({"maps": {name: one.tolist() for name, one in maps.items()}})
             if token not in maps:
                 raise Refused(400, f"layer {layer} has no token {token!r}: it has {', '.join(maps)}.")
-            return Response(png_of(overlay(upload.pixels, maps[token])), media_type="image/png")
+            picture = await run_in_threadpool(lambda: png_of(overlay(upload.pixels, maps[token])))
+            share = {"Attention-On-Patches": f"{float(maps[token].sum()):.4f}"}
+            return Response(picture, media_type="image/png", headers=share)
 
         found: Response = await with_image(request, work)
         return found
 
-    # The page, at the root, would answer what is left.
-    @app.api_route("/api/{rest:path}", methods=METHODS, include_in_schema=False)
-    def nothing(request: Request) -> None:
-        """Refuse what is none of the above."""
-        place = request.url.path
-        routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path == place]
-        if not routes:
-            raise Refused(404, f"there is nothing at {place}.")
-        method = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
-        raise Refused(405, f"{place} does not take {request.method}: use {method}.", {"Allow": method})
-
     return app
 
 
-async def _refuse(_: Request, error: Exception) -> JSONResponse:
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
     """The answer to whatever was raised. What is a bug is told in the log alone."""
     if isinstance(error, RequestValidationError):
         told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
         error = Refused(422, f"{told}.")
     elif isinstance(error, HTTPException):
-        error = Refused(error.status_code, f"{error.detail.rstrip('.')}.", dict(error.headers or {}))
+        error = _of_framework(request, error)
+    elif isinstance(error, LimitError):
+        error = Refused(413, str(error))
     if isinstance(error, DearError):
         status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
         return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
     told = "an error in the server, which its log tells; other requests may do."
     return JSONResponse({"error": told, "kind": "ServerError"}, 500, HEADERS)  # past the guard
+
+
+def _of_framework(request: Request, error: HTTPException) -> Refused:
+    place, headers = request.url.path[:200], dict(error.headers or {})
+    if error.status_code == 404:
+        return Refused(404, f"there is nothing at {place}.")
+    if error.status_code == 405:
+        return Refused(405, f"{place} does not take {request.method}: use {headers['Allow']}.", headers)
+    return Refused(error.status_code, f"{error.detail.rstrip('.')}.", headers)
+
+
+def _require_place(busy: asyncio.Semaphore) -> None:
+    if busy.locked():
+        raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"})
 
 
 def words(text: str | None) -> list[str] | None:
@@ -171,12 +199,11 @@ def numbers(text: str | None) -> list[float] | None:
         ) from None
 
 
-async def _image_of(request: Request) -> bytes:
-    """The image: the field "image" of a form, or the whole body."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        return await request.body()
-    async with request.form(max_files=1, max_fields=8) as form:
-        field = form.get("image")
-        if not isinstance(field, UploadFile):
-            raise Refused(400, "the form has no file 'image': send one, as with curl -F image=@photo.jpg.")
-        return await field.read()
+async def _image_of(request: Request) -> tuple[bytes, dict[str, str]]:
+    """The image and a form's other fields: the field "image" of a form, or the whole body."""
+    try:
+        body = b"".join([chunk async for chunk in request.stream()])
+    except ClientDisconnect:
+        raise Refused(400, "the client went away.") from None
+    kind = request.headers.get("content-type", "")
+    return await run_in_threadpool(parts, body, kind) if is_form(kind) else (body, {})

@@ -1,4 +1,4 @@
-"""The gate before every request: host, token, rate and size; and what a page may load."""
+"""The gate before every request: host, origin, token, rate, size and time; and what a page may load."""
 
 import asyncio
 import hmac
@@ -8,36 +8,39 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dear.serving.limits import MIB, Limits, Rate, Refused, check_upload
+from dear.serving.bodies import Bodies, Body
+from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 
 COOKIE = "dear_token"
-FORM_ROOM = MIB // 8  # bytes around a file in a form
-# The page loads nothing from elsewhere. Gradio's own scripts are in the page and build functions from text.
+DOOR_STYLE = "/page.css"  # the one place besides the door that needs no token
+# Files of this server and pictures that the page made itself; no text ever becomes code or markup.
 POLICY = "; ".join(
     (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
-        "style-src 'self' 'unsafe-inline'",
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
         "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self' data: blob:",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     )
 )
 HEADERS = {
     "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
 DOOR = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<body style="font-family: system-ui, sans-serif; margin: 2rem auto; max-width: 24rem; padding: 0 1rem">
-<h1>dear</h1><form><p><label>Token <input type="password" name="token" autofocus required></label>
-<button>Open</button></p></form><p role="alert">{}</p>"""
+<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css">
+<body class="door"><h1>dear</h1><form><label>Token
+<input type="password" name="token" autocomplete="current-password" autofocus required></label>
+<button>Open</button></form><p role="alert">{}</p>"""
 
 
 class Guard:
@@ -46,12 +49,20 @@ class Guard:
 
     A token comes as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the page, which is answered
     with the cookie. ``hosts`` are the names in the Host header that are answered, so that no web page reaches
-    a local server under a name of its own; None answers to all.
+    a local server under a name of its own; None answers to all. A request that a web page makes names that
+    page's Origin, which must be this server's own or ``origin``.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, hosts: frozenset[str] | None) -> None:
-        self.app, self.limits, self.token, self.hosts = app, limits, token, hosts
-        self.rate = Rate(limits.rate)
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        token: str | None,
+        hosts: frozenset[str] | None,
+        origin: str | None = None,
+    ) -> None:
+        self.app, self.limits, self.token, self.hosts, self.origin = app, limits, token, hosts, origin
+        self.rate, self.bodies = Rate(limits.rate), Bodies(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -73,11 +84,13 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers)
+            self._check_origin(headers)
             if not await self._let_in(scope, headers, answer):
                 return
             if scope["method"] not in ("GET", "HEAD"):
-                self.rate.take(scope["client"][0] if scope["client"] else "")
-            await self.app(scope, self._counted(headers, receive), answer)
+                self.rate.take(_client(scope))
+            with self.bodies.one() as body:
+                await self.app(scope, self._counted(headers, body, receive), answer)
         except Refused as refused:
             if not started:
                 await respond(answer, refused)
@@ -88,35 +101,49 @@ class Guard:
                 await send({"type": "http.response.body"})
 
     def _check_host(self, headers: dict[str, str]) -> None:
-        name = (
-            headers.get("host", "").rsplit(":", 1)[0]
-            if headers.get("host", "")[-1:] != "]"
-            else headers["host"]
-        )
-        if self.hosts is not None and name.strip("[]").lower() not in self.hosts:
+        host = headers.get("host", "").lower()
+        name = host if host[-1:] == "]" else host.rsplit(":", 1)[0]
+        if self.hosts is not None and name.strip("[]") not in self.hosts:
             raise Refused(421, "this server answers to localhost only: open it under that name.")
 
+    def _check_origin(self, headers: dict[str, str]) -> None:
+        given = headers.get("origin", "").lower()
+        if not given or given == self.origin:
+            return
+        # Behind a proxy with TLS the scheme is another; the name and port are those that the page came from.
+        own = ("http", "https")
+        if (
+            given.partition("://")[0] not in own
+            or given.partition("://")[2] != headers.get("host", "").lower()
+        ):
+            raise Refused(
+                403, "a web page of another server asked: behind a proxy, name its address with --origin."
+            )
+
     async def _let_in(self, scope: Scope, headers: dict[str, str], send: Send) -> bool:
-        """Whether the request may go on; else it was answered."""
-        if self.token is None:
+        """Whether the request may go on; else it was answered. Wrong tokens are limited for each client, and
+        once there were too many no token is looked at.
+        """
+        if self.token is None or scope["path"] == DOOR_STYLE:
             return True
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._right(headers.get("authorization", "").removeprefix("Bearer ").strip()):
+        at_door = scope["method"] == "GET" and scope["path"] == "/"
+        query = parse_qs(scope["query_string"].decode("latin-1")) if at_door else {}
+        asked = query.get("token", [""])[0]
+        given = [one for one in (_bearer(headers), _cookie(headers)) if one]
+        door = f"door {_client(scope)}"
+        if given or asked:
+            self.rate.check(door)
+        if any(map(self._right, given)):
             return True
-        try:
-            jar = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            jar = SimpleCookie()
-        if COOKIE in jar and self._right(jar[COOKIE].value):
-            return True
-        if scope["method"] != "GET" or scope["path"] != "/":
-            raise Refused(401, "a token is needed: send it as 'Authorization: Bearer TOKEN'.", BEARER)
         if asked and self._right(asked):
             # SameSite keeps other pages from using it; the address loses the token.
             cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
             await _send(send, 303, b"", {"location": "./", "set-cookie": cookie})
             return False
-        self.rate.take(f"door {scope['client'][0] if scope['client'] else ''}")
+        if given or asked:
+            self.rate.take(door)
+        if not at_door:
+            raise Refused(401, "a token is needed: send it as 'Authorization: Bearer TOKEN'.", BEARER)
         page = DOOR.format("That is not the token." if asked else "")
         await _send(send, 401, page.encode(), {"content-type": "text/html; charset=utf-8"})
         return False
@@ -124,20 +151,29 @@ class Guard:
     def _right(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), (self.token or "").encode())
 
-    def _counted(self, headers: dict[str, str], receive: Receive) -> Receive:
-        """``receive`` that refuses a body that is too long: by its header at once, else when it is."""
+    def _counted(self, headers: dict[str, str], body: Body, receive: Receive) -> Receive:
+        """``receive`` with the bounds of bodies; a body that is too long by its header is refused at once."""
         told = headers.get("content-length", "")
-        check_upload(max(0, int(told) - FORM_ROOM) if told.isdigit() else 0, self.limits)
-        size = 0
+        size = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else 0
+        check_upload(max(0, size - FORM_ROOM), self.limits)
+        return self.bodies.counted(body, receive, FORM_ROOM)
 
-        async def counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            check_upload(max(0, size - FORM_ROOM), self.limits)
-            return message
 
-        return counted
+def _client(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope["client"] else ""
+
+
+def _bearer(headers: dict[str, str]) -> str:
+    scheme, _, value = headers.get("authorization", "").strip().partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie(headers: dict[str, str]) -> str:
+    try:
+        jar = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return jar[COOKIE].value if COOKIE in jar else ""
 
 
 BEARER = {"WWW-Authenticate": "Bearer"}

@@ -1,5 +1,6 @@
 """What a server takes: sizes are checked before anything is unpacked, and each client has a rate."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 
 MIB = 2**20
+FORM_ROOM = MIB // 8  # bytes around a file in a form
 CLIENTS = 4096  # whose rates are remembered
 
 
@@ -24,6 +26,10 @@ class Limits:
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
         rate: Requests with a body that one client (address) may make in a minute, and at once; 0 for any.
         waiting: Requests that may be under way at once; more are told to come again.
+        connections: Clients that may be connected at once; beyond it, those go that have been silent for
+            longest.
+        bodies: Size of all uploads that are held at once, in MiB; beyond it, the slowest is refused.
+        patience: Seconds that a request may take to come in.
         batch: Images that go through the model at once.
         wait: Milliseconds that a batch waits for more images.
         decoders: Images that are unpacked at once.
@@ -33,20 +39,35 @@ class Limits:
     megapixels: float = 40.0
     rate: int = 600
     waiting: int = 256
+    connections: int = 512
+    bodies: float = 512.0
+    patience: float = 30.0
     batch: int = 16
     wait: float = 5.0
     decoders: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("rate", 0), ("waiting", 1), ("batch", 1), ("wait", 0), ("decoders", 1)):
-            if getattr(self, name) < least:
+        least_of = {"rate": 0, "waiting": 1, "connections": 1, "batch": 1, "wait": 0, "decoders": 1}
+        for name, least in least_of.items():
+            if not getattr(self, name) >= least:
                 raise SettingsError(f"limits.{name} is {getattr(self, name)}: it must be at least {least}.")
-        if self.upload <= 0 or self.megapixels <= 0:
-            raise SettingsError("limits.upload and limits.megapixels must be above 0.")
+        for name in ("upload", "megapixels", "bodies", "patience"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SettingsError(
+                    f"limits.{name} is {getattr(self, name)}: it must be above 0, and finite."
+                )
+        if self.bodies < self.upload:
+            raise SettingsError(
+                f"limits.bodies is {self.bodies:g}: it must be at least limits.upload, {self.upload:g}."
+            )
 
     @property
     def upload_bytes(self) -> int:
         return int(self.upload * MIB)
+
+    @property
+    def body_bytes(self) -> int:
+        return int(self.bodies * MIB) + FORM_ROOM
 
     @property
     def pixels(self) -> int:
@@ -110,13 +131,23 @@ class Rate:
         """Take one of a client's tokens. Raises Refused (429) if there is none."""
         if not self.rate:
             return
-        now = self.clock()
-        left, then = self._clients.pop(client, (float(self.rate), now))
-        left = min(float(self.rate), left + (now - then) * self.rate / 60)
-        self._clients[client] = (left - 1 if left >= 1 else left, now)
+        self.check(client)
+        left, now = self._left(client)
+        self._clients.pop(client, None)
+        self._clients[client] = (left - 1, now)
         if len(self._clients) > CLIENTS:
             self._clients.popitem(last=False)
-        if left < 1:
+
+    def _left(self, client: str) -> tuple[float, float]:
+        """A client's tokens now, and when that is."""
+        now = self.clock()
+        left, then = self._clients.get(client, (float(self.rate), now))
+        return min(float(self.rate), left + (now - then) * self.rate / 60), now
+
+    def check(self, client: str) -> None:
+        """Raise Refused (429) if a client has no token left; take none."""
+        left, _ = self._left(client)
+        if self.rate and left < 1:
             wait = max(1, round((1 - left) * 60 / self.rate + 0.5))
             raise Refused(
                 429,

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from dear.serving.limits import Refused
@@ -34,10 +35,12 @@ class Batcher(Generic[Item, Result]):
             raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"}) from None
         return future
 
-    def close(self) -> None:
-        """End the thread after what waits is done."""
-        self._queue.put(None)
-        self._thread.join()
+    def close(self, seconds: float | None = None) -> bool:
+        """End the thread after what waits is done; whether that was so within some seconds."""
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=seconds)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         open_ = True

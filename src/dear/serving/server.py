@@ -3,20 +3,24 @@
 import re
 import signal
 import socket
+import threading
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from dear.errors import OutputError, SettingsError
-from dear.serving.service import Service
+from dear.serving.service import REST, Service
 
 BACKLOG = 1024
-GRACE = 5  # seconds that requests under way have once it is to stop; an open page is one that never ends
+WORKER = "AnyIO worker thread"  # the name of those that the framework runs work in
 
 
 def require_app() -> None:
     """Raise SettingsError where the extra `app` is not installed."""
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "gradio")):
-        raise SettingsError("serving needs Gradio: pip install 'dear-vlm[app]'.")
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
+        raise SettingsError("serving needs FastAPI and uvicorn: pip install 'dear-vlm[app]'.")
 
 
 def is_loopback(host: str) -> bool:
@@ -65,31 +69,71 @@ def address(opened: socket.socket, host: str) -> str:
     return f"http://{name}:{opened.getsockname()[1]}/"
 
 
-def run(service: Service, opened: socket.socket, *, host: str, token: str | None, page: bool) -> None:
-    """Serve until the process is told to stop, by Ctrl-C or SIGTERM. To be called in the main thread."""
+def run(
+    service: Service,
+    opened: socket.socket,
+    *,
+    host: str,
+    token: str | None,
+    page: bool,
+    origin: str | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until the process is told to stop, by Ctrl-C or SIGTERM; ``ready`` is called once it answers. To
+    be called in the main thread, which it may end with the process where work does not end in time.
+    """
     import uvicorn
 
     from dear.serving.api import LOOPBACK, create_app
+    from dear.serving.connection import GRACE, Connection, Server, end_at_once
 
-    app = create_app(service, token=token, hosts=LOOPBACK | {host} if is_loopback(host) else None)
-    if page:
-        from dear.serving.app import mount
-
-        app = mount(app, service)
-    # A client cannot name itself by a header: rates are of addresses.
+    hosts = LOOPBACK | {host.lower()} | ({_host(origin)} if origin else set())
+    app = create_app(
+        service, token=token, hosts=hosts if is_loopback(host) else None, origin=origin, page=page
+    )
     config = uvicorn.Config(
         app,
+        http=partial(Connection, limits=service.limits),  # type: ignore[arg-type]
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=False,  # a client cannot name itself by a header: rates are of addresses
         timeout_graceful_shutdown=GRACE,
     )
+    server = Server(config, ready)
     # Once it has stopped in order, uvicorn raises the signal again that it was stopped by.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        uvicorn.Server(config).run(sockets=[opened])
+        server.run(sockets=[opened])
     except KeyboardInterrupt:
         pass
     finally:
+        server.last.cancel()
         signal.signal(signal.SIGTERM, before)
+    if not (service.close() and _threads_ended()):
+        end_at_once()
+
+
+def _threads_ended() -> bool:
+    """Whether no request's thread is left: Python would wait for it at its end."""
+    left = [one for one in threading.enumerate() if one.name == WORKER]
+    for one in left:
+        one.join(REST)
+        if one.is_alive():
+            return False
+    return True
+
+
+def checked_origin(text: str | None) -> str | None:
+    """An address of people's browsers, as they name it in a request. Raises SettingsError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.lower(), re.ASCII)
+    if found is None:
+        raise SettingsError(f"origin is {text!r}: it must be like https://clip.example, without a path.")
+    return found[1]
+
+
+def _host(origin: str) -> str:
+    return urlsplit(origin).hostname or ""

@@ -2,7 +2,9 @@
 
 import hashlib
 import io
+import logging
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from torch import Tensor
 from dear.data.decode import as_image, decode
 from dear.data.views import eval_views
 from dear.errors import DataError
+from dear.limits import at_most
+from dear.methods.dear import Dear
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
@@ -27,6 +31,7 @@ from dear.serving.queue import Batcher
 
 MOST_RESULTS = 100
 THUMBNAIL = 160
+REST = 0.5  # seconds that work under way has to end once no request waits for it
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,17 @@ class Service:
     done in turn, and features in batches.
     """
 
-    def __init__(self, predictor: Predictor, limits: Limits, index: Index | None = None) -> None:
-        """Raises DataError if the index is of another bundle."""
+    def __init__(
+        self, predictor: Predictor, limits: Limits, index: Index | None = None, name: str = ""
+    ) -> None:
+        """``name`` is the bundle's, for people. Raises DataError if the index is of another bundle."""
         self.predictor, self.limits, self.index = predictor, limits, index
+        self.name = name or predictor.bundle.method
         if index is not None:
             index.check(BundleEncoder(predictor))
-        self._model, self._searching = threading.Lock(), threading.Lock()
+        self._model, self._words, self._searching = (threading.Lock() for _ in range(3))
         self._decoding = threading.Semaphore(limits.decoders)
+        self._ended: bool | None = None
         self.batches: Batcher[Tensor, Tensor] = Batcher(
             self._encode, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
         )
@@ -56,6 +65,12 @@ class Service:
     @property
     def roles(self) -> RoleTable | None:
         return self.predictor.bundle.roles
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attribute tokens of DeAR; none of other methods."""
+        method = self.predictor.method
+        return tuple(method.roles.attributes) if isinstance(method, Dear) else ()
 
     def take(self, data: bytes) -> Upload:
         """Check and unpack an image. Raises Refused: 413, 415, and 422 for one that is broken."""
@@ -76,10 +91,16 @@ class Service:
     def classify(
         self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
     ) -> tuple[Candidate, ...]:
-        """The best classes, among the bundle's or among others by name. Raises Refused (400), DataError."""
+        """The best classes, among the bundle's or among others by name. Raises Refused (400), DataError,
+        LimitError.
+        """
         self._check_count("top", top)
-        with self._model:
+        if classes:
+            at_most("request_classes", len(classes), "the request")
+            at_most("class_name", max(map(len, classes)), "the request")
+        with self._words:  # other requests go on while new names are read
             known = self.predictor.vocabulary(classes or None)
+        with self._model:
             return self.predictor.candidates(features[None].to(known.text), known, top)[0]
 
     def neighbours(
@@ -90,13 +111,20 @@ class Service:
         count: int = 8,
         without: str | None = None,
     ) -> list[Hit]:
-        """The nearest images of the index by some features. Raises Refused (404) without an index."""
+        """The nearest images of the index by some features. Raises Refused: 404 without an index, 503 where
+        it cannot be read any more.
+        """
         self._check_count("count", count)
         if self.index is None:
             raise Refused(404, "this server has no index of images: start it with --index DIR.")
         queries = dict(zip(self.predictor.features, features, strict=True))
+        shares = weights_of(by, weights)
         with self._searching:
-            return self.index.query(queries, weights_of(by, weights), count=count, without=without)
+            try:
+                return self.index.query(queries, shares, count=count, without=without)
+            except DataError as error:  # it names folders of this machine
+                logging.getLogger(__name__).warning("%s", error)
+                raise Refused(503, "the index cannot be read now; the server's log says why.") from None
 
     def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
         """Where a head looks, by the token that looks. Raises SettingsError."""
@@ -113,8 +141,17 @@ class Service:
                 return None
         return as_image(picture)
 
-    def close(self) -> None:
-        self.batches.close()
+    def close(self) -> bool:
+        """Let no work begin; whether all work has ended, within a moment."""
+        if self._ended is None:
+            until = time.monotonic() + REST
+            ended = [self.batches.close(REST)]
+            for lock in (self._model, self._words, self._searching):
+                ended.append(lock.acquire(timeout=max(0.0, until - time.monotonic())))
+            for _ in range(self.limits.decoders):
+                ended.append(self._decoding.acquire(timeout=max(0.0, until - time.monotonic())))
+            self._ended = all(ended)
+        return self._ended
 
     @torch.no_grad()
     def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -12,9 +12,10 @@ from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, 
 
 from dear.data.dataset import load_dataset
 from dear.data.listing import Row
-from dear.data.settings import DataSettings
+from dear.data.settings import DataSettings, checked_templates
 from dear.data.splits import seeded_split
 from dear.errors import DataError, SettingsError
+from dear.limits import LimitError
 
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
 
@@ -192,11 +193,19 @@ class TestTemplates:
             ("a {} and a {}", "needs exactly one {}"),
             ("a {name}", "needs exactly one {}"),
             ("a {", "needs exactly one {}"),
+            ("a {:>1000000000}", "needs exactly one {}"),
+            ("a {!r}", "needs exactly one {}"),
         ],
     )
     def test_refusals(self, tmp_path: Path, settings: DataSettings, text: str, message: str) -> None:
         class_folders(tmp_path / "d", COUNTS)
         refused(tmp_path / "d", DataSettings(cache=settings.cache, template=text), message)
+
+    def test_too_much_is_asked_for(self) -> None:
+        with pytest.raises(LimitError, match="1,004 letters of a template"):
+            checked_templates(["a {}" + 1000 * "b"], "templates")
+        with pytest.raises(LimitError, match="1,001 templates"):
+            checked_templates(1001 * ["a {}"], "templates")
 
     def test_settings_out_of_range(self) -> None:
         for wrong in ({"test_share": 1.0}, {"short_side": 0}, {"workers": -1}):

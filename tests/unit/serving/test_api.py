@@ -111,7 +111,7 @@ FORM = {"content-type": "multipart/form-data; boundary=line"}
         ("GET", "nothing", {}, 404, "nothing at /api/nothing"),
         ("GET", "predict", {}, 405, "use POST"),
         ("DELETE", "info", {}, 405, "use GET"),
-        ("POST", "predict", {"files": [("image", b"x"), ("image", b"y")]}, 400, "Too many files"),
+        ("POST", "predict", {"files": [("image", b"x"), ("image", b"y")]}, 400, "more than one file"),
         ("POST", "predict", {"content": b"--line\r\nno form", "headers": FORM}, 400, "multipart"),
         (
             "POST",
@@ -126,7 +126,7 @@ def test_refusals_of_the_framework(
     client: TestClient, method: str, path: str, given: dict[str, Any], status: int, words: str
 ) -> None:
     assert words in refused(client.request(method, f"/api/{path}", **given), status)
-    assert "Not Found" in refused(client.get("/nothing"), 404)
+    assert "nothing at /nothing" in refused(client.get("/nothing"), 404)
 
 
 def test_a_crash_is_told_without_what_is_inside(
@@ -230,6 +230,103 @@ def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
         assert client.get("/api/info").status_code == 200  # by the cookie
 
 
+def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> None:
+    def wrong(client: TestClient, place: str, number: int) -> Any:
+        given = f"wrong{number}"
+        if place == "address":
+            return client.get("/", params={"token": given})
+        header = {"header": ("authorization", f"Bearer {given}"), "cookie": ("cookie", f"dear_token={given}")}
+        return client.get("/api/info", headers=dict([header[place]]))
+
+    for place in ("header", "cookie", "address"):
+        service = Service(predictor, Limits(rate=5, wait=0))
+        with TestClient(create_app(service, token="s3cret"), base_url=URL) as client:
+            got = [wrong(client, place, number).status_code for number in range(7)]
+            assert got == [401] * 5 + [429] * 2
+            # Else a guess that is right would be told from one that is wrong.
+            for scheme in ("Bearer", "bearer"):
+                answer = client.get("/api/info", headers={"authorization": f"{scheme} s3cret"})
+                assert "5 requests a minute" in refused(answer, 429)
+            assert client.get("/").status_code == 401  # the door asks without a token
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
+def test_a_tokens_scheme_in_any_case(predictor: Predictor, scheme: str) -> None:
+    with TestClient(create_app(Service(predictor, LIMITS), token="s3cret"), base_url=URL) as client:
+        assert client.get("/api/info", headers={"authorization": f"{scheme} s3cret"}).status_code == 200
+        assert client.get("/api/info", headers={"authorization": "Basic s3cret"}).status_code == 401
+        assert client.get("/api/info", headers={"authorization": "s3cret"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "status"),
+    [
+        ("http://127.0.0.1", "127.0.0.1", 200),
+        ("http://localhost:7860", "localhost:7860", 200),
+        ("http://LOCALHOST:7860", "localhost:7860", 200),
+        ("https://clip.example", "clip.example", 200),  # a proxy with TLS that hands the name on
+        ("https://told.example", "127.0.0.1:7860", 200),  # and one that does not
+        ("http://evil.example", "127.0.0.1:7860", 403),
+        ("http://localhost:9999", "localhost:7860", 403),  # another server of this machine
+        ("http://127.0.0.1", "localhost", 403),
+        ("http://127.0.0.1:7860.evil.example", "127.0.0.1:7860", 403),
+        ("http://told.example", "127.0.0.1:7860", 403),
+        ("null", "127.0.0.1:7860", 403),
+        ("file://127.0.0.1:7860", "127.0.0.1:7860", 403),
+    ],
+)
+def test_a_web_page_of_another_server_is_refused(
+    predictor: Predictor, origin: str, host: str, status: int
+) -> None:
+    app = create_app(Service(predictor, LIMITS), hosts=None, origin="https://told.example")
+    with TestClient(app, base_url=URL) as client:
+        headers = {"origin": origin, "host": host}
+        assert client.post("/api/predict", content=png(picture()), headers=headers).status_code == status
+        answer = client.get("/api/info", headers=headers)
+        assert answer.status_code == status
+        assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_class_names_are_bounded(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = png(picture())
+    names = ",".join(f"house{number}" for number in range(1001))
+    for given in (
+        {"params": {"classes": names}, "content": data},
+        {"files": {"image": data}, "data": {"classes": names}},
+    ):
+        told = refused(client.post("/api/predict", **given), 413)  # type: ignore[arg-type]
+        assert "1,001 class names" in told
+        assert "DEAR_LIMIT_REQUEST_CLASSES" in told
+    long = refused(client.post("/api/predict", params={"classes": "h" * 1001 + ",b"}, content=data), 413)
+    assert "1,001 letters of a class name" in long
+    monkeypatch.setenv("DEAR_LIMIT_REQUEST_CLASSES", "1001")
+    answer = client.post("/api/predict?top=1", files={"image": data}, data={"classes": names})
+    assert answer.status_code == 200
+
+
+def test_a_form_may_name_the_classes(client: TestClient) -> None:
+    form = {"files": {"image": png(picture())}, "data": {"classes": "red house, blue tree"}}
+    found = client.post("/api/predict", **form).json()["top"]  # type: ignore[arg-type]
+    assert {one["name"] for one in found} == {"red house", "blue tree"}
+    for names in ([f"field{number}" for number in range(9)], ["same"] * 9):
+        many = [("image", ("x", b"x")), *((name, (None, b"x")) for name in names)]
+        assert "more than 8 fields" in refused(client.post("/api/predict", files=many), 400)
+
+
+def test_what_an_index_says_of_this_machine_stays_here(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Damaged:
+        def query(self, *_: object, **__: object) -> None:
+            raise DataError("the index /home/somebody/photos.index is damaged")
+
+    service = Service(predictor, LIMITS)
+    monkeypatch.setattr(service, "index", Damaged())
+    with TestClient(create_app(service), base_url=URL) as client:
+        told = refused(client.post("/api/neighbours", content=png(picture())), 503)
+    assert "somebody" not in told
+
+
 def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
     data = png(picture())
     service = Service(predictor, Limits(rate=2, wait=0))
@@ -242,4 +339,4 @@ def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
         assert "2 requests a minute" in refused(answer, 429)
         assert answer.headers["retry-after"] == "30"
         assert client.get("/api/info").status_code == 200
-        assert "default-src 'self'" in client.get("/api/info").headers["content-security-policy"]
+        assert "default-src 'none'" in client.get("/api/info").headers["content-security-policy"]

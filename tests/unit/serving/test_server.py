@@ -12,7 +12,7 @@ from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
-from dear.serving.server import address, is_loopback, listen, run
+from dear.serving.server import address, checked_origin, is_loopback, listen, run
 from dear.serving.service import Service
 
 
@@ -25,7 +25,7 @@ def test_a_free_port_of_this_machine() -> None:
 
 
 def test_a_port_in_use_is_told_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("gradio", reason="the extra `app` is not installed")
+    pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
     with listen("127.0.0.1", 0, None) as opened:
         port = opened.getsockname()[1]
         assert main(["serve", "no-bundle", "--port", str(port)]) == 2
@@ -50,6 +50,13 @@ def test_what_is_refused(host: str, port: int, token: str | None, words: str) ->
         listen(host, port, token)
 
 
+def test_the_address_of_a_proxy() -> None:
+    assert checked_origin("https://Clip.example:8443/") == "https://clip.example:8443"
+    for wrong in ("clip.example", "ftp://clip.example", "https://clip.example/path", "https://", "null", ""):
+        with pytest.raises(SettingsError, match=r"https://clip\.example, without a path"):
+            checked_origin(wrong)
+
+
 def test_loopback() -> None:
     assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.8.8", "::1"]))
     assert not any(
@@ -70,5 +77,7 @@ def test_to_be_told_to_stop_is_a_normal_end(small_clip: Clip, number: signal.Sig
     service = Service(small_predictor(small_clip), Limits())
     with listen("127.0.0.1", 0, None) as opened:
         threading.Thread(target=stop, daemon=True).start()
-        run(service, opened, host="127.0.0.1", token=None, page=False)
+        told = list[str]()
+        run(service, opened, host="127.0.0.1", token=None, page=False, ready=lambda: told.append("serving"))
+    assert told == ["serving"]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

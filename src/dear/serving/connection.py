@@ -1,0 +1,130 @@
+"""Connections with patience: slow clients go, and the server ends in time. Builds on uvicorn."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dear.serving.limits import Limits
+
+GRACE = 2  # seconds that requests under way have once the server is to stop
+LAST = 3.0  # seconds after which it ends whatever it is doing
+SPARE = 128  # open files for all but connections
+
+
+class Server(uvicorn.Server):
+    """Calls ``ready`` once requests are answered, and ends within ``LAST`` seconds of a signal."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ready = ready
+        self.last = threading.Timer(LAST, end_at_once)
+        self.last.daemon = True
+
+    async def startup(self, *given: Any, **named: Any) -> None:
+        await super().startup(*given, **named)
+        if self.started:
+            self.ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            self.last.start()
+        super().handle_exit(sig, frame)
+
+
+def end_at_once() -> None:
+    """End the process in order as far as others see it, with threads that would not let it end."""
+    sys.stdout.flush()
+    os.write(2, b"dear: stopped; some requests were still under way.\n")
+    os._exit(0)
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 whose clients must be quick: a request must be here, and an answer taken, within
+    ``limits.patience`` seconds. Where there are too many clients, the one goes that has not sent a whole
+    request for longest, so that honest ones get past.
+    """
+
+    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.patience, self.most = limits.patience, most_connections(limits)
+        self.since = 0.0  # when it began to wait for the client; whom it waits for has a clock
+        self.clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._watch()
+        if len(self.connections) > self.most:
+            waiting = [one for one in self.connections if isinstance(one, Connection) and one.clock]
+            min(waiting, key=lambda one: one.since).give_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._stop()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop()
+        self._start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop()
+        self._watch()
+
+    def give_up(self) -> None:
+        """Let the client go."""
+        self._stop()
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _watch(self) -> None:
+        """Wait for the client if it is its turn: to send a request whole, or to take an answer."""
+        its_turn = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if self.transport.is_closing() or not its_turn:
+            self._stop()
+        elif self.clock is None:
+            self._start()
+
+    def _start(self) -> None:
+        self.since = self.loop.time()
+        self.clock = self.loop.call_later(self.patience, self._late)
+
+    def _stop(self) -> None:
+        if self.clock is not None:
+            self.clock.cancel()
+            self.clock = None
+
+    def _late(self) -> None:
+        self.clock = None
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering and self.conn.their_state is h11.SEND_BODY and not self.flow.write_paused:
+            self._start()  # the guard has the same patience, and says why
+        else:
+            self.give_up()
+
+
+def most_connections(limits: Limits) -> int:
+    """As many as the limits say, and as the system has files for."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return limits.connections
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return min(limits.connections, max(1, files - SPARE)) if files > 0 else limits.connections

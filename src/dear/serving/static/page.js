@@ -1,0 +1,255 @@
+// The page: asks the API and shows what it says. Text becomes text nodes alone, never markup.
+
+const $ = (id) => document.getElementById(id);
+const PAUSE = 250; // milliseconds that a control is still before it is asked for
+
+let info; // what is served
+let roles = []; // of the heads, where the bundle has them
+let image = null; // the file that was chosen
+const asking = {}; // by panel: the request that is under way
+
+function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// --- asking ---------------------------------------------------------------
+
+async function answer(response) {
+  if (response.status === 401) location.reload(); // the door asks for the token
+  if (response.ok) return response;
+  const told = await response.json().catch(() => ({}));
+  throw new Error(told.error || `the server answered with ${response.status}.`);
+}
+
+// Ask about the image, and show what comes in a panel; a newer question takes the place of an older one.
+async function ask(panel, path, parameters, fields, show) {
+  asking[panel]?.abort();
+  const mine = (asking[panel] = new AbortController());
+  const place = $(panel);
+  place.classList.add("waits");
+  try {
+    check(image);
+    const form = new FormData();
+    form.append("image", image);
+    for (const [name, value] of Object.entries(fields)) form.append(name, value);
+    const sent = { method: "POST", body: form, signal: mine.signal };
+    const shown = await show(await answer(await fetch(`api/${path}?${new URLSearchParams(parameters)}`, sent)));
+    if (asking[panel] === mine) place.replaceChildren(...shown);
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    const lost = error instanceof TypeError; // fetch's own
+    place.replaceChildren(alert(lost ? "The server does not answer. Is it still running?" : error.message));
+  }
+  if (asking[panel] === mine) place.classList.remove("waits");
+}
+
+function check(file) {
+  const most = info.limits.upload;
+  if (file.size > most * 2 ** 20) throw new Error(`the file is larger than ${most} MiB, the limit: choose a smaller one.`);
+}
+
+const alert = (message) => el("p", { class: "alert", role: "alert" }, message);
+
+// --- classes --------------------------------------------------------------
+
+function classify() {
+  const others = $("others").value.trim();
+  ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
+    const { top } = await response.json();
+    const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
+    return top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
+  });
+}
+
+// A class; it opens to what each feature adds to its score, and how far that is ahead of another class.
+function candidate(one, rank, other, longest) {
+  const rows = Object.entries(one.evidence).map(([feature, value]) => el("tr", {},
+    el("th", { scope: "row" }, feature),
+    el("td", { class: "wide" }, signed(value / longest)),
+    el("td", { class: "n" }, number(value)),
+    ...(other ? [el("td", { class: "n" }, number(value - other.evidence[feature]))] : [])));
+  const heads = [["feature", ""], ["adds", ""], ["", ""], ...(other ? [[`against ${other.name}`, "n"]] : [])];
+  const table = el("table", {},
+    el("thead", {}, el("tr", {}, ...heads.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))),
+    el("tbody", {}, ...rows));
+  return el("details", rank ? { class: "class" } : { class: "class", open: "" },
+    el("summary", {}, el("span", { class: "name" }, one.name),
+      el("span", {}, `${(100 * one.probability).toFixed(1)} %`), bar(0, one.probability)),
+    table);
+}
+
+const number = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
+
+function bar(from, to, kind = "") {
+  const filled = el("span", { class: kind });
+  filled.style.left = `${100 * from}%`;
+  filled.style.width = `${100 * Math.max(0, to - from)}%`;
+  return el("span", { class: "bar", "aria-hidden": "true" }, filled);
+}
+
+// From the middle: to the right for the class, to the left against it.
+function signed(share) {
+  const made = share < 0 ? bar(0.5 + share / 2, 0.5, "against") : bar(0.5, 0.5 + share / 2);
+  made.classList.add("signed");
+  return made;
+}
+
+// --- attention ------------------------------------------------------------
+
+function look() {
+  const [layer, head] = [$("layer").value, $("head").value];
+  const token = document.querySelector("#tokens input:checked").value;
+  ask("attention", "attention", { layer, head, token, png: true }, {}, async (response) => {
+    const share = 100 * Number(response.headers.get("Attention-On-Patches"));
+    const said = `Layer ${layer}, head ${head}: ${share.toFixed(0)} % of the ${token} token's attention is on patches.`;
+    const shown = el("img", { alt: said, src: URL.createObjectURL(await response.blob()) });
+    shown.addEventListener("load", () => URL.revokeObjectURL(shown.src));
+    return [el("figure", {}, shown, el("figcaption", {}, said))];
+  });
+  mark();
+}
+
+function heads() {
+  const layer = Number($("layer").value), chosen = Number($("head").value || 0);
+  const named = (head) => {
+    const known = roles.find((one) => one.layer === layer && one.head === head);
+    return known ? `${head}: ${known.attribute || known.role}` : String(head);
+  };
+  $("head").replaceChildren(...Array.from({ length: info.heads }, (_, head) => el("option", { value: head }, named(head))));
+  $("head").value = chosen;
+}
+
+// --- neighbours -----------------------------------------------------------
+
+function neighbours() {
+  const chosen = [...document.querySelectorAll("#mixture input")].filter((one) => Number(one.value));
+  const parameters = {
+    by: chosen.map((one) => one.name).join(","), weights: chosen.map((one) => one.value).join(","),
+    count: $("count").value, thumbnails: true,
+  };
+  ask("neighbours", "neighbours", parameters, {}, async (response) => {
+    const found = (await response.json()).neighbours;
+    return found.length ? [el("div", { class: "tiles" }, ...found.map(tile))] : [el("p", {}, "There is no other image.")];
+  });
+}
+
+function tile(one) {
+  const by = Object.entries(one.by).map(([name, value]) => `${name} ${value.toFixed(2)}`);
+  const caption = `${one.score.toFixed(3)} ${one.path}` + (by.length > 1 ? ` (${by.join(", ")})` : "");
+  const shown = one.thumbnail ? el("img", { alt: one.path, src: `data:image/png;base64,${one.thumbnail}` })
+    : el("p", {}, "cannot be read any more");
+  return el("figure", {}, shown, el("figcaption", {}, caption));
+}
+
+function weight(feature, at) {
+  const told = el("output", {}, at ? "0" : "1");
+  const slider = el("input", { type: "range", min: -1, max: 1, step: 0.1, name: feature, value: at ? 0 : 1 });
+  slider.addEventListener("input", () => { told.textContent = slider.value; later("near", neighbours); });
+  return el("label", {}, `Weight of ${feature} `, told, slider);
+}
+
+// --- head roles -----------------------------------------------------------
+
+function drawRoles(table) {
+  const layers = [...new Set(roles.map((one) => one.layer))].sort((a, b) => a - b);
+  const columns = Array.from({ length: Math.max(...roles.map((one) => one.head)) + 1 }, (_, head) => head);
+  const cell = (layer, head) => {
+    const one = roles.find((role) => role.layer === layer && role.head === head);
+    if (!one) return el("td");
+    const kind = one.attribute ? ["core", `k${table.attributes.indexOf(one.attribute) % 7}`] : [];
+    const said = one.attribute || { "other-specialized": "other", generalization: "general" }[one.role] || one.role;
+    const made = el("button", { type: "button", class: kind.join(" "), "data-layer": layer, "data-head": head,
+      "aria-pressed": "false", "aria-label": `Layer ${layer}, head ${head}: ${said}` }, said);
+    made.addEventListener("click", () => choose(layer, head));
+    return el("td", {}, made);
+  };
+  $("roles").replaceChildren(el("table", {},
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "layer"),
+      ...columns.map((head) => el("th", { scope: "col" }, `head ${head}`)))),
+    el("tbody", {}, ...layers.map((layer) => el("tr", {},
+      el("th", { scope: "row" }, String(layer)), ...columns.map((head) => cell(layer, head)))))));
+}
+
+function choose(layer, head) {
+  $("layer").value = layer;
+  heads();
+  $("head").value = head;
+  mark();
+  if (image) {
+    look();
+    $("look").scrollIntoView({ block: "nearest" });
+  }
+}
+
+function mark() {
+  for (const one of document.querySelectorAll("#roles button"))
+    one.setAttribute("aria-pressed", one.dataset.layer === $("layer").value && one.dataset.head === $("head").value);
+}
+
+// --- the image, and what happens ------------------------------------------
+
+const waiting = {};
+function later(what, work) {
+  clearTimeout(waiting[what]);
+  waiting[what] = setTimeout(work, PAUSE);
+}
+
+function take(file) {
+  if (!file) return;
+  image = file;
+  URL.revokeObjectURL($("preview").src);
+  $("preview").hidden = true;
+  $("preview").src = URL.createObjectURL(file);
+  document.querySelector("main").classList.add("busy");
+  for (const id of ["classes", "look", ...(info.index ? ["near"] : [])]) $(id).hidden = false;
+  classify();
+  look();
+  if (info.index) neighbours();
+}
+
+function listen() {
+  $("file").addEventListener("change", () => { take($("file").files[0]); $("file").value = ""; });
+  $("preview").addEventListener("load", () => { $("preview").hidden = false; }); // not for files that browsers cannot show
+  document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
+  for (const kind of ["dragover", "dragleave", "drop"])
+    document.addEventListener(kind, (event) => {
+      event.preventDefault();
+      $("drop").classList.toggle("over", kind === "dragover");
+      if (kind === "drop") take(event.dataTransfer.files[0]);
+    });
+  $("asked").addEventListener("submit", (event) => { event.preventDefault(); classify(); });
+  $("top").addEventListener("input", () => { $("top-told").textContent = $("top").value; later("classes", classify); });
+  $("count").addEventListener("input", () => { $("count-told").textContent = $("count").value; later("near", neighbours); });
+  $("layer").addEventListener("change", () => { heads(); look(); });
+  for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);
+}
+
+async function start() {
+  info = await (await answer(await fetch("api/info"))).json();
+  const table = info.roles ? await (await answer(await fetch("api/roles"))).json() : { heads: [] };
+  roles = table.heads;
+  document.title = `${info.name} · dear`;
+  $("name").textContent = info.name;
+  $("about").textContent = `${info.method} on ${info.weights.model} (${info.weights.pretrained}), ${info.classes.length} classes`;
+  $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
+  $("others").placeholder = info.classes.slice(0, 3).join(", ");
+  $("layer").replaceChildren(...Array.from({ length: info.layers }, (_, at) => el("option", { value: at + 1 }, String(at + 1))));
+  $("layer").value = info.layers;
+  heads();
+  $("tokens").append(...["class", ...info.attributes].map((name, at) =>
+    el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
+  $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
+  if (roles.length) {
+    drawRoles(table);
+    mark();
+    $("head-roles").hidden = false;
+  }
+  listen();
+}
+
+start().catch((error) => {
+  $("about").replaceChildren(alert(`The page cannot start: ${error.message}`));
+});

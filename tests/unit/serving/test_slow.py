@@ -1,0 +1,171 @@
+"""Clients that are slow, many or gone do not keep others waiting, and the server ends in time."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_page import serving
+from tests.unit.serving.small import picture, png, small_predictor
+
+from dear.backbone.clip import Clip
+from dear.errors import SettingsError
+from dear.serving.limits import MIB, Limits
+
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+import httpx
+
+from dear.serving.connection import LAST
+from dear.serving.service import REST, Service
+
+ROOT = Path(__file__).parents[3]
+HEAD = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+LONG = 600.0
+WAIT = 60
+
+
+def connect(address: str, sent: bytes) -> socket.socket:
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    opened = socket.create_connection((host, int(port)), WAIT)
+    opened.sendall(sent)
+    return opened
+
+
+def rest(opened: socket.socket) -> bytes:
+    """What a server sends until it closes."""
+    try:
+        return b"".join(iter(lambda: opened.recv(65536), b""))
+    except ConnectionResetError:
+        return b""
+
+
+def predict(address: str) -> httpx.Response:
+    return httpx.post(f"{address}api/predict", content=png(picture()), trust_env=False, timeout=WAIT)
+
+
+@pytest.fixture
+def served(small_clip: Clip) -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        stack.small = small_predictor(small_clip)  # type: ignore[attr-defined]
+        yield stack
+
+
+def serve(served: ExitStack, limits: Limits) -> str:
+    return served.enter_context(serving(Service(served.small, limits)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("sent", [HEAD % 1000 + b"abc", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_clients_that_wait_block_nobody(served: ExitStack, sent: bytes) -> None:
+    """More of them than requests may be under way, and than clients may be connected."""
+    address = serve(served, Limits(waiting=3, connections=17, patience=LONG, wait=0))
+    for _ in range(41):
+        served.enter_context(connect(address, sent))
+    for _ in range(5):
+        assert predict(address).status_code == 200
+
+
+def test_a_slow_body_is_refused_and_a_slow_head_cut_off(served: ExitStack) -> None:
+    address = serve(served, Limits(patience=0.5))
+    body, head = (connect(address, sent) for sent in (HEAD % 1000 + b"abc", b"GET"))
+    answer = rest(body)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"within 0.5 s" in answer
+    assert rest(head) == b""
+    late = connect(address, b"POST /api/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
+    assert rest(late).startswith(b"HTTP/1.1 404")  # answered before its body was here, and then let go
+
+
+def test_bodies_that_fill_the_room_give_way_to_honest_ones(served: ExitStack) -> None:
+    address = serve(served, Limits(upload=1, bodies=3, patience=LONG, wait=0))
+    slow = [
+        served.enter_context(connect(address, HEAD % MIB + b"\0" * (MIB - 1))) for _ in range(7)
+    ]  # of which three fit
+    for _ in range(3):
+        assert predict(address).status_code == 200
+    answers = [rest(one) for one in slow[:4]]  # the oldest went, the youngest still wait
+    assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers if answer)
+    assert any(answers)
+
+
+def test_room_for_bodies_holds_at_least_one() -> None:
+    with pytest.raises(SettingsError, match=r"limits\.bodies is 5: .*limits\.upload, 10"):
+        Limits(bodies=5)
+    with pytest.raises(SettingsError, match=r"limits\.patience is nan"):
+        Limits(patience=float("nan"))
+
+
+# A server whose work never ends, in a process of its own.
+STUCK = """
+import os, sys, threading
+from tests.conftest import small_clip_of
+from tests.unit.serving.small import small_predictor
+from dear.serving.limits import Limits
+from dear.serving.server import address, listen, run
+from dear.serving.service import Service
+
+service = Service(small_predictor(small_clip_of()), Limits())
+
+def stuck(*_):
+    print("stuck", flush=True)
+    threading.Event().wait()
+
+if sys.argv[1] == "decoding":
+    service.take = stuck
+elif sys.argv[1] == "model":
+    service.predictor.encode = stuck
+elif sys.argv[1] == "loop":
+    from dear.serving import guard
+    before = guard.Guard.__call__
+
+    async def blocked(self, scope, *rest):
+        if scope["type"] == "http":
+            stuck()
+        await before(self, scope, *rest)
+
+    guard.Guard.__call__ = blocked
+opened = listen("127.0.0.1", 0, None)
+run(service, opened, host="127.0.0.1", token=None, page=True,
+    ready=lambda: print(address(opened, "127.0.0.1"), flush=True))
+print("ended in order", flush=True)
+os._exit(0)  # what Python does at its end is not what is asked here
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["decoding", "model", "loop", "slow client"])
+def test_to_be_told_to_stop_ends_it_in_time_whatever_it_does(where: str) -> None:
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    server = subprocess.Popen(
+        [sys.executable, "-c", STUCK, where],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert server.stdout is not None
+    with server, ExitStack() as clients:
+        address = server.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)  # said when it answers, not before
+        data = png(picture())
+        if where == "slow client":
+            clients.enter_context(connect(address, HEAD % 1000 + b"abc"))
+            assert httpx.get(f"{address}api/info", trust_env=False).status_code == 200  # both were accepted
+        else:
+            clients.enter_context(connect(address, HEAD % len(data) + data))
+            assert server.stdout.readline() == "stuck\n"
+        server.send_signal(signal.SIGTERM)
+        try:
+            out, told = server.communicate(timeout=WAIT)  # far more than it takes, far less than for ever
+        except subprocess.TimeoutExpired:
+            server.kill()
+            raise
+    assert server.returncode == 0, told
+    in_order = where == "slow client"
+    assert out == ("ended in order\n" if in_order else "")
+    assert ("some requests were still under way" in told) is not in_order
+    assert "Traceback" not in told
+    assert LAST + 2 * REST < 5  # seconds: the longest that it can take

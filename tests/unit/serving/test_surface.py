@@ -1,0 +1,169 @@
+"""What can be reached: the files of the page and the documented API, and no file of the machine besides."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.e2e.test_page import serving
+from tests.unit.serving.small import small_predictor
+
+from dear.backbone.clip import Clip
+from dear.serving.limits import Limits
+from dear.serving.service import Service
+
+pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+import httpx
+
+from dear.serving.api import create_app
+
+SECRET = b"only for those who may read this file"
+DOCUMENTED = {
+    ("GET", "/"), ("GET", "/page.css"), ("GET", "/page.js"),
+    ("HEAD", "/"), ("HEAD", "/page.css"), ("HEAD", "/page.js"),
+    ("GET", "/api/info"), ("GET", "/api/roles"),
+    ("POST", "/api/predict"), ("POST", "/api/neighbours"), ("POST", "/api/attention"),
+}  # fmt: skip
+# Addresses that the servers of Gradio and FastAPI answer, and others that lead to files elsewhere.
+ADDRESSES = [
+    "/config",
+    "/monitoring",
+    "/monitoring/summary",
+    "/openapi.json",
+    "/docs",
+    "/redoc",
+    "/info",
+    "/startup-events",
+    "/theme.css",
+    "/gradio_api/info",
+    "/gradio_api/config",
+    "/gradio_api/deep_link?session_hash=x",
+    "/?deep_link=x",
+    "/gradio_api/queue/data?session_hash=x",
+    "/gradio_api/heartbeat/x",
+    "/gradio_api/component_server",
+    "/gradio_api/file={file}",
+    "/file={file}",
+    "/gradio_api/file={url}",
+    "/gradio_api/file/{file}",
+    "/gradio_api/proxy={url}",
+    "/proxy=http://127.0.0.1:{port}/api/info",
+    "/static/img/logo.svg",
+    "/gradio_api/stream/x/y/z/playlist.m3u8",
+    "/custom_component/x/client/component/{file}",
+    "/{file}",
+    "/{url}",
+    "/static{file}",
+    "/page.css/..{file}",
+    "/page.css%00{file}",
+    "/api/info/..{file}",
+    "/../../../../../../../..{file}",
+    "/..%2f..%2f..%2f..%2f..%2f..%2f..{file}",
+    "/%2e%2e/%2e%2e/%2e%2e{file}",
+    "/..\\..\\..{file}",
+    "/page.js?file={file}",
+    "/static/index.html",
+    "/index.html",
+    "/guard.py",
+    "/../page.py",
+]
+POSTS = [
+    "/gradio_api/queue/join",
+    "/gradio_api/run/classify",
+    "/gradio_api/run/look",
+    "/gradio_api/call/classify",
+    "/gradio_api/upload",
+    "/gradio_api/api/predict",
+    "/run/predict",
+    "/queue/join",
+    "/api/predict/",
+    "/gradio_api/component_server",
+    "/gradio_api/reset",
+]
+
+
+@pytest.fixture
+def service(small_clip: Clip) -> Service:
+    return Service(small_predictor(small_clip), Limits(upload=1, rate=0, wait=0))
+
+
+@pytest.fixture
+def address(service: Service) -> Iterator[str]:
+    with serving(service) as one:
+        yield one
+
+
+def raw(address: str, request: str) -> bytes:
+    """A server's whole answer to a request as it is written here, without any client's tidying."""
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    with socket.create_connection((host, int(port)), 30) as opened:
+        opened.sendall(request.encode("latin-1"))
+        return b"".join(iter(lambda: opened.recv(65536), b""))
+
+
+def test_the_routes_are_those_that_are_documented(service: Service) -> None:
+    app = create_app(service, page=True)
+    found = {(method, route.path) for route in app.routes for method in route.methods}  # type: ignore[attr-defined]
+    assert found == DOCUMENTED
+
+
+def test_no_address_leads_to_a_file_of_the_machine(address: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret.txt"
+    file.write_bytes(SECRET)
+    (tmp_path / "link.png").symlink_to(file)
+    port = address.rsplit(":", 1)[1].strip("/")
+    for place in (file, tmp_path / "link.png"):
+        for pattern in ADDRESSES:
+            path = pattern.format(file=place, url=f"file://{place}", port=port)
+            for form in (path, f"http://elsewhere.example{path}"):  # as a proxy is asked
+                request = f"GET {form} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                answer = raw(address, request)
+                assert SECRET not in answer, form
+                status = int(answer.split()[1])
+                own = form.split("?")[0] in ("/", "/page.js")
+                assert status == 200 if own else status in (400, 404), (form, status)
+    tunnel = raw(
+        address, f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    assert int(tunnel.split()[1]) in (400, 404)
+
+
+def test_no_request_names_a_file_of_the_machine(address: str, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "secret.png"
+    Image.new("RGB", (31, 29), "red").save(file)  # a good image: whoever reads it would answer
+    data = {"path": str(file), "url": f"file://{file}", "meta": {"_type": "gradio.FileData"}}
+    event = {"data": [data, "", 5], "fn_index": 0, "session_hash": "x", "image": str(file)}
+    with httpx.Client(base_url=address, trust_env=False, timeout=30) as client:
+        for path in POSTS:
+            assert client.post(path, json=event).status_code == 404, path
+        for kind in ("predict", "neighbours", "attention?layer=1&head=0"):
+            for body in (json.dumps(event), str(file), f"file://{file}", f"http://localhost/{file}"):
+                answer = client.post(
+                    f"/api/{kind}", content=body, headers={"content-type": "application/json"}
+                )
+                assert answer.status_code == 415, (kind, body)
+                form = {"image": (None, body)}  # a field that is no file
+                assert client.post(f"/api/{kind}", files=form).status_code == 400
+                link = client.post(f"/api/{kind}", content=b"", params={"image": body, "path": body})
+                assert link.status_code in (400, 422)
+    assert service.batches.items == 0
+
+
+def test_no_answer_names_a_place_of_this_machine(address: str, tmp_path: Path) -> None:
+    with httpx.Client(base_url=address, trust_env=False, timeout=30) as client:
+        answers = [client.get(path) for path in ("/", "/page.js", "/api/info", "/api/roles", "/nothing")]
+        answers.append(client.post("/api/predict", content=b"x"))
+        answers.append(client.post("/api/neighbours", content=b"x"))
+    for answer in answers:
+        for place in (Path.home(), Path.cwd(), Path(__file__).parents[3], tmp_path.parents[1]):
+            assert len(place.parts) < 2 or str(place) not in answer.text, (answer.url, place)
+
+
+def test_a_page_may_load_and_send_nothing_else(address: str) -> None:
+    policy = httpx.get(address, trust_env=False).headers["content-security-policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["connect-src"] == rules["style-src"] == "'self'"
+    assert "unsafe" not in policy
