@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test check format docs pretrain bench pins clean
+.PHONY: help demo test fuzz check format docs pretrain bench pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -39,6 +39,9 @@ demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out
 
 test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
+
+fuzz: $(VENV)/.dev ## Attack the readers with bad files and the commands with kills, at length
+	$(BIN)/python -m pytest tests/fuzz --fuzz-long $(ARGS)
 
 check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, generated docs
 	$(BIN)/ruff check .

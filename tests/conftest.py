@@ -23,6 +23,18 @@ MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-long", action="store_true", help="run tests/fuzz at length (make fuzz), not for a minute"
+    )
+
+
+@pytest.fixture(scope="session")
+def fuzz_long(request: pytest.FixtureRequest) -> bool:
+    """Whether the tests of tests/fuzz are to run at length."""
+    return bool(request.config.getoption("--fuzz-long"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
