@@ -27,6 +27,7 @@ def command(
     settings: PretrainSettings = PretrainSettings(),  # noqa: B008 (frozen, and its fields become options)
     device: Literal["cpu", "cuda"] = "cpu",
     every: int = 250,
+    start_over: bool = False,
 ) -> Pretrained:
     """Train the tiny CLIP on the Attribute World.
 
@@ -38,10 +39,12 @@ def command(
         settings: Settings of the run.
         device: Where to train.
         every: Steps between checkpoints.
+        start_over: Set a damaged checkpoint aside and start over; without it that is an error.
     """
     from dear.backbone import tiny
     from dear.evaluation.card import model_card
     from dear.evaluation.factors import accuracy_by_factor
+    from dear.report.html import write_whole
     from dear.roles.ground_truth import roles_from_factors
     from dear.training.pretrain import Pretraining
 
@@ -53,11 +56,11 @@ def command(
             f"step {run.step}/{settings.steps}  loss {run.loss:.4f}  {run.seconds:.0f} s, {left:.0f} s to go"
         )
 
-    run = Pretraining(settings, out, device).run(every=every, progress=tell)
+    run = Pretraining(settings, out, device).run(every=every, start_over=start_over, progress=tell)
     clip = tiny.load(out)
     accuracy = {c: accuracy_by_factor(clip, combinations=c) for c in ("held-out", "pretraining")}
     roles_from_factors(clip).save(out / "roles.json")
-    (out / "README.md").write_text(model_card(clip, run, accuracy, device), encoding="utf-8")
+    write_whole(out / "README.md", model_card(clip, run, accuracy, device))
     return Pretrained(out, run, accuracy)
 
 
