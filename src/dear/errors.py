@@ -4,11 +4,14 @@ The command line prints them without a traceback; anything else that is raised i
 its traceback.
 """
 
+import errno
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
 CLOSE_ENOUGH = 0.6
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""What a disk says that is full, used up, closed or failing."""
 
 
 class DearError(Exception):
@@ -80,6 +83,11 @@ class TrainingDiverged(DearError):
 
 class OutputError(DearError):
     """A place that cannot be written to: no permission, not a directory, or taken already."""
+
+
+def of_the_disk(error: OSError) -> bool:
+    """Whether the disk, and nothing in what was asked, is why a file cannot be written."""
+    return error.errno in NO_ROOM
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:
