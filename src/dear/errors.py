@@ -4,11 +4,14 @@ The command line prints them without a traceback; anything else that is raised i
 its traceback.
 """
 
+import errno
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
 CLOSE_ENOUGH = 0.6
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""What a disk says that is full, used up, closed or failing."""
 
 
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
@@ -98,6 +101,11 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 _ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in CONTROLS} | {10: "\\n"}
 _ESCAPES_IN_LINES = {code: shown for code, shown in _ESCAPES.items() if code not in (9, 10)}
+
+
+def of_the_disk(error: OSError) -> bool:
+    """Whether the disk, and nothing in what was asked, is why a file cannot be written."""
+    return error.errno in NO_ROOM
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:

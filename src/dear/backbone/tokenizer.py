@@ -65,9 +65,9 @@ class WordTokenizer:
                 ids += [self._id.get(f"##{c}", self._id["##?"]) for c in piece]
         return ids
 
-    def save(self, path: Path) -> None:
-        saved = {"context_length": self.context_length, "words": self.words}
-        path.write_text(json.dumps(saved, indent=0) + "\n", encoding="utf-8")
+    def to_json(self) -> str:
+        """What ``load`` reads."""
+        return json.dumps({"context_length": self.context_length, "words": self.words}, indent=0) + "\n"
 
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":

@@ -33,6 +33,7 @@ def command(
     tasks: list[str] | None = None,
     seed: int = 1,
     roles: Path | None = None,
+    start_over: bool = False,
 ) -> Demo:
     """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare with zero-shot, write a report.
 
@@ -43,6 +44,7 @@ def command(
         tasks: Tasks of the Attribute World; all of them if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         roles: Role table: a file, or discovered, ground-truth; discovered if not given.
+        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
@@ -74,7 +76,14 @@ def command(
             for name in datasets:
                 run = Run("base-to-novel", name, plan, seed, SHOTS)
                 records.append(
-                    perform(bench, run, datasets.__getitem__, out=out / "records", progress=progress)
+                    perform(
+                        bench,
+                        run,
+                        datasets.__getitem__,
+                        out=out / "records",
+                        start_over=start_over,
+                        progress=progress,
+                    )
                 )
             watch.lap(f"base-to-novel, {plan.method}")
     adapted = adapt_on_base(bench, load_dataset(RETRIEVAL_TASK), Plan("dear"), seed=seed, shots=SHOTS)

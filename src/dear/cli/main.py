@@ -1,26 +1,33 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
 Exit codes: 0 done, 1 done but for a part (images that cannot be read) or with faults found, 2 something the
-user can mend (a DearError; of a dry run, what stops the run), 130 interrupted, 141 the reader of stdout went
-away. An exception that is no DearError is a bug and keeps its traceback. With `--json` an error is one JSON
-object on stdout, `{"error": message, "kind": name of the error}`, and its message is on stderr too.
+user can mend (a DearError, or a full disk; of a dry run, what stops the run), 130 interrupted, 141 the reader
+of stdout went away, 143 ended by SIGTERM. An exception that is none of these is a bug and keeps its
+traceback. With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name of the
+error}`, and its message is on stderr too.
 """
 
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
-from dear.errors import DearError, UnknownNameError, printable
+from dear.errors import DearError, UnknownNameError, of_the_disk, printable
 
-DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE = 0, 1, 2, 130, 141
+DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 HELP = {"-h", "--help"}
+
+
+class Terminated(BaseException):
+    """SIGTERM, as KeyboardInterrupt is Ctrl-C: what is under way is cleared up on the way out."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _take_any_names()
     try:
-        with warnings.catch_warnings():
+        with _terminable(), warnings.catch_warnings():
             warnings.showwarning = _warn
             code = dispatch(words, COMMANDS)
         sys.stdout.flush()
@@ -36,16 +43,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(words, str(error), type(error).__name__, USER_ERROR)
     except KeyboardInterrupt:
         return _fail(words, "interrupted", "Interrupted", INTERRUPTED)
+    except Terminated:
+        return _fail(words, "terminated", "Terminated", TERMINATED)
     except BrokenPipeError:
-        # What is left in the buffer goes nowhere, and Python must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()
         return READER_GONE
     except (OSError, RuntimeError) as error:
         message = _about_a_name(error, words)
+        if message is not None:
+            return _fail(words, message, "UsageError", USER_ERROR)
+        message = _about_the_disk(error)
         if message is None:
             raise
-        return _fail(words, message, "UsageError", USER_ERROR)
+        return _fail(words, message, "OutputError", USER_ERROR)
     return code
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that parts and locks go. Not where a program that calls
+    this one has a way of its own, or from another thread, which Python forbids.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
@@ -137,6 +169,23 @@ def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | 
     return None
 
 
+def _about_the_disk(error: BaseException) -> str | None:
+    """What is wrong with the disk, for the errors that come of nothing else; else None."""
+    if not isinstance(error, OSError) or not of_the_disk(error):
+        return None
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _leave_stdout()
+        return f"cannot write to stdout: {error.strerror}. Make room, or send it elsewhere."
+    return f"cannot write {error.filename or 'a file'}: {error.strerror}. Make room, or choose another place."
+
+
+def _leave_stdout() -> None:
+    """What is left in the buffer goes nowhere, and Python must not complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _warn(
     message: Warning | str,
     category: type[Warning],
@@ -158,9 +207,13 @@ def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
     if "--json" in words:
         from dear.cli.output import json_text
 
-        print(json_text({"error": message, "kind": kind}), flush=True)
-    line = "interrupted" if code == INTERRUPTED else f"error: {printable(message)}"
-    print(f"dear: {line}", file=sys.stderr)
+        try:
+            print(json_text({"error": message, "kind": kind}), flush=True)
+        except OSError:  # stdout may lie on the full disk too
+            _leave_stdout()
+    line = message if code in (INTERRUPTED, TERMINATED) else f"error: {printable(message)}"
+    with suppress(OSError):  # stderr may lie on the full disk too
+        print(f"dear: {line}", file=sys.stderr)
     return code
 
 

@@ -28,6 +28,7 @@ def command(
     settings: PretrainSettings = PretrainSettings(),  # noqa: B008 (frozen, and its fields become options)
     device: Literal["cpu", "cuda"] = "cpu",
     every: int = 250,
+    start_over: bool = False,
 ) -> Pretrained:
     """Train the tiny CLIP on the Attribute World.
 
@@ -40,12 +41,14 @@ def command(
         settings: Settings of the run.
         device: Where to train.
         every: Steps between checkpoints.
+        start_over: Set a damaged checkpoint aside and start over; without it that is an error.
     """
     from dear.backbone import tiny
     from dear.data.world.tasks import downstream_names
     from dear.evaluation.card import model_card
     from dear.evaluation.factors import accuracy_by_factor
     from dear.evaluation.gathering import gathering
+    from dear.report.html import write_whole
     from dear.roles.ground_truth import roles_from_factors
     from dear.training.pretrain import Pretraining
 
@@ -57,7 +60,9 @@ def command(
             f"step {run.step}/{settings.steps}  loss {run.loss:.4f}  {run.seconds:.0f} s, {left:.0f} s to go"
         )
 
-    run = Pretraining(settings, out, device, start=start).run(every=every, progress=tell)
+    run = Pretraining(settings, out, device, start=start).run(
+        every=every, start_over=start_over, progress=tell
+    )
     clip = tiny.load(out)
     accuracy = {c: accuracy_by_factor(clip, combinations=c) for c in ("held-out", "pretraining")}
     roles = roles_from_factors(clip)
@@ -66,7 +71,7 @@ def command(
         clip, downstream_names(), progress=lambda task: console.print(f"ablating heads on {task}")
     )
     card = model_card(clip, run, accuracy, device, gathered=gathered, roles=roles)
-    (out / "README.md").write_text(card, encoding="utf-8")
+    write_whole(out / "README.md", card)
     return Pretrained(out, run, accuracy)
 
 

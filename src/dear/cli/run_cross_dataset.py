@@ -30,6 +30,7 @@ def command(
     dataset: DataSettings = DataSettings(),  # noqa: B008
     out: Path = Path("runs/cross-dataset"),
     dry_run: bool = False,
+    start_over: bool = False,
     jobs: int = 1,
     cluster: str | None = None,
     gpus: float | None = None,
@@ -59,6 +60,7 @@ def command(
         dataset: How data sets are read.
         out: Folder of the run records.
         dry_run: List the runs with an estimate of time and memory; make none.
+        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
         jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
         gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
@@ -79,6 +81,7 @@ def command(
         train=train,
         select=select,
         dataset=dataset,
+        start_over=start_over,
     )
     machines = Machines(device, jobs, cluster, gpus, devices, nodes, log)
     return run([experiment], machines, dry_run=dry_run)

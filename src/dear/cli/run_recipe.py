@@ -1,5 +1,6 @@
 """`dear run recipe`: what a recipe, or all recipes of a folder, say."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ def command(
     out: Path | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dry_run: bool = False,
+    start_over: bool = False,
     jobs: int = 1,
     cluster: str | None = None,
     gpus: float | None = None,
@@ -39,6 +41,7 @@ def command(
         out: Another place: each recipe writes to the folder in it that has the name of its own.
         device: Where to compute; auto takes the GPU if there is one.
         dry_run: List the runs with an estimate of time and memory; make none.
+        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
         jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
         gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
@@ -46,5 +49,6 @@ def command(
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
     """
-    experiments = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
+    chosen = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
+    experiments = [replace(one, start_over=start_over) for one in chosen]
     return run(experiments, Machines(device, jobs, cluster, gpus, devices, nodes, log), dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import Any
 from dear.data.benchmarks import Benchmark
 from dear.data.coop import split_file
 from dear.data.findings import Fetched
-from dear.errors import DataError, OutputError, first_line
+from dear.errors import DataError, OutputError, first_line, of_the_disk
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
@@ -75,8 +75,8 @@ def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_network(error: OSError) -> bool:
-    """URLError, timeouts and refused connections are OSErrors too; the disk's have a file name."""
-    return error.filename is None
+    """URLError, timeouts and refused connections are OSErrors too; the disk's have a file name, or say so."""
+    return error.filename is None and not of_the_disk(error)
 
 
 def _said(error: Exception) -> str:

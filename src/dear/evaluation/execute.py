@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
 from dear.backbone.device import find_device
+from dear.data.files import whole
 from dear.errors import OutputError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.machines import Machines
@@ -109,17 +110,34 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     """Hold the folder of an experiment. Raises OutputError if it is another recipe's or in use."""
     out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
     make_folder(out)
-    mark = out / MARK
-    with (out / LOCK).open("a") as lock:
+    with _lock(out) as lock:
         _hold(lock.fileno(), out)
         try:
             if recipe:
-                owner = mark.read_text(encoding="utf-8").strip() if mark.exists() else recipe
-                _require_owner(out, recipe, owner)
-                mark.write_text(recipe + "\n", encoding="utf-8")
+                _mark(out, recipe)
             yield
         finally:
             (out / LOCK).unlink(missing_ok=True)
+
+
+def _lock(out: Path) -> TextIO:
+    try:
+        return (out / LOCK).open("a")
+    except OSError as error:
+        raise OutputError(f"cannot write to {out}: {error}. Choose another place with --out.") from error
+
+
+def _mark(out: Path, recipe: str) -> None:
+    """Write whose runs a folder holds, unless it says so; an empty mark is nobody's."""
+    mark = out / MARK
+    try:
+        owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.exists() else ""
+        if not owner:
+            with whole(mark) as file:
+                file.write(f"{recipe}\n".encode())
+    except OSError as error:
+        raise OutputError(f"cannot write {mark}: {error}. Choose another place with --out.") from error
+    _require_owner(out, recipe, owner)
 
 
 def _hold(file: int, out: Path) -> None:

@@ -52,6 +52,7 @@ class Experiment:
         source: The data set that the transfer protocols train on.
         dataset: How the data sets are read.
         train: Settings of training: whole ones, or what is set over those that a method is published with.
+        start_over: Whether runs with a damaged checkpoint set it aside and start over; else it is an error.
         about: What a recipe tells of itself: the table or figure, source, hardware, time.
     """
 
@@ -67,6 +68,7 @@ class Experiment:
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
     about: Mapping[str, Any] = field(default_factory=dict)
+    start_over: bool = False
 
     def __post_init__(self) -> None:
         for what, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():

@@ -24,6 +24,7 @@ from dear.evaluation.resolve import Training, training_of
 from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
+from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.viewcache import view_cache
 
@@ -91,6 +92,7 @@ class Workplace:
             self.load(experiment),
             out=experiment.out,
             done=self._done,
+            start_over=experiment.start_over,
             progress=progress,
         )
 
@@ -129,18 +131,21 @@ def perform(
     *,
     out: Path | None = None,
     done: dict[str, dict[str, Any]] | None = None,
+    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record into ``out``, or read the record that is there.
 
-    A run that was cut off goes on from its checkpoint in ``out``/unfinished. ``done`` holds records by their
-    keys: a run in it is copied.
+    A run that was cut off goes on from its checkpoint in ``out``/unfinished; with ``start_over`` one whose
+    checkpoint is damaged sets it aside and starts over. ``done`` holds records by their keys: a run in it is
+    copied.
     """
     done = {} if done is None else done
     source, targets = load(run.dataset), [load(name) for name in run.targets]
     key = bench.key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
     name = run_name(run, source.name, key)
     path = None if out is None else out / f"{name}.json"
+    checkpoint = None if out is None else out / UNFINISHED / f"{name}.pt"
     if path is not None and path.exists():
         record = read_record(path)
     elif key in done:
@@ -148,26 +153,49 @@ def perform(
         _write(bench, path, record)
     else:
         bench.cache.begin(source.identity)
-        checkpoint = None if out is None else out / UNFINISHED / f"{name}.pt"
-        options: dict[str, Any] = {
-            "seed": run.seed,
-            "shots": run.shots,
-            "checkpoint": checkpoint,
-            "label": name,
-            "progress": lambda epoch, parts: progress(name, epoch, parts),
-        }
-        if run.protocol == "base-to-novel":
-            record = base_to_novel(bench, source, run.plan, **options)
-        elif run.protocol == "few-shot":
-            record = few_shot(bench, source, run.plan, **options)
-        else:
-            record = transfer(bench, source, targets, run.plan, protocol=run.protocol, **options)
+
+        def make() -> dict[str, Any]:
+            return _made(bench, run, source, targets, checkpoint, name, progress)
+
+        try:
+            record = make()
+        except CheckpointError as error:
+            if not start_over:
+                raise
+            if bench.main:
+                set_aside(error.path)
+            if bench.fabric is not None:
+                bench.fabric.barrier()
+            record = make()
         _write(bench, path, record)
-        if checkpoint is not None and bench.main:
-            checkpoint.unlink(missing_ok=True)
+    if checkpoint is not None and bench.main:  # with a record too: a process may have ended between the two
+        checkpoint.unlink(missing_ok=True)
     done[key] = record
     progress(name, training_of(run.plan, bench.training).epochs, {})
     return record
+
+
+def _made(
+    bench: Bench,
+    run: Run,
+    source: Dataset,
+    targets: Sequence[Dataset],
+    checkpoint: Path | None,
+    name: str,
+    progress: RunProgress,
+) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "seed": run.seed,
+        "shots": run.shots,
+        "checkpoint": checkpoint,
+        "label": name,
+        "progress": lambda epoch, parts: progress(name, epoch, parts),
+    }
+    if run.protocol == "base-to-novel":
+        return base_to_novel(bench, source, run.plan, **options)
+    if run.protocol == "few-shot":
+        return few_shot(bench, source, run.plan, **options)
+    return transfer(bench, source, targets, run.plan, protocol=run.protocol, **options)
 
 
 def run_name(run: Run, dataset: str, key: str) -> str:
@@ -193,6 +221,7 @@ def run_all(
     roles: RoleTable | None = None,
     training: Training | None = None,
     out: Path | None = None,
+    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Base-to-novel for every data set, seed and plan; returns the records in that order.
@@ -209,6 +238,7 @@ def run_all(
             Run("base-to-novel", dataset.name, plan, seed, shots),
             lambda _name, dataset=dataset: dataset,  # type: ignore[misc]
             out=out,
+            start_over=start_over,
             progress=progress,
         )
         for dataset in datasets

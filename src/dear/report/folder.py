@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError
+from dear.data.folders import LIST, write_folder
+from dear.errors import DataError, OutputError
 from dear.evaluation.sound import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
-from dear.report.html import report_html, write_whole
+from dear.report.html import report_html
 from dear.report.reading import Record, field, readable
 from dear.report.retrieval import averaged
 from dear.report.sections import tables_of, weights_of
 
-RETRIEVAL = "retrieval"
+RETRIEVAL, PAGE = "retrieval", "report.html"
 NOTES = (
     "Numbers that are called published are the paper's; all others are of the run records.",
     "Nothing is chosen on test images: the last epoch is tested, or the best on validation images where a "
@@ -104,14 +105,21 @@ def write_folder_report(
         notes=NOTES,
         appendix=[slips_grid()],
     )
-    files = [write_whole(out / "report.html", text)]
+    files = {PAGE: text}
     for grid in tables:
-        files.append(write_whole(out / f"{grid.name}.md", grid.to_markdown()))
-        files.append(write_whole(out / f"{grid.name}.tex", grid.to_latex()))
-        files.append(write_whole(out / f"{grid.name}.csv", grid.to_csv()))
-    whole = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
-    files.append(write_whole(out / "report.md", whole))
-    return FolderReport(files[0], tuple(files), tables, len(records))
+        files[f"{grid.name}.md"] = grid.to_markdown()
+        files[f"{grid.name}.tex"] = grid.to_latex()
+        files[f"{grid.name}.csv"] = grid.to_csv()
+    files["report.md"] = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
+    try:
+        write_folder(
+            out, {name: content.encode() for name, content in {**files, LIST: "\n".join(files)}.items()}
+        )
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the report to {out}: {error.strerror or error}; choose another place"
+        ) from error
+    return FolderReport(out / PAGE, tuple(out / name for name in files), tables, len(records))
 
 
 def _name(records: Sequence[Record], sha: str) -> str:

@@ -63,10 +63,11 @@ def build_index(
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
     found = scan(folder, leave_out=out)
-    if not found and not (out / FILE).exists():
+    first = not Catalogue.exists(out)
+    if not found and first:
         raise DataError(f"{folder} has no images (by their names). Give a folder with images in it.")
-    made_folder, first = not out.exists(), not (out / FILE).exists()
-    with closing(_open(encoder, folder, out, model)) as catalogue, only_writer(out):
+    made_folder = not out.exists()
+    with only_writer(out), closing(_open(encoder, folder, out, model)) as catalogue:
         changes = compare(catalogue.stamps(), found)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding: a file that was moved finds its row
@@ -115,7 +116,7 @@ def require_same_model(facts: dict[str, Any], encoder: Encoder, folder: Path) ->
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
-    if not (out / FILE).exists():
+    if not Catalogue.exists(out):
         return Catalogue.create(
             out,
             {
@@ -235,10 +236,12 @@ def _update(
     """Make the FAISS index of every feature hold all rows, anew where it does not fit any more; its facts."""
     rows, trained = facts["rows"], facts.get("trained", 0)
     chosen = kind or approximate.kind_for(rows)
+    known = trained > 0  # else an index that is there is of a build that was cut off
     outgrown = rows > OUTGROWN * trained
     for feature, name in enumerate(facts["features"]):
         vectors, path = place.read(feature, rows), place.index(feature)
-        index = _fitting(path, facts["embed"], chosen, storage, rows, outgrown=outgrown)
+        fitting = _fitting(path, facts["embed"], chosen, storage, rows, outgrown=outgrown)
+        index = fitting if known else None
         if index is None and rows:
             index = approximate.build(vectors, chosen, storage)
             trained = rows

@@ -20,15 +20,15 @@ from dear.retrieval.scan import Stamp
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 SCHEMA = 1
-TABLES = """
-CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS files (
-    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
-    sha256 TEXT, row INTEGER, reason TEXT
-);
-CREATE INDEX IF NOT EXISTS by_content ON files (sha256);
-CREATE INDEX IF NOT EXISTS by_row ON files (row);
-"""
+TABLES = (
+    "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE files (
+        path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+        sha256 TEXT, row INTEGER, reason TEXT
+    )""",
+    "CREATE INDEX by_content ON files (sha256)",
+    "CREATE INDEX by_row ON files (row)",
+)
 PLACES = {("table", "facts"), ("table", "files"), ("index", "by_content"), ("index", "by_row")}
 """What a catalogue's file defines: a view or a trigger would be computed by whoever asks."""
 
@@ -67,22 +67,36 @@ class Catalogue:
 
     @classmethod
     def create(cls, folder: Path, facts: Mapping[str, Any]) -> Self:
-        """A new catalogue with its first facts. Raises OutputError."""
+        """A new catalogue with its first facts, all at once: until then there is none (``exists``). Raises
+        OutputError.
+        """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            database = _connect(folder / FILE)
-            database.executescript(TABLES)
+            made = cls(folder, _connect(folder / FILE))
         except (OSError, sqlite3.Error) as error:
             raise OutputError(f"cannot write an index to {folder}: {error}. Choose another place.") from error
-        made = cls(folder, database)
         with made.change():
+            for table in TABLES:
+                made.database.execute(table)
             made.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(facts))
         return made
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether there is a catalogue, damaged perhaps. A file without tables is none: SQLite makes it first
+        thing, and whoever was making the catalogue did not come to the end.
+        """
+        if not (folder / FILE).exists():
+            return False
+        try:
+            with closing(_connect(folder / FILE)) as database:
+                return bool(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+        except sqlite3.Error:
+            return True
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Raises DataError if there is none, or one of another schema."""
-        if not (folder / FILE).is_file():
+        if not cls.exists(folder):
             raise DataError(f"{folder} is no index of images: `dear index build` makes one.")
         try:
             found = cls(folder, _connect(folder / FILE))
@@ -217,8 +231,14 @@ class Catalogue:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep a second `dear index build` out; the lock ends with the process. Raises OutputError."""
+    """Keep a second `dear index build` out of a folder, which is made; the lock ends with the process. Raises
+    OutputError.
+    """
     with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot write an index to {folder}: {error}. Choose another place.") from error
         try:
             lock = held.enter_context(
                 closing(sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None))

@@ -1,6 +1,7 @@
 """An adapted image tower, alone or with its classes baked in, as ONNX or as torch's exported program."""
 
 import copy
+import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -146,8 +147,9 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
 def _write_program(
     model: nn.Module, path: Path, size: int, _outputs: Sequence[str], told: dict[str, Any]
 ) -> None:
-    with path.open("wb") as file:
-        torch.export.save(_program(model, size), file, extra_files={METADATA: json.dumps(told)})
+    made = io.BytesIO()  # to a disk without room torch would end the process
+    torch.export.save(_program(model, size), made, extra_files={METADATA: json.dumps(told)})
+    path.write_bytes(made.getbuffer())
 
 
 def _load_program(path: Path) -> Run:

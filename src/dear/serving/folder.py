@@ -1,10 +1,7 @@
 """The files of a bundle: written whole or not at all, read without pickle and checked; the hub."""
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from torch import Tensor
 from dear import __version__
 from dear.backbone.clip import tensors_hash
 from dear.backbone.hub import reach
+from dear.data.folders import others, try_place, write_folder
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -27,9 +25,7 @@ LIBRARY = "dear-vlm"
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
-    """Write a bundle's three files: all of them into a new folder, or one after the other over an older
-    bundle's. Raises OutputError.
-    """
+    """Write a bundle's three files, over an older bundle's perhaps. Raises OutputError."""
     check_place(folder)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     told = {
@@ -42,24 +38,15 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
             "parameters": sum(tensor.numel() for tensor in plain.values()),
         },
     }
-    made: Path | None = None
+    files = {
+        ADAPTER: save(plain, metadata={"format": "pt"}),
+        CARD: card.encode(errors="backslashreplace"),  # a name of a folder
+        CONFIG: (json.dumps(told, indent=1, allow_nan=False) + "\n").encode(),
+    }
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = _part(folder)
-        made.chmod(0o755)  # mkdtemp's folders are private
-        (made / ADAPTER).write_bytes(save(plain, metadata={"format": "pt"}))
-        (made / CARD).write_text(card, encoding="utf-8", errors="backslashreplace")  # a name of a folder
-        (made / CONFIG).write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        if folder.exists():
-            for file in (ADAPTER, CARD, CONFIG):  # a reader between them meets a hash that does not fit
-                os.replace(made / file, folder / file)
-        else:
-            os.replace(made, folder)
+        write_folder(folder, files)
     except OSError as error:
         raise _not_written(folder, error) from error
-    finally:
-        if made is not None and made.exists():
-            shutil.rmtree(made, ignore_errors=True)
 
 
 def check_place(folder: Path) -> None:
@@ -70,21 +57,13 @@ def check_place(folder: Path) -> None:
         if folder.exists():
             if not folder.is_dir():
                 raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
-            if any(folder.iterdir()) and not (folder / ADAPTER).is_file():
+            if others(folder) and not (folder / ADAPTER).is_file():
                 raise OutputError(
                     f"{folder} holds other things than a bundle: choose an empty or a new folder."
                 )
-        _part(next(place for place in (folder, *folder.absolute().parents) if place.exists())).rmdir()
+        try_place(folder)
     except OSError as error:
         raise _not_written(folder, error) from error
-
-
-def _part(folder: Path) -> Path:
-    """A new folder for what is not whole yet: in the folder if it is there (its parent may be another disk or
-    closed), else beside it.
-    """
-    within = folder if folder.exists() else folder.parent
-    return Path(tempfile.mkdtemp(prefix=".dear-", suffix=".part", dir=within))
 
 
 def _not_written(folder: Path, error: OSError) -> OutputError:

@@ -1,17 +1,47 @@
-"""The state of a training run after an epoch: written whole or not at all, read without pickle."""
+"""The state of a training run after an epoch: written whole or not at all, read without pickle, and taken up
+only if it is what was written.
 
+A file is a line with its version and the SHA-256 of the rest, then what torch.save makes.
+"""
+
+import hashlib
+import io
 import json
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dear.data.files import whole
 from dear.errors import DearError, OutputError, first_line
 from dear.methods.contract import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
-from dear.reading.typed import typed
+
+MARK = b"dear checkpoint 2 "
+"""Counted up when what a checkpoint holds changes."""
+AMISS = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+"""What taking up a state raises whose parts are of other types or shapes."""
+
+
+class CheckpointError(OutputError):
+    """A checkpoint that is not what was written there.
+
+    Attributes:
+        path: The checkpoint.
+    """
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.path = path
+        super().__init__(
+            f"the checkpoint {path} is damaged ({why}): nothing of it is used. Give the same command with "
+            "--start-over to set it aside and train that run from its start."
+        )
 
 
 def save_checkpoint(
@@ -21,12 +51,17 @@ def save_checkpoint(
     run: str,
     history: list[dict[str, Any]],
     best: dict[str, Any] | None = None,
+    *,
+    steps: int,
 ) -> None:
-    """Write the state, replacing the last one in a single step. ``best`` is the state of the best epoch so
-    far, where one is chosen. Raises OutputError if the place cannot be written.
+    """Write the state after so many optimisation ``steps``, replacing the last one in a single step. ``best``
+    is the state of the best epoch so far, where one is chosen. Raises OutputError if the place cannot be
+    written.
     """
     state = {
         "run": run,
+        "epochs": len(history),
+        "steps": steps,
         "history": json.dumps(history),
         "method": method.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -37,9 +72,13 @@ def save_checkpoint(
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain values whole or not at all. Raises OutputError."""
+    made = io.BytesIO()  # to a disk without room torch.save would end the process
+    torch.save(state, made)
+    content = made.getbuffer()
     try:
-        with whole(path) as file:  # torch.save would report a path that it cannot open as a RuntimeError
-            torch.save(state, file)
+        with whole(path) as file:
+            file.write(_head(content))
+            file.write(content)
     except OSError as error:
         raise OutputError(
             f"cannot write the checkpoint {path}: {error}. Choose another place with --out."
@@ -47,42 +86,108 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read what ``write_state`` wrote. Raises OutputError for a damaged or foreign file."""
+    """Read what ``write_state`` wrote. Raises CheckpointError for any other file."""
     try:
         with opened(path) as file:
-            return dict(torch.load(file, map_location=device, weights_only=True))
+            head, content = file.readline(len(_head(b""))), file.read()
+    except OSError as error:
+        raise CheckpointError(path, f"it cannot be read: {error.strerror or error}") from error
+    except DearError as error:  # no regular file
+        raise CheckpointError(path, first_line(error)) from error
+    if not head.startswith(MARK):
+        raise CheckpointError(path, "it is no checkpoint of this version")
+    if head != _head(content):
+        raise CheckpointError(path, "its checksum does not fit, it was changed or cut after it was written")
+    try:
+        return dict(torch.load(io.BytesIO(content), map_location=device, weights_only=True))
     except Exception as error:  # a foreign file may fail anywhere in the reader
-        raise OutputError(
-            f"{path} cannot be read as a checkpoint ({first_line(error)}): remove it or choose another --out."
-        ) from error
+        raise CheckpointError(path, first_line(error)) from error
+
+
+def _head(content: bytes | memoryview) -> bytes:
+    return MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
 def load_checkpoint(
-    path: Path, method: Method, optimizer: Any, run: str
+    path: Path, method: Method, optimizer: Any, run: str, *, epoch_steps: int, chosen: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Take up the state if there is one; returns the epochs done and the state of the best. Raises
-    OutputError for one of another run.
+    """Take up the state if there is one; returns the epochs done and the state of the best, which there is if
+    an epoch is ``chosen``. ``epoch_steps`` are the optimisation steps of an epoch. Raises CheckpointError for
+    one that is not what was written, OutputError for one of another run.
     """
     if not path.exists():
         return [], None
     state = read_state(path, method.clip.image.projection.device)
-    if state.get("run") != run:
-        was, now = _facts(state.get("run"), path), json.loads(run)
+    try:
+        was, now = parse_json(str(state["run"]), path), json.loads(run)
         other = ", ".join(name for name in now if was.get(name) != now[name])
+    except (*AMISS, DearError) as error:
+        raise CheckpointError(path, f"it does not say which run it is of: {first_line(error)}") from error
+    if other:
         raise OutputError(
             f"{path} is the checkpoint of another run (other {other}): remove it or choose another --out."
         )
-    method.load_state_dict(state["method"])
-    optimizer.load_state_dict(state["optimizer"])
-    return list(json.loads(state["history"])), state.get("best")
-
-
-def _facts(run: Any, path: Path) -> dict[str, Any]:
-    """What a checkpoint says that it is of; nothing if it says nothing that can be read."""
     try:
-        return typed(parse_json(str(run), path), dict[str, Any], path)
-    except DearError:
-        return {}
+        history = _history(state, epoch_steps)
+        best = state["best"]
+        if chosen and history:
+            _require_like(best, method.state_dict())
+        elif best is not None:
+            raise ValueError("it has the state of a best epoch, and none is chosen")
+        _require_like(state["method"], method.state_dict())
+        method.load_state_dict(state["method"])
+        optimizer.load_state_dict(state["optimizer"])
+        require_steps(optimizer, state["steps"])
+    except AMISS as error:
+        raise CheckpointError(path, first_line(error)) from error
+    return history, best
+
+
+def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]:
+    """The epochs of a state. Raises ValueError, or what is in AMISS, if they are not as many as it claims."""
+    history = list(json.loads(state["history"]))
+    if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
+        raise ValueError(f"it claims {state['epochs']} epochs and lists {len(history)}, or others")
+    if state["steps"] != len(history) * epoch_steps:
+        raise ValueError(f"it claims {state['steps']} steps, which are not {len(history)} epochs")
+    if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
+        raise ValueError("its epochs hold something else than numbers")
+    return history
+
+
+def _require_like(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless tensors have names and shapes of a method's own, and are finite."""
+    if {name: one.shape for name, one in state.items()} != {name: one.shape for name, one in own.items()}:
+        raise ValueError("its tensors are those of another method")
+    if not all(torch.isfinite(one).all() for one in state.values()):
+        raise ValueError("its tensors are not finite")
+
+
+def require_steps(optimizer: Any, steps: int) -> None:
+    """Raise ValueError unless an optimiser's state is of so many steps, where it counts them, and as large as
+    its parameters.
+    """
+    for parameter, kept in optimizer.state.items():
+        tensors = {name: one for name, one in kept.items() if isinstance(one, Tensor)}
+        counted = tensors.pop("step", None)
+        if counted is not None and int(counted) != steps:
+            raise ValueError(f"it claims {steps} steps, its optimiser has made {int(counted)}")
+        if any(one.shape != parameter.shape for one in tensors.values()):
+            raise ValueError("its optimiser is of other parameters")
+
+
+def set_aside(path: Path) -> Path:
+    """Give a checkpoint a name that nothing is taken up from, and tell it. Raises OutputError."""
+    names: Sequence[str] = [path.name + ".damaged", *(f"{path.name}.damaged{n}" for n in range(2, 100))]
+    free = next((path.with_name(name) for name in names if not path.with_name(name).exists()), None)
+    try:
+        if free is None:
+            raise OSError("there are as many already as are kept")
+        os.replace(path, free)
+    except OSError as error:
+        raise OutputError(f"cannot set the checkpoint {path} aside: {error}. Remove it.") from error
+    warnings.warn(f"the checkpoint {path} is damaged: it is {free.name} now.", UserWarning, stacklevel=2)
+    return free
 
 
 def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:

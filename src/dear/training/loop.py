@@ -46,7 +46,8 @@ def train(
     ``validate`` its score stands in each epoch as "val" and the method ends in the state of the best (the
     first of equals); else in that of the last. A ``fabric`` of several processes shares each batch among
     them: the numbers are those of one process, to rounding. ``label`` names the run in Fabric's loggers.
-    Raises SettingsError for ``views`` without a view seed; TrainingDiverged at the first loss that is not
+    Raises SettingsError for ``views`` without a view seed; CheckpointError for a checkpoint that is not what
+    was written there; TrainingDiverged at the first loss that is not
     finite, at the end of an epoch that left parameters not finite, or of the last if it left such a loss.
     """
     views = views or view_cache(settings)
@@ -61,9 +62,11 @@ def train(
     run = run_facts(method, images.identity, settings.facts(), seed, "val" if validate else "last")
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
-    if checkpoint is not None:
-        history, best = load_checkpoint(checkpoint, method, optimizer, run)
     steps = math.ceil(len(images) / settings.batch)
+    if checkpoint is not None:
+        history, best = load_checkpoint(
+            checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
+        )
     batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
     for epoch in range(len(history), settings.epochs):
         start = time.perf_counter()
@@ -102,7 +105,8 @@ def train(
                 best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
         history.append(told | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
-            save_checkpoint(checkpoint, method, optimizer, run, history, best)
+            done = len(history) * steps
+            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
         fabric.log_dict({f"{label}/{name}": value for name, value in told.items()}, step=epoch + 1)
         progress(epoch + 1, means)
     if best is not None:

@@ -6,6 +6,7 @@ are its positives (UniCL, Yang et al., CVPR 2022): the target of each row and co
 similarity matrix is uniform over them.
 """
 
+import copy
 import json
 import math
 import time
@@ -41,7 +42,14 @@ from dear.errors import (
     WeightsError,
     first_line,
 )
-from dear.training.checkpoint import read_state, write_state
+from dear.training.checkpoint import (
+    AMISS,
+    CheckpointError,
+    read_state,
+    require_steps,
+    set_aside,
+    write_state,
+)
 from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings
 
@@ -261,13 +269,25 @@ class Pretraining:
         self.loss = value if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * value
 
     def run(
-        self, *, every: int = 250, progress: Callable[["Pretraining"], None] = lambda _: None
+        self,
+        *,
+        every: int = 250,
+        start_over: bool = False,
+        progress: Callable[["Pretraining"], None] = lambda _: None,
     ) -> dict[str, Any]:
         """Train to the end, with a checkpoint and a call of ``progress`` each ``every`` steps; write and
-        return the model's facts.
+        return the model's facts. With ``start_over`` a damaged checkpoint is set aside, and it starts over.
         """
         self._make_folder()
-        self.resume()
+        fresh = copy.deepcopy((self.master.state_dict(), self.optimizer.state_dict()))
+        try:
+            self.resume()
+        except CheckpointError as error:
+            if not start_over:
+                raise
+            set_aside(error.path)
+            self.master.load_state_dict(fresh[0])  # a part may have been taken up
+            self.optimizer.load_state_dict(fresh[1])
         start, before = time.perf_counter(), self.seconds
         while self.step < self.settings.steps:
             self.advance()
@@ -290,7 +310,9 @@ class Pretraining:
         write_state(self._checkpoint, state)
 
     def resume(self) -> None:
-        """Take up the folder's checkpoint, if it has one; refuse one of other settings."""
+        """Take up the folder's checkpoint, if it has one. Raises OutputError for one of other settings,
+        CheckpointError for one that is not what was written.
+        """
         if not self._checkpoint.exists():
             return
         state = read_state(self._checkpoint, self.device)
@@ -299,17 +321,27 @@ class Pretraining:
                 f"{self._checkpoint} is of other settings ({state.get('settings')}): "
                 "choose another --out or remove it."
             )
-        self.master.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds, self.loss = state["step"], state["seconds"], state["loss"]
+        try:
+            self.master.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            require_steps(self.optimizer, state["step"])
+            self.step, self.seconds, self.loss = state["step"], float(state["seconds"]), float(state["loss"])
+        except AMISS as error:
+            raise CheckpointError(self._checkpoint, first_line(error)) from error
 
     def export(self) -> dict[str, Any]:
         """Write float16 weights and vocabulary as the package embeds them; return what the run was."""
         self._make_folder()
         state = {name: tensor.half().contiguous() for name, tensor in self.master.state_dict().items()}
-        with whole(self.out / tiny.WEIGHTS) as file:
-            file.write(save(state, metadata={"format": "pt"}))
-        self.tokenizer.save(self.out / tiny.VOCABULARY)
+        try:
+            with whole(self.out / tiny.WEIGHTS) as file:
+                file.write(save(state, metadata={"format": "pt"}))
+            with whole(self.out / tiny.VOCABULARY) as file:
+                file.write(self.tokenizer.to_json().encode())
+        except OSError as error:
+            raise OutputError(
+                f"cannot write the model to {self.out}: {error}. Choose another --out."
+            ) from error
         facts = {
             "settings": asdict(self.settings), "steps": self.step, "loss": round(self.loss, 4), "seconds":
             round(self.seconds), "parameters": sum(p.numel() for p in self.master.parameters()),

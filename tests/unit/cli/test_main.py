@@ -1,9 +1,13 @@
 """The frame of the command line: names, exit codes, JSON, help, the generated page."""
 
+import errno
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,12 +98,31 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
         """Read."""
         file.expanduser().read_bytes()
 
+    def fills(number: int) -> None:
+        """Write to a disk in some state."""
+        raise OSError(number, os.strerror(number), "out/weights")
+
+    def ends() -> None:
+        """Be told to end."""
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        finally:
+            print("cleared up", file=sys.stderr)
+
     def lists() -> dict[str, object]:
         """List what stdin lists."""
         return {"mask": sys.stdin.read()}
 
     table_of = {"run sample": sample, "run fails": fails, "interrupted": interrupted}
-    table_of |= {"tells": tells, "breaks": breaks, "reads": reads, "lists": lists}
+    table_of |= {
+        "tells": tells,
+        "breaks": breaks,
+        "reads": reads,
+        "lists": lists,
+        "fills": fills,
+        "ends": ends,
+    }
     made = {}
     for name, function in table_of.items():
         module = ModuleType("sample_" + name.replace(" ", "_"))
@@ -214,6 +237,40 @@ def test_a_warning_for_people_is_one_line(capsys: pytest.CaptureFixture[str]) ->
 def test_interruption_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["interrupted"]) == 130
     assert capsys.readouterr().err == "dear: interrupted\n"
+
+
+@pytest.mark.usefixtures("commands")
+def test_sigterm_clears_up_and_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert main(["ends", "--json"]) == 143
+    told = capsys.readouterr()
+    assert told.err == "cleared up\ndear: terminated\n"
+    assert json.loads(told.out) == {"error": "terminated", "kind": "Terminated"}
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("commands")
+def test_sigterm_is_left_to_a_program_that_has_its_own_way(capsys: pytest.CaptureFixture[str]) -> None:
+    def own(_number: int, _frame: object) -> None:
+        raise DataError("our own")
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        assert main(["ends"]) == 2
+        assert capsys.readouterr().err == "cleared up\ndear: error: our own\n"
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("commands")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO])
+def test_a_full_disk_is_one_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fills", str(number)]) == 2
+    said = f"cannot write out/weights: {os.strerror(number)}. Make room, or choose another place."
+    assert capsys.readouterr().err == f"dear: error: {said}\n"
+    with pytest.raises(OSError, match="Invalid argument"):
+        main(["fills", str(errno.EINVAL)])
 
 
 @pytest.mark.usefixtures("commands")

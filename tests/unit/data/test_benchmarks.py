@@ -19,7 +19,7 @@ from dear.data.dataset import Dataset, load_dataset
 from dear.data.download import fetch
 from dear.data.readers import READERS
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
 
 CALTECH = Path(__file__).parents[3] / "../shared/data/caltech-101"
 NAMES = ("ant", "bee", "emu")
@@ -290,6 +290,16 @@ class TestFetch:
         assert "the download failed" in (result.why or "")
         assert result.by_hand == [*benchmarks()["EuroSAT"].by_hand]
         assert [*tmp_path.iterdir()] == []
+
+    def test_a_full_disk_is_no_host_that_does_not_answer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_args: Any, **_options: Any) -> None:
+            raise OSError(28, "No space left on device")  # of a write, which knows no name
+
+        monkeypatch.setattr(torchvision.datasets, "EuroSAT", fail)
+        with pytest.raises(OutputError, match=r"cannot write to .*No space left"):
+            fetch(benchmarks()["EuroSAT"], tmp_path)
 
     def test_what_torchvision_does_not_have(self, tmp_path: Path) -> None:
         result = fetch(benchmarks()["ImageNetA"], tmp_path)

@@ -1,12 +1,13 @@
 """Recipes: what they say is what is run, and what they say wrongly is told with its name."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
-from dear.evaluation.execute import claimed, distinct_places
+from dear.evaluation.execute import MARK, claimed, distinct_places
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
 from dear.methods.settings import METHODS, DearSettings
@@ -189,6 +190,24 @@ def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds the runs of the recipe a, not of b"), claimed(two):
         pass
     assert not (tmp_path / "x" / ".lock").exists()
+
+
+def test_a_recipe_that_was_killed_while_it_wrote_its_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = load_recipe(written(tmp_path, GOOD.replace("out: runs/x", f"out: {tmp_path}/x")))
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match=r"cannot write .*\.recipe: .*No space left"), claimed(one):
+            pass
+    assert [*(tmp_path / "x").iterdir()] == []
+    (tmp_path / "x" / MARK).touch()  # as earlier versions left it
+    with claimed(one):
+        assert (tmp_path / "x" / MARK).read_text().strip() == one.about["recipe"]
 
 
 def test_a_lock_that_its_owner_has_just_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

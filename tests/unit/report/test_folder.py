@@ -46,8 +46,9 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         "report.html",
         "report.md",
     }
+    assert (tmp_path / "report" / ".files").read_text().split() == [path.name for path in made.files]
     assert (
-        {path.name for path in (tmp_path / "report").iterdir()}
+        {path.name for path in (tmp_path / "report").iterdir()} - {".files"}
         == wanted
         == {path.name for path in made.files}
     )

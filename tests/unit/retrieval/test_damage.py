@@ -14,7 +14,7 @@ from tests.unit.retrieval.solid import Plain, gallery
 from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE
+from dear.retrieval.catalogue import FILE, Catalogue
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_image
 from dear.retrieval.vectors import Vectors
@@ -59,7 +59,6 @@ def view(out: Path) -> None:
         (scramble, "malformed"),
         (view, "more than an index's tables: 'facts'|has more than"),
         (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
-        (lambda out: (out / FILE).write_bytes(b""), "no such table"),
         (fact("rows", "8,"), "no JSON"),
         (fact("rows", "-8"), "rows is -8"),
         (fact("trained", '"8"'), "trained is '8'"),
@@ -90,6 +89,25 @@ def test_damage_that_a_build_cannot_mend(tmp_path: Path, damage: Callable[[Path]
         assert "\n" not in str(told.value)
     shutil.rmtree(out)
     assert build_index(encoder, folder, out).files == 8
+
+
+def test_a_build_that_was_killed_in_its_first_moments_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite has made its file; the tables and first facts are there together or not at all."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+
+    def full(_self: Catalogue, **_facts: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalogue, "set", full)
+        with pytest.raises(OutputError, match="disk is full"):
+            build_index(Plain(), folder, out)
+    assert (out / FILE).stat().st_size == 0
+    with pytest.raises(DataError, match="is no index of images: `dear index build` makes one"):
+        Index.open(out)
+    assert build_index(Plain(), folder, out).files == 8
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])

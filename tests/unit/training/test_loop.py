@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.methods.dear import Dear
+from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings, TrainSettings
@@ -196,16 +198,6 @@ class TestCheckpoint:
                 train(method, images, settings, seed=seed, checkpoint=path)
         assert path.read_bytes() == before
 
-    @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
-    def test_a_damaged_checkpoint_is_refused(
-        self, content: bytes | None, small_clip: Clip, tmp_path: Path
-    ) -> None:
-        path, short = tmp_path / "c", TrainSettings(epochs=1, batch=7)
-        train(small_dear(small_clip), few(), short, seed=1, checkpoint=path)
-        path.write_bytes(path.read_bytes()[:1000] if content is None else content)
-        with pytest.raises(OutputError, match="cannot be read as a checkpoint"):
-            train(small_dear(small_clip), few(), short, seed=1, checkpoint=path)
-
     def test_a_place_that_cannot_be_written(self, small_clip: Clip, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(OutputError, match="cannot write the checkpoint"):
@@ -217,13 +209,12 @@ class TestCheckpoint:
     ) -> None:
         path = tmp_path / "c.ckpt"
 
-        def cut(_state: object, file: Any) -> None:
-            file.write(b"half")
+        def cut(_file: int) -> None:
             raise error
 
         def spoil(epoch: int, _parts: dict[str, float]) -> None:
             if epoch == 2:
-                monkeypatch.setattr(torch, "save", cut)
+                monkeypatch.setattr(os, "fsync", cut)
 
         with pytest.raises(OutputError if error is OSError else error):
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path, progress=spoil)
@@ -279,7 +270,7 @@ class TestDivergence:
         self.nan_at(6, monkeypatch, gradient_only=True)  # the last step of the second epoch
         with pytest.raises(TrainingDiverged, match="step 6"):
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
-        state = torch.load(path, weights_only=True)["method"]
+        state = read_state(path, torch.device("cpu"))["method"]
         assert all(torch.isfinite(value).all() for value in state.values())
 
     def test_a_last_step_that_goes_too_far_is_noticed(
@@ -290,7 +281,7 @@ class TestDivergence:
         self.nan_at(16, monkeypatch)  # 3 steps x 5 epochs, and one more
         with pytest.raises(TrainingDiverged, match="step 15"):
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
-        assert len(json.loads(torch.load(path, weights_only=True)["history"])) == 4
+        assert len(json.loads(read_state(path, torch.device("cpu"))["history"])) == 4
 
 
 class TestTrunkCache:
