@@ -10,7 +10,7 @@ from torch.nn.functional import linear, normalize, relu
 import dear
 from dear.data.fewshot import draw_few
 from dear.evaluation.metrics import evaluate
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.initial import uniform
 from dear.methods.registry import build_method
 from dear.training.loop import train

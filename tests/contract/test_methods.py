@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.methods.settings import (
     METHODS,

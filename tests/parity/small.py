@@ -15,7 +15,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.methods.settings import METHODS
 

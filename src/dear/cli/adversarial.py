@@ -25,7 +25,7 @@ def command() -> Chosen:
     from dear.data.world.adversarial import CHOSEN, choose_adversarial, save_adversarial
     from dear.data.world.tasks import adversarial_candidates, load_task
     from dear.evaluation.metrics import hits
-    from dear.methods.zero_shot import ZeroShot
+    from dear.methods.zero_shot.method import ZeroShot
 
     task, candidates = load_task("source"), adversarial_candidates()
     method = ZeroShot(load_clip("tiny"))

@@ -20,7 +20,7 @@ from dear.evaluation.memory import start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.resolve import Training, settings_of, training_of
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.roles.table import RoleTable
 from dear.training.loop import train

@@ -11,7 +11,7 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import base_novel
 from dear.data.views import eval_views
-from dear.methods.zero_shot import ZeroShot
+from dear.methods.zero_shot.method import ZeroShot
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
 from dear.data.views import eval_views
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.training.batches import trunk_facts
 from dear.training.devices import mixed
 from dear.training.settings import Precision

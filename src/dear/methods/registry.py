@@ -6,7 +6,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.roles.table import RoleTable
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.towers import Injection
 from dear.errors import SettingsError
-from dear.methods.contract import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.initial import normal
 from dear.methods.losses import cosine_distance
 from dear.methods.settings import MmrlSettings

@@ -292,14 +292,14 @@ class Registered:
 # A new method is its own file, its settings above and a line here.
 METHODS: Mapping[str, Registered] = MappingProxyType(
     {
-        "zero-shot": Registered("zero_shot:ZeroShot", MethodSettings),
-        "coop": Registered("coop:CoOp", CoOpSettings),
-        "cocoop": Registered("cocoop:CoCoOp", CoCoOpSettings),
-        "maple": Registered("maple:MaPLe", MapleSettings),
-        "promptsrc": Registered("promptsrc:PromptSRC", PromptSrcSettings),
-        "mmrl": Registered("mmrl:MMRL", MmrlSettings),
-        "mmrl++": Registered("mmrlpp:MMRLPlus", MmrlPlusSettings),
-        "dear": Registered("dear:Dear", DearSettings),
+        "zero-shot": Registered("zero_shot.method:ZeroShot", MethodSettings),
+        "coop": Registered("coop.method:CoOp", CoOpSettings),
+        "cocoop": Registered("cocoop.method:CoCoOp", CoCoOpSettings),
+        "maple": Registered("maple.method:MaPLe", MapleSettings),
+        "promptsrc": Registered("promptsrc.method:PromptSRC", PromptSrcSettings),
+        "mmrl": Registered("mmrl.method:MMRL", MmrlSettings),
+        "mmrl++": Registered("mmrlpp.method:MMRLPlus", MmrlPlusSettings),
+        "dear": Registered("dear.method:Dear", DearSettings),
     }
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from dear.errors import DearError
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 from dear.report.plots import head_role_map
 from dear.serving import views
 from dear.serving.api import words

@@ -12,8 +12,8 @@ from torch import Tensor
 from dear.backbone.attention import attention_weights
 from dear.backbone.block import Block
 from dear.errors import SettingsError
-from dear.methods.contract import Method
-from dear.methods.dear import Dear
+from dear.methods.base import Method
+from dear.methods.dear.method import Dear
 from dear.methods.representation import Representation
 
 # From no attention to the most: dark violet to light yellow, told apart in print and by colour-blind people.

@@ -15,7 +15,7 @@ from dear.backbone.load import load_clip
 from dear.data.listing import require_distinct
 from dear.data.settings import checked_templates
 from dear.errors import BundleError, DataError, DearError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.roles.table import RoleTable

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.errors import ExportError, OutputError, first_line
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.serving.exported import Exported, ExportForm
 from dear.serving.predictor import Predictor, Vocabulary
 from dear.training.seeding import generator

@@ -15,7 +15,7 @@ from dear.evaluation.bench import Bench, Progress, adapt, no_progress
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.records import environment
 from dear.evaluation.resolve import settings_of, training_of
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.settings import METHODS, MethodSettings, known_method
 from dear.roles.packaged import role_table
 from dear.serving.bundle import Bundle, distinct, trained

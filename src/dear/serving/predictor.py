@@ -15,7 +15,7 @@ from dear.backbone.clip import Clip
 from dear.data.decode import as_picture, decode
 from dear.data.views import eval_views
 from dear.errors import DataError, SettingsError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.serving.bundle import Bundle, distinct
 
 BATCH = 32

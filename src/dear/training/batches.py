@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
 from dear.data.views import DRAWS, views_of
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings

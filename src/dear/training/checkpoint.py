@@ -8,7 +8,7 @@ import torch
 
 from dear.data.files import whole
 from dear.errors import OutputError, first_line
-from dear.methods.contract import Method
+from dear.methods.base import Method
 
 
 def save_checkpoint(

@@ -16,7 +16,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.methods.settings import METHODS, DearSettings
 from dear.roles.packaged import role_table

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.settings import CoOpSettings
 
 

@@ -12,8 +12,8 @@ from torch.nn.functional import linear, normalize
 from dear.backbone.clip import Clip, layer_share
 from dear.backbone.towers import Injection, TextTrunk
 from dear.methods import initial
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.settings import MapleSettings
 
 

@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.towers import Injection, TextTrunk
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.initial import normal
 from dear.methods.settings import PromptSrcSettings
 
@@ -77,7 +77,7 @@ class PromptSRC(Method):
         if self._teacher is None:
             templates: Sequence[str] = self.templates
             if self.settings.teacher == "imagenet":
-                file = files("dear.methods").joinpath("imagenet_templates.json")
+                file = files("dear.methods.promptsrc").joinpath("imagenet_templates.json")
                 templates = json.loads(file.read_text(encoding="utf-8"))["templates"]
             encoded = [self.clip.encode_text(fill(template, self.classnames)) for template in templates]
             self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.initial import linear
 from dear.methods.settings import CoCoOpSettings
 

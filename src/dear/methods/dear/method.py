@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.towers import Injection
 from dear.errors import RoleTableError
-from dear.methods.contract import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.initial import normal
 from dear.methods.losses import cosine_distance, fusion_loss
 from dear.methods.settings import DearSettings, MethodSettings
