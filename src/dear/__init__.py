@@ -13,7 +13,7 @@ _HOME = {
     "Bundle": "dear.serving.bundle",
     "Clip": "dear.backbone.clip",
     "Dear": "dear.methods.dear.method",
-    "DearSettings": "dear.methods.settings",
+    "DearSettings": "dear.methods.dear.settings",
     "Plan": "dear.evaluation.plan",
     "Predictor": "dear.serving.predictor",
     "RoleTable": "dear.roles.table",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dear.evaluation.plan import Plan as Plan
     from dear.evaluation.runs import run_all as run_all
     from dear.methods.dear.method import Dear as Dear
-    from dear.methods.settings import DearSettings as DearSettings
+    from dear.methods.dear.settings import DearSettings as DearSettings
     from dear.roles.packaged import role_table as role_table
     from dear.roles.table import RoleTable as RoleTable
     from dear.serving.bundle import Bundle as Bundle

@@ -9,7 +9,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.methods.dear.method import Dear
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 

@@ -25,7 +25,7 @@ from jsonargparse import (
 )
 
 from dear.errors import DearError, nearest_first
-from dear.methods.settings import METHODS, option_groups
+from dear.methods.registry import METHODS, option_groups
 
 WIDTH = 100
 OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}

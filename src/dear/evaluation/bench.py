@@ -163,7 +163,7 @@ def fresh(bench: Bench, dataset: Dataset, plan: Plan, *, seed: int, other_classe
         roles=plan.table(bench.roles, seed),
         settings=settings_of(plan, dataset.name),
     )
-    if other_classes and not method.any_classes:
+    if other_classes and not method.open_vocabulary:
         raise SettingsError(
             f"{plan.method} with these settings cannot score classes that it was not trained on: "
             "run it with few-shot, or change them."

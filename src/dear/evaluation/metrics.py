@@ -110,7 +110,7 @@ def trunks(
                 layer = held_at(start)
                 with mixed(device, precision):
                     if layer is not None:
-                        return method.deeper(cache[key(start, layer)], layer)
+                        return method.continue_trunk(cache[key(start, layer)], layer)
                     return eval_trunk(method, images.load(chosen) if pictures is None else pictures)
 
             yield cache.get(key(start, method.image_from), compute)

@@ -12,7 +12,6 @@ from typing import Any
 from fastapi import FastAPI
 
 from dear.errors import DearError
-from dear.methods.dear.method import Dear
 from dear.report.plots import head_role_map
 from dear.serving import views
 from dear.serving.api import words
@@ -33,8 +32,7 @@ class Page:
         self.service = service
         self.depth = service.predictor.clip.image.depth
         self.heads = service.predictor.clip.image.heads
-        method = service.predictor.method
-        self.attributes = list(method.roles.attributes) if isinstance(method, Dear) else []
+        self.attributes = list(service.predictor.method.layout.named)
 
     def take(self, path: str) -> Upload:
         """An uploaded file, checked by its size before it is read. Raises Refused."""

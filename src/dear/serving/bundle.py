@@ -16,8 +16,8 @@ from dear.data.listing import require_distinct
 from dear.data.settings import checked_templates
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.base import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, build_method, known_method
 from dear.roles.table import RoleTable
 from dear.serving import folder as files
 from dear.serving.card import model_card

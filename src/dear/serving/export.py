@@ -86,7 +86,7 @@ def export(
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     known = predictor.vocabulary(classes)
-    if with_classes and known.method.text_of_image:
+    if with_classes and known.method.text_depends_on_image:
         raise ExportError(
             f"{known.method.name} makes other text features for every image, so classes cannot be baked in: "
             "export the tower alone."

@@ -210,7 +210,7 @@ class Predictor:
             return kept
         distinct(names)
         new = not {*names} <= {*self.classes}
-        if not self.method.any_classes:
+        if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: leave "
                 "the classes out."

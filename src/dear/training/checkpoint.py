@@ -77,7 +77,7 @@ def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, 
     """What a checkpoint belongs to; ``images`` is their identity, ``select`` how the epoch is chosen."""
     facts = {
         "method": method.name,
-        "method_settings": method.facts(),
+        "method_settings": method.fingerprint_fields(),
         "weights": method.clip.identity.sha256,
         "classes": method.classnames,
         "images": images,
