@@ -25,7 +25,7 @@ from dear.data.world.tasks import downstream_names, load_task
 from dear.evaluation.base_to_novel import adapt_on_base, base_to_novel
 from dear.evaluation.bench import CACHE_BYTES, Bench
 from dear.evaluation.plan import Plan
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
 from dear.training.settings import TrainOptions

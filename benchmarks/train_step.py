@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from dear.backbone.clip import fill
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 from dear.training.viewcache import ViewCache, ViewFacts
 
 ROOT = Path(__file__).parents[1]

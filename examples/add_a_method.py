@@ -1,6 +1,7 @@
 """A method of one's own: CLIP's image embedding, mixed with what a small network makes of it (CLIP-Adapter).
 
-A method in the package takes four files (docs/how-to/add-a-method.md); to try an idea, a class is enough.
+A method in the package is a folder, a recipe and a parity case (docs/how-to/add-a-method.md); to try an idea,
+a class is enough.
 """
 
 import torch
@@ -10,9 +11,9 @@ from torch.nn.functional import linear, normalize, relu
 import dear
 from dear.data.fewshot import draw_few
 from dear.evaluation.metrics import evaluate
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.initial import uniform
-from dear.methods.registry import build_method
+from dear.methods.registry import frozen_clip
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
@@ -46,7 +47,7 @@ def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("fine-shades")
     _, few = draw_few(data, shots=2, seed=1)
     adapter = Adapter(clip, generator(1, "parameters"))
-    zero_shot = build_method("zero-shot", clip, generator(1, "parameters"))
+    zero_shot = frozen_clip(clip)
     for method in (adapter, zero_shot):
         method.set_classes(data.classnames, data.templates)
     history = train(adapter, few, TrainSettings(epochs=5, lr=0.01, warmup_epochs=0), seed=1)

@@ -12,8 +12,8 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 _HOME = {
     "Bundle": "dear.serving.bundle",
     "Clip": "dear.backbone.clip",
-    "Dear": "dear.methods.dear",
-    "DearSettings": "dear.methods.settings",
+    "Dear": "dear.methods.dear.method",
+    "DearSettings": "dear.methods.dear.settings",
     "Plan": "dear.evaluation.plan",
     "Predictor": "dear.serving.predictor",
     "RoleTable": "dear.roles.table",
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dear.data.dataset import load_dataset as load_dataset
     from dear.evaluation.plan import Plan as Plan
     from dear.evaluation.runs import run_all as run_all
-    from dear.methods.dear import Dear as Dear
-    from dear.methods.settings import DearSettings as DearSettings
+    from dear.methods.dear.method import Dear as Dear
+    from dear.methods.dear.settings import DearSettings as DearSettings
     from dear.roles.packaged import role_table as role_table
     from dear.roles.table import RoleTable as RoleTable
     from dear.serving.bundle import Bundle as Bundle

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,19 +15,16 @@ from tests.unit.training.world import Noise
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
-from dear.methods.contract import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import (
-    METHODS,
-    CoCoOpSettings,
-    CoOpSettings,
-    DearSettings,
-    MethodSettings,
-    known_method,
-)
+from dear.methods.base import Method, TokenLayout
+from dear.methods.cocoop.settings import CoCoOpSettings
+from dear.methods.coop.settings import CoOpSettings
+from dear.methods.dear.settings import DearSettings
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, build_method, known_method
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
 from dear.training.settings import Precision, TrainSettings
@@ -135,6 +133,48 @@ def test_the_class_says_its_registered_name(name: str, clip: Clip) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
+    method, declared = make(name, clip), METHODS[name]
+    assert type(method).__name__ == declared.implementation
+    assert type(method).__module__ == f"dear.methods.{declared.folder}.method"
+    assert type(method.settings) is declared.settings
+    assert bool(method.trainable) == declared.trains
+    without = partial(build_method, name, clip, torch.Generator())
+    if declared.needs_roles:
+        with pytest.raises(RoleTableError, match="--roles FILE"):
+            without()
+    else:
+        without()
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.no_grad()
+def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
+    """In the first layer that has learned tokens, keys of the patches are those of the untouched image."""
+    method, tower = make(name, clip), clip.image
+    if method.image_from > tower.depth:
+        assert method.layout == TokenLayout()
+        return
+    block = tower.blocks[method.image_from - 1]
+    assert isinstance(block, Block)
+    trunk, seen, attend = method.image_trunk(images()), list[Tensor](), block.attend
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
+        seen.append(key)
+        return attend(query, key, value, bias)
+
+    block.attend = watched
+    method.image_features(trunk)
+    learned = seen[0].shape[2] - 26
+    first = 1 + learned * method.layout.before_patches
+    torch.testing.assert_close(
+        seen[0][:, :, first : first + 25], block.query_key_value(trunk)[1][:, :, 1:], rtol=1e-5, atol=1e-5
+    )
+    assert 0 <= sum(method.layout.named.values()) <= learned
+    assert {*method.layout.named} <= {*method.features}
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_only_declared_parameters(name: str, clip: Clip) -> None:
     method = make(name, clip)
     assert {n for n, p in method.named_parameters() if p.requires_grad} == DECLARED[name]
@@ -203,7 +243,7 @@ def test_classes_can_be_changed_and_changed_back(
     method = make(name, clip, settings=settings)
     before = scores(method)
     assert before.shape == (7, 3)
-    if method.any_classes:
+    if method.open_vocabulary:
         method.set_classes(OTHERS, TEMPLATE)
         assert method.classnames == tuple(OTHERS)
         assert scores(method).shape == (7, 5)
@@ -238,7 +278,7 @@ def test_fused_scores_lie_within_the_temperature(name: str, clip: Clip) -> None:
     scale = float(getattr(method, "scale", clip.scale))
     assert scores(method).abs().max() <= scale * (1 + 1e-6)
     image, text = method.image_features(method.image_trunk(images())), method.text_features()
-    if method.text_of_image:
+    if method.text_depends_on_image:
         assert torch.equal(scores(method, decoupled=True), scores(method))
     else:
         torch.testing.assert_close(scores(method, decoupled=True), scale * image[0] @ text.T)
@@ -259,7 +299,7 @@ def test_bf16_autocast_is_finite_and_near(name: str, clip: Clip) -> None:
     assert not torch.equal(rough.float(), exact)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "zero-shot"])
+@pytest.mark.parametrize("name", TRAINED)
 def test_training_in_bf16_is_near(name: str, clip: Clip) -> None:
     few, one = Noise([label % len(CLASSES) for label in range(7)]), TrainSettings(epochs=1, batch=7)
     losses = [
@@ -300,11 +340,6 @@ def test_zero_shot_is_not_trained(clip: Clip) -> None:
     assert method.fusion_weights() is None
     with pytest.raises(NotImplementedError):
         method.loss(method.image_trunk(images()), LABELS)
-
-
-def test_dear_needs_roles(clip: Clip) -> None:
-    with pytest.raises(RoleTableError, match="--roles FILE"):
-        build_method("dear", clip, torch.Generator())
 
 
 @pytest.mark.parametrize("name", ["coop", "cocoop"])

@@ -281,7 +281,7 @@ def test_ctrl_c(
 def test_nan_in_training(
     small: Path, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dear.methods.dear import Dear
+    from dear.methods.dear.method import Dear
 
     loss = Dear.loss
     monkeypatch.setattr(

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tests.parity import small
 from torch import Tensor, nn
 
-from dear.methods.settings import METHODS
+from dear.methods.registry import METHODS
 
 
 def their_settings(reference: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.methods.contract import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS
+from dear.methods.base import Method
+from dear.methods.registry import METHODS, build_method
 
 FOLDER = Path(__file__).with_name("public")
 STEPS, BATCH = 5, 3

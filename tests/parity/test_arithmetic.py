@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dear.backbone import towers
 from dear.backbone.clip import Clip
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 
 MATRIX, ATTENTION = ("mm", "addmm", "bmm", "baddbmm"), "_scaled_dot_product_flash_attention_for_cpu"
 PROMPTS = (11, 7, 8)  # "a photo of a" and 5, 1 or 2 words, with start and end

@@ -25,10 +25,10 @@ def command() -> Chosen:
     from dear.data.world.adversarial import CHOSEN, choose_adversarial, save_adversarial
     from dear.data.world.tasks import adversarial_candidates, load_task
     from dear.evaluation.metrics import hits
-    from dear.methods.zero_shot import ZeroShot
+    from dear.methods.registry import frozen_clip
 
     task, candidates = load_task("source"), adversarial_candidates()
-    method = ZeroShot(load_clip("tiny"))
+    method = frozen_clip(load_clip("tiny"))
     method.set_classes(task.classnames, (task.template,))
     wrong = ~hits(method, candidates)[0]
     chosen = choose_adversarial(wrong, candidates.labels)

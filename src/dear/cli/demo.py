@@ -56,6 +56,7 @@ def command(
     from dear.evaluation.plan import Plan
     from dear.evaluation.records import make_folder
     from dear.evaluation.runs import perform
+    from dear.methods.registry import OWN, USUAL
     from dear.report.html import write_report
     from dear.report.tables import base_to_novel_table
     from dear.retrieval.world import world_retrieval
@@ -68,7 +69,7 @@ def command(
     table_of_roles = role_table(clip, roles)
     watch.lap("load the tiny CLIP, its roles and the tasks")
     bench = Bench(clip, table_of_roles, keep=True)
-    plans = [Plan("zero-shot"), Plan("dear")]
+    plans = [Plan(name) for name in USUAL]
     records = []
     make_folder(out / "records")
     with RunProgress(len(datasets) * len(plans), TrainSettings().epochs) as progress:
@@ -86,7 +87,7 @@ def command(
                     )
                 )
             watch.lap(f"base-to-novel, {plan.method}")
-    adapted = adapt_on_base(bench, load_dataset(RETRIEVAL_TASK), Plan("dear"), seed=seed, shots=SHOTS)
+    adapted = adapt_on_base(bench, load_dataset(RETRIEVAL_TASK), Plan(OWN), seed=seed, shots=SHOTS)
     retrieval = world_retrieval(adapted.method, load_task(RETRIEVAL_TASK).test)
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)

@@ -9,7 +9,8 @@ from rich.console import Console
 from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
-from dear.methods.settings import MethodSettings, known_method
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import OWN, known_method
 from dear.training.settings import TrainOptions
 
 
@@ -32,7 +33,7 @@ def command(
     *,
     data: str,
     out: Path,
-    method: str = "dear",
+    method: str = OWN,
     model: str = "tiny",
     pretrained: str | None = None,
     roles: Path | None = None,

@@ -30,7 +30,7 @@ from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first
 from dear.limits import LimitError, at_most
-from dear.methods.settings import METHODS, option_groups
+from dear.methods.registry import METHODS, option_groups
 from dear.reading.files import ReadingError, require_plain
 from dear.reading.plain import require_small_yaml
 

@@ -5,11 +5,11 @@ from typing import Literal
 
 from dear.cli.running import Summary, ablation_names, data_of, render, run
 from dear.data.settings import DataSettings
-from dear.evaluation.ablations import ablation_plans
+from dear.evaluation.ablations import METHOD, ablation_plans
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Select
-from dear.methods.settings import MethodSettings
+from dear.methods.declaration import MethodSettings
 from dear.training.settings import TrainOptions
 
 __all__ = ["command", "render"]
@@ -75,7 +75,7 @@ def command(
         protocol="base-to-novel",
         out=out,
         data=data_of(data),
-        plans=ablation_plans(ablation_names() if of is None else of, settings["dear"], without=without or ()),
+        plans=ablation_plans(ablation_names() if of is None else of, settings[METHOD], without=without or ()),
         seeds=(1,) if seeds is None else tuple(seeds),
         shots=(shots,),
         model=Model(model, pretrained, roles),

@@ -8,7 +8,7 @@ from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Select
-from dear.methods.settings import MethodSettings
+from dear.methods.declaration import MethodSettings
 from dear.training.settings import TrainOptions
 
 __all__ = ["command", "render"]

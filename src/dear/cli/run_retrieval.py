@@ -9,7 +9,7 @@ from typing import Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
 
 TASK = "cluttered-cards"

@@ -14,7 +14,8 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Mask, Plan, with_all
 from dear.evaluation.recipe import data_names
-from dear.methods.settings import MethodSettings, known_method, option_groups
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
@@ -79,18 +80,19 @@ def plans_of(
     settings: Mapping[str, MethodSettings],
     mask: Sequence[Mask] | None = None,
 ) -> tuple[Plan, ...]:
-    """A plan for each method, "all" being every one, zero-shot and DeAR if none is named; DeAR under
-    each of the masks. ``settings`` are those of the methods that have any, by the names of their options.
-    Raises UnknownNameError for a method, SettingsError for what is set of a method that is not run.
+    """A plan for each method, "all" being every one, the usual ones if none is named; one with head roles
+    under each of the masks. ``settings`` are those of the methods that have any, by the names of their
+    options. Raises UnknownNameError for a method, SettingsError for what is set of one that is not run.
     """
-    named = ("zero-shot", "dear") if methods is None else with_all(methods)
+    named = USUAL if methods is None else with_all(methods)
     chosen = [known_method(name) for name in named]
     given = settings_of_methods(chosen, settings)
-    if mask is not None and "dear" not in chosen:
-        raise SettingsError(f"--mask goes with dear, which is not run: {', '.join(chosen)}.")
+    roles = methods_with_roles()
+    if mask is not None and not {*roles} & {*chosen}:
+        raise SettingsError(f"--mask goes with {' or '.join(roles)}, which is not run: {', '.join(chosen)}.")
     plans: list[Plan] = []
     for name in chosen:
-        masks = mask or ("roles",) if name == "dear" else ("roles",)
+        masks = mask or ("roles",) if METHODS[name].needs_roles else ("roles",)
         plans += [Plan(name, one, given.get(name)) for one in masks]
     return tuple(plans)
 

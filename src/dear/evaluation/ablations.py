@@ -12,7 +12,11 @@ from typing import Any, Literal
 from dear.errors import SettingsError, UnknownNameError
 from dear.evaluation.plan import Plan
 from dear.evaluation.resolve import changed
-from dear.methods.settings import DearSettings
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS
+
+METHOD = "dear"
+"""The method whose paper the ablations are of: they vary its settings and its role mask."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +61,19 @@ def ablation_plans(
     for name in names:
         if name not in ablations():
             raise UnknownNameError("ablation", name, ablations())
-        _leaves_alone(ablations()[name], settings or DearSettings())
+        _leaves_alone(ablations()[name], settings or _usual())
         for row in ablations()[name].rows:
             if row.label not in left_out:
                 plans[_plan(row, settings)] = None
     return tuple(plans)
 
 
-def _leaves_alone(ablation: Ablation, settings: DearSettings) -> None:
-    usual = DearSettings()
+def _usual() -> MethodSettings:
+    return METHODS[METHOD].settings()
+
+
+def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
+    usual = _usual()
     varied = {name for row in ablation.rows for name in row.plan.get("settings", {})}
     for name in sorted(varied):
         if getattr(settings, name) != getattr(usual, name):
@@ -77,7 +85,7 @@ def _leaves_alone(ablation: Ablation, settings: DearSettings) -> None:
 
 def _plan(row: AblationRow, settings: Any) -> Plan:
     given = dict(row.plan)
-    plan = Plan("dear", settings=changed("dear", settings, given.pop("settings", {})))
+    plan = Plan(METHOD, settings=changed(METHOD, settings, given.pop("settings", {})))
     return replace(plan, label=row.label if row.label and not given else None, **given)
 
 

@@ -20,7 +20,7 @@ from dear.evaluation.memory import start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.resolve import Training, settings_of, training_of
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.roles.table import RoleTable
 from dear.training.loop import train
@@ -163,7 +163,7 @@ def fresh(bench: Bench, dataset: Dataset, plan: Plan, *, seed: int, other_classe
         roles=plan.table(bench.roles, seed),
         settings=settings_of(plan, dataset.name),
     )
-    if other_classes and not method.any_classes:
+    if other_classes and not method.open_vocabulary:
         raise SettingsError(
             f"{plan.method} with these settings cannot score classes that it was not trained on: "
             "run it with few-shot, or change them."

@@ -92,8 +92,8 @@ class Experiment:
         return self.protocol in ("cross-dataset", "domain-generalization")
 
     def runs(self) -> list[Run]:
-        """All runs: data set by data set, so that what they share is computed once. In few-shot, zero-shot is
-        the run with 0 shots.
+        """All runs: data set by data set, so that what they share is computed once. In few-shot, a
+        method that does not train is the run with 0 shots.
         """
         trained: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in self.data]
         if self.source is not None:
@@ -108,4 +108,4 @@ class Experiment:
         return list(dict.fromkeys(runs))
 
     def _shots(self, plan: Plan, shots: int) -> int:
-        return 0 if self.protocol == "few-shot" and plan.method == "zero-shot" else shots
+        return 0 if self.protocol == "few-shot" and not plan.trains else shots

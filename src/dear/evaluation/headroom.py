@@ -11,7 +11,7 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import base_novel
 from dear.data.views import eval_views
-from dear.methods.zero_shot import ZeroShot
+from dear.methods.registry import frozen_clip
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def headroom(clip: Clip, dataset: Dataset, shots: int = 16) -> Headroom:
     labels = dataset.train.labels
     halves = base_novel(len(dataset.classnames))
     measured = [_rows(labels, half, 0, shots) for half in halves]
-    method = ZeroShot(clip)
+    method = frozen_clip(clip)
     percent = []
     for half, rows in zip(halves, measured, strict=True):
         method.set_classes([dataset.classnames[label] for label in half], dataset.templates)

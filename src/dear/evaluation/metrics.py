@@ -11,7 +11,7 @@ from torch import Tensor
 from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
 from dear.data.views import eval_views
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.training.batches import trunk_facts
 from dear.training.devices import mixed
 from dear.training.settings import Precision
@@ -110,7 +110,7 @@ def trunks(
                 layer = held_at(start)
                 with mixed(device, precision):
                     if layer is not None:
-                        return method.deeper(cache[key(start, layer)], layer)
+                        return method.continue_trunk(cache[key(start, layer)], layer)
                     return eval_trunk(method, images.load(chosen) if pictures is None else pictures)
 
             yield cache.get(key(start, method.image_from), compute)

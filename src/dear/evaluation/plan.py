@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.methods.settings import METHODS
+from dear.methods.registry import METHODS, known_method
 
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
@@ -22,10 +22,10 @@ class Plan:
 
     Attributes:
         method: The method's name.
-        mask: For DeAR, the role mask: of the role table, or of one of the paper's ablations of it.
+        mask: With head roles, the role mask: of the role table, or of one of the paper's ablations of it.
         settings: The method's settings (its dataclass); its defaults if None.
-        quantile: For DeAR, assign the roles anew with this share of the heads (percent) at each end.
-        attributes: For DeAR, K: how many core attributes.
+        quantile: With head roles, assign the roles anew with this share of the heads (percent) at each end.
+        attributes: With head roles, K: how many core attributes.
         label: What a run with other settings is called in records and tables, "CE + reg" say.
     """
 
@@ -50,7 +50,12 @@ class Plan:
 
     @property
     def needs_roles(self) -> bool:
-        return self.method == "dear"
+        return METHODS[known_method(self.method)].needs_roles
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train: a run without takes no training images."""
+        return METHODS[known_method(self.method)].trains
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of this plan; shuffled roles are another deal for each seed."""

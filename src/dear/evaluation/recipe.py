@@ -29,7 +29,7 @@ from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.plan import Plan, Protocol, Select, with_all
 from dear.evaluation.resolve import changed, data_settings, train_options
 from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
-from dear.methods.settings import known_method
+from dear.methods.registry import USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
 
@@ -92,7 +92,7 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
             raise SettingsError("the key 'of' is missing: it names the ablations.")
         plans = ablation_plans(texts("of", told["of"]), without=texts("without", told.get("without", [])))
     else:
-        plans = _plans(listed(told.get("methods", ["zero-shot", "dear"])))
+        plans = _plans(listed(told.get("methods", [*USUAL])))
     select = told.get("select", "last")
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
@@ -204,7 +204,8 @@ def _plan(told: Any) -> Plan:
     known_method(plan.method)
     for name in ("mask", "quantile", "attributes"):
         if name in given and not plan.needs_roles:
-            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} goes with dear.")
+            wanted = " or ".join(methods_with_roles())
+            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} goes with {wanted}.")
     rows = [row.label for ablation in ablations().values() for row in ablation.rows]
     if plan.label and plan.label in rows:
         raise SettingsError(f"the label {plan.label!r} is that of a row of an ablation: choose another.")

@@ -11,7 +11,8 @@ from dear.data.settings import DataSettings
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.values import fitted, known_keys, path_from
-from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
 Training = TrainSettings | TrainOptions

@@ -102,7 +102,7 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
     source = experiment.source
     if source is not None:
         no_target(found[source], [found[name] for name in experiment.data])
-    if any(plan.method != "zero-shot" for plan in experiment.plans):
+    if any(plan.trains for plan in experiment.plans):
         for name in experiment.data if source is None else [source]:
             base, number = experiment.protocol == "base-to-novel", len(found[name].classnames)
             classes = base_novel(number)[0] if base else range(number)

@@ -1,1 +1,1 @@
-"""Ways of adapting a CLIP, one file each, on one contract."""
+"""Ways of adapting a CLIP, one folder each, on one contract."""

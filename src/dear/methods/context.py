@@ -15,7 +15,6 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.initial import normal
-from dear.methods.settings import Position
 
 PLACE = "X"
 
@@ -52,17 +51,17 @@ class ContextPrompts:
 
 @torch.no_grad()
 def context_prompts(
-    clip: Clip, classnames: Sequence[str], words: str, tokens: int, position: Position = "end"
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
 ) -> ContextPrompts:
-    """Prompts of classes with ``tokens`` places of context, which lies before the class name, around it (the
-    first half, rounded down, before it) or after it. Raises SettingsError for prompts that do not fit.
+    """Prompts of classes with ``tokens`` places of context, of which ``before`` (all if None) stand before
+    the class name and the others after it. Raises SettingsError for prompts that do not fit.
     """
     ids = context_ids(clip, classnames, words, tokens)
     end = ids.argmax(dim=-1)
     ids = ids[:, : int(end.max()) + 1]
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
     context = torch.arange(tokens, device=ids.device) + ids.shape[1]
-    before = {"end": tokens, "middle": tokens // 2, "front": 0}[position]
+    before = tokens if before is None else before
     for row, length in zip(order, _lengths(clip, fill("{}", classnames)), strict=True):
         name = torch.arange(1 + tokens, 1 + tokens + length, device=ids.device)
         row[1 : 1 + tokens + length] = torch.cat([context[:before], name, context[before:]])

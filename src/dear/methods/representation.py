@@ -4,8 +4,6 @@ image feature is read at them.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -15,10 +13,10 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.towers import Injection
 from dear.errors import SettingsError
-from dear.methods.contract import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.initial import normal
 from dear.methods.losses import cosine_distance
-from dear.methods.settings import MmrlSettings
+from dear.methods.representation_settings import RepresentationSettings
 
 
 class Representation(Method):
@@ -27,13 +25,17 @@ class Representation(Method):
     The scores are a fixed mixture of both features'. Scores of novel classes use the class feature alone.
     """
 
-    novel_decoupled: ClassVar[bool] = True
-    compares: ClassVar[bool] = True
     features = ("cls", "rep")
+    layout = TokenLayout(before_patches=True)
+    novel_decoupled = True
+    uses_frozen_image = True
+    settings: RepresentationSettings
 
-    def __init__(self, clip: Clip, generator: torch.Generator, settings: MmrlSettings, beta: float) -> None:
-        super().__init__(clip)
-        self.settings, self.beta = settings, beta
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: RepresentationSettings, beta: float
+    ) -> None:
+        super().__init__(clip, settings)
+        self.beta = beta
         self.image_from, self.text_from = (_first(tower.depth, settings) for tower in (clip.image, clip.text))
         self.tokens = nn.Parameter(
             normal(clip.image.projection, generator, settings.tokens, settings.space, std=settings.token_std)
@@ -63,7 +65,7 @@ class Representation(Method):
         return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        return self._mean_of_templates(Injection(self.text_tokens(), self.beta, at=1))
+        return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=1))
 
     @property
     def scale(self) -> Float[Tensor, ""] | float:
@@ -93,11 +95,8 @@ class Representation(Method):
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
 
-    def facts(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings)}
 
-
-def _first(depth: int, settings: MmrlSettings) -> int:
+def _first(depth: int, settings: RepresentationSettings) -> int:
     if settings.share:
         return span_start(depth, settings.first)
     if settings.first > depth:

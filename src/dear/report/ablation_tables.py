@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dear.evaluation.ablations import Ablation, AblationRow, ablations
+from dear.evaluation.ablations import METHOD, Ablation, AblationRow, ablations
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, field, grouped
 from dear.report.tables import MEASURES, SHOWN, Pairs, average
 
-METHOD = "dear"
 FEWEST = 2
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from dear.data.files import whole
 from dear.errors import DataError, OutputError
+from dear.methods.registry import FROZEN
 from dear.report import plots
 from dear.report.few_shot import few_shot_curves
 from dear.report.few_shot_plot import few_shot_plot
@@ -31,7 +32,6 @@ from dear.report.retrieval import panels, precision_table
 from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
 from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
 
-REFERENCE = "zero-shot"
 _SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 
@@ -131,12 +131,12 @@ def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
     """The method that the report is about: the first with fusion weights that is no ablation, or the last."""
     plain = [method for method, runs in by_method.items() if not runs[0].get("variant")]
     fused = [method for method in plain if any(run.get("fusion_weights") for run in by_method[method])]
-    others = [method for method in plain or by_method if method != REFERENCE]
+    others = [method for method in plain or by_method if method != FROZEN]
     return (fused or others[-1:] or list(by_method))[0]
 
 
 def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
-    return REFERENCE if REFERENCE in by_method else None
+    return FROZEN if FROZEN in by_method else None
 
 
 def _setting(records: Sequence[Record], table: Table) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dear.errors import DataError
 from dear.evaluation.schema import SCHEMA
-from dear.methods.settings import METHODS
+from dear.methods.registry import METHODS
 
 Record = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def name(record: Record) -> str:
 
 def readable(records: Iterable[Record]) -> list[Record]:
     """The records as a list, each run once (the same run may lie in several folders), in the order of the
-    table of methods: zero-shot first, DeAR last.
+    table of methods: by the date of their papers.
 
     Raises:
         DataError: if there is none, or one of another schema version.

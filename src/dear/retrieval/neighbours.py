@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.views import eval_views
-from dear.methods.contract import Method
+from dear.methods.base import Method
 
 
 @torch.no_grad()

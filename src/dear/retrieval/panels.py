@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.decode import as_image
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dear.data.world.factors import FACTORS
 from dear.data.world.images import WorldImages
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.retrieval.panels import retrieval_panels
 
 QUERIES = (3, 170, 431)

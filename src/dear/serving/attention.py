@@ -12,9 +12,7 @@ from torch import Tensor
 from dear.backbone.attention import attention_weights
 from dear.backbone.block import Block
 from dear.errors import SettingsError
-from dear.methods.contract import Method
-from dear.methods.dear import Dear
-from dear.methods.representation import Representation
+from dear.methods.base import Method
 
 # From no attention to the most: dark violet to light yellow, told apart in print and by colour-blind people.
 RAMP = np.array(
@@ -27,8 +25,9 @@ OPAQUE = 0.65  # of the colours over the picture
 def attention_maps(
     method: Method, pixels: Float[Tensor, "3 size size"], layer: int, head: int
 ) -> dict[str, Float[Tensor, "row column"]]:
-    """Attention of a head to the patches, by the token that looks: "class", and DeAR's attributes in the
-    layers that have them (the mean of an attribute's tokens). Layers count from 1, heads from 0.
+    """Attention of a head to the patches, by the token that looks: "class", and the method's named tokens
+    in the layers that have them (DeAR's attributes; the mean where several have one name).
+    Layers count from 1, heads from 0.
 
     The weights to all keys sum to one; what is missing here goes to the class token and to learned tokens.
     Raises SettingsError for a layer or head that is not there.
@@ -45,16 +44,15 @@ def attention_maps(
     weights = found[0][0, head].float().cpu()
     side = tower.image_size // tower.patch_size
     queries, keys = weights.shape
-    patches = (
-        weights[:, -side * side :] if isinstance(method, Representation) else weights[:, 1 : 1 + side**2]
-    )
+    first = keys - side**2 if method.layout.before_patches else 1
+    patches = weights[:, first : first + side**2]
     maps = {"class": patches[0]}
-    if isinstance(method, Dear) and keys > side**2 + 1:
-        each = method.settings.tokens
+    if keys > side**2 + 1:
         # The last layer is computed for the tokens that are read only: the class token, then these.
-        start = side**2 + 1 if queries == keys else 1
-        for number, name in enumerate(method.roles.attributes):
-            maps[name] = patches[start + number * each : start + (number + 1) * each].mean(dim=0)
+        start = side**2 + 1 if queries == keys and not method.layout.before_patches else 1
+        for name, each in method.layout.named.items():
+            maps[name] = patches[start : start + each].mean(dim=0)
+            start += each
     return {name: one.unflatten(0, (side, side)) for name, one in maps.items()}
 
 

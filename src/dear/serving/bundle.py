@@ -14,9 +14,9 @@ from dear.backbone.load import load_clip
 from dear.data.listing import require_distinct
 from dear.data.settings import checked_templates
 from dear.errors import BundleError, DataError, DearError
-from dear.methods.contract import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.methods.base import Method
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
 from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable

@@ -37,7 +37,7 @@ class BundleEncoder:
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
         """Raises SettingsError where the method has prompts of its own classes alone."""
-        if not self.predictor.method.any_classes:
+        if not self.predictor.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.predictor.method.name} has text features of its own classes alone, "
                 "none of other words: search by an image."

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.errors import ExportError, OutputError, first_line
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.serving.exported import Exported, ExportForm
 from dear.serving.predictor import Predictor, Vocabulary
 from dear.training.seeding import generator
@@ -87,7 +87,7 @@ def export(
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
     known = predictor.vocabulary(classes)
-    if with_classes and known.method.text_of_image:
+    if with_classes and known.method.text_depends_on_image:
         raise ExportError(
             f"{known.method.name} makes other text features for every image, so classes cannot be baked in: "
             "export the tower alone."

@@ -15,8 +15,9 @@ from dear.evaluation.bench import Bench, Progress, adapt, no_progress
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.records import environment
 from dear.evaluation.resolve import settings_of, training_of
-from dear.methods.contract import Method
-from dear.methods.settings import METHODS, MethodSettings, known_method
+from dear.methods.base import Method
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, OWN, known_method
 from dear.roles.packaged import role_table
 from dear.serving.bundle import Bundle, distinct, trained
 from dear.serving.calibrate import best_temperature
@@ -32,7 +33,7 @@ def fit(
     data: Dataset | Path | str,
     out: Path | str | None = None,
     *,
-    method: str = "dear",
+    method: str = OWN,
     model: str = "tiny",
     pretrained: str | None = None,
     roles: Path | str | None = None,
@@ -67,7 +68,7 @@ def fit(
     plan = Plan(method, settings=settings)
     table = role_table(clip, roles) if plan.needs_roles else None
     few, count = _with_shots(images, shots)
-    picked = () if method == "zero-shot" else draw_few(few, count, seed)[0].indices
+    picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
     held = _held_out(images, picked) if calibrate else None
     bench = Bench(clip, table, train or TrainOptions(), select)
     every = range(len(images.classnames))

@@ -15,7 +15,7 @@ from dear.backbone.clip import Clip
 from dear.data.decode import as_picture, decode
 from dear.data.views import eval_views
 from dear.errors import DataError, SettingsError
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.serving.bundle import Bundle, distinct
 
 BATCH = 32
@@ -210,7 +210,7 @@ class Predictor:
             return kept
         distinct(names)
         new = not {*names} <= {*self.classes}
-        if not self.method.any_classes:
+        if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: leave "
                 "the classes out."

@@ -19,7 +19,6 @@ from dear.data.decode import as_image, decode
 from dear.data.views import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
-from dear.methods.dear import Dear
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
@@ -68,9 +67,9 @@ class Service:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attribute tokens of DeAR; none of other methods."""
+        """The names of the method's learned tokens that have any: attributes."""
         method = self.predictor.method
-        return tuple(method.roles.attributes) if isinstance(method, Dear) else ()
+        return tuple(method.layout.named)
 
     def take(self, data: bytes) -> Upload:
         """Check and unpack an image. Raises Refused: 413, 415, and 422 for one that is broken."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
 from dear.data.views import DRAWS, views_of
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
@@ -102,7 +102,7 @@ class Batches:
             if found is not None:
                 layer, tokens = found
                 with mixed(self.like.device, self.settings.precision):
-                    return self.method.deeper(tokens.to(self.like), layer)
+                    return self.method.continue_trunk(tokens.to(self.like), layer)
         if pictures is None:  # forgotten since the epoch began
             pictures = self.images.load(part.chosen)
         views = views_of(pictures, self.method.clip.image_size, self._draws(epoch, part, items))
@@ -115,7 +115,7 @@ class Batches:
         self, epoch: int, part: _Part, trunk: Float[Tensor, "item token width"]
     ) -> Float[Tensor, "item embed"] | None:
         """Made from the trunk as it is kept, so that they do not depend on what was there."""
-        if not self.method.compares or (self.cache.limit == 0 and self.views is None):
+        if not self.method.uses_frozen_image or (self.cache.limit == 0 and self.views is None):
             return None
 
         def compute() -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dear.data.files import whole
 from dear.errors import DearError, OutputError, first_line
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
 
@@ -194,7 +194,7 @@ def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, 
     """What a checkpoint belongs to; ``images`` is their identity, ``select`` how the epoch is chosen."""
     facts = {
         "method": method.name,
-        "method_settings": method.facts(),
+        "method_settings": method.fingerprint_fields(),
         "weights": method.clip.identity.sha256,
         "classes": method.classnames,
         "images": images,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged
-from dear.methods.contract import Method
+from dear.methods.base import Method
 from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
 from dear.training.devices import make_fabric, mixed, summed

@@ -9,13 +9,10 @@ from dear.cli.document import with_table
 from dear.cli.document_methods import TABLES, measured_table
 from dear.errors import DataError
 from dear.evaluation.recipe import load_recipe
-from dear.methods.settings import (
-    METHODS,
-    MmrlPlusSettings,
-    MmrlSettings,
-    PromptSrcSettings,
-    option_groups,
-)
+from dear.methods.mmrl.settings import MmrlSettings
+from dear.methods.mmrlpp.settings import MmrlPlusSettings
+from dear.methods.promptsrc.settings import PromptSrcSettings
+from dear.methods.registry import METHODS, option_groups
 from dear.training.settings import TrainOptions
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ import pytest
 
 from dear.backbone.load import load_clip
 from dear.cli.run_retrieval import command
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 

@@ -2,7 +2,8 @@
 
 from dear.cli.running import plans_of
 from dear.evaluation.plan import Plan
-from dear.methods.settings import METHODS, CoOpSettings, option_groups
+from dear.methods.coop.settings import CoOpSettings
+from dear.methods.registry import METHODS, option_groups
 
 
 def test_all_methods_each_with_its_settings() -> None:

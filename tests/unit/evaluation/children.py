@@ -17,7 +17,7 @@ from tests.unit.training.world import few, noise_dataset, role_table, small_dear
 from dear.evaluation.plan import Plan
 from dear.evaluation.processes import work
 from dear.evaluation.runs import run_all
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings

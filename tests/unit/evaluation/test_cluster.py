@@ -13,7 +13,7 @@ from dear.evaluation.cluster import on_cluster
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import silent
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
 
 BUSY = b"ray::Worker.perform"

@@ -9,7 +9,7 @@ from dear.data.dataset import load_dataset
 from dear.data.fewshot import ClassSubset, Subset, base_novel
 from dear.evaluation.headroom import headroom, linear_probe
 from dear.evaluation.metrics import evaluate
-from dear.methods.zero_shot import ZeroShot
+from dear.methods.zero_shot.method import ZeroShot
 
 
 def test_the_probe_is_at_its_optimum() -> None:

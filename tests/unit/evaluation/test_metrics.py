@@ -8,7 +8,7 @@ from dear.backbone.clip import Clip
 from dear.data.views import eval_views
 from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate, trunks
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache
 

@@ -16,7 +16,7 @@ from dear.evaluation.machines import Machines
 from dear.evaluation.plan import Plan
 from dear.evaluation.processes import in_processes
 from dear.evaluation.runs import silent
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
 
 

@@ -17,8 +17,9 @@ from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import perform
 from dear.evaluation.transfer import transfer
-from dear.methods.dear import Dear
-from dear.methods.settings import METHODS, DearSettings
+from dear.methods.dear.method import Dear
+from dear.methods.dear.settings import DearSettings
+from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 
 TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)

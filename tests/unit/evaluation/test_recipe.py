@@ -10,7 +10,8 @@ from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.execute import MARK, claimed, distinct_places
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
-from dear.methods.settings import METHODS, DearSettings
+from dear.methods.dear.settings import DearSettings
+from dear.methods.registry import METHODS
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 GOOD = """

@@ -19,7 +19,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import UNFINISHED, Workplace, run_all
 from dear.evaluation.schema import SCHEMA
-from dear.methods.settings import DearSettings
+from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)

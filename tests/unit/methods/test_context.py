@@ -8,22 +8,21 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.context import PLACE, context_ids, context_prompts, initial_context
-from dear.methods.settings import Position
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 
 
 @pytest.mark.parametrize(
-    ("position", "orders"),
+    ("before", "orders"),
     [
         # start, context 1 to 3, name, full stop, end; a number is a word's place, c a context vector
-        ("end", ["0 c0 c1 c2 4 5 6", "0 c0 c1 c2 4 5 6 7", "0 c0 c1 c2 4 5 6 7 8 9"]),
-        ("middle", ["0 c0 4 c1 c2 5 6", "0 c0 4 5 c1 c2 6 7", "0 c0 4 5 6 7 c1 c2 8 9"]),
-        ("front", ["0 4 c0 c1 c2 5 6", "0 4 5 c0 c1 c2 6 7", "0 4 5 6 7 c0 c1 c2 8 9"]),
+        (3, ["0 c0 c1 c2 4 5 6", "0 c0 c1 c2 4 5 6 7", "0 c0 c1 c2 4 5 6 7 8 9"]),
+        (1, ["0 c0 4 c1 c2 5 6", "0 c0 4 5 c1 c2 6 7", "0 c0 4 5 6 7 c1 c2 8 9"]),
+        (0, ["0 4 c0 c1 c2 5 6", "0 4 5 c0 c1 c2 6 7", "0 4 5 6 7 c0 c1 c2 8 9"]),
     ],
 )
-def test_what_stands_where(position: Position, orders: list[str], small_clip: Clip) -> None:
-    prompts = context_prompts(small_clip, CLASSES, "", 3, position)
+def test_what_stands_where(before: int, orders: list[str], small_clip: Clip) -> None:
+    prompts = context_prompts(small_clip, CLASSES, "", 3, before)
     assert prompts.end.tolist() == [6, 7, 9]
     assert prompts.words.shape == (3, 10, 22)
     context = torch.randn(3, 22, generator=torch.Generator().manual_seed(1))

@@ -16,11 +16,11 @@ from dear.evaluation.base_to_novel import base_to_novel
 from dear.evaluation.bench import Bench
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
-from dear.methods.contract import Method
-from dear.methods.coop import CoOp
-from dear.methods.promptsrc import PromptSRC, average_weights
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS, CoOpSettings
+from dear.methods.base import Method
+from dear.methods.coop.method import CoOp
+from dear.methods.coop.settings import CoOpSettings
+from dear.methods.promptsrc.method import PromptSRC, average_weights
+from dear.methods.registry import METHODS, build_method
 from dear.training.settings import TrainOptions
 
 CLASSES = ["red circle on the sea", "house", "green tree"]

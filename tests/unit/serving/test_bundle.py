@@ -16,9 +16,9 @@ from torch import Tensor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
-from dear.methods.contract import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS, DearSettings
+from dear.methods.base import Method
+from dear.methods.dear.settings import DearSettings
+from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 from dear.serving import folder as bundle_files
 from dear.serving.bundle import Bundle, distinct, trained

@@ -12,7 +12,7 @@ from tests.unit.serving.test_bundle import fitted
 
 from dear.backbone.clip import Clip
 from dear.errors import ExportError, OutputError
-from dear.methods.settings import METHODS
+from dear.methods.registry import METHODS
 from dear.serving import export as module
 from dear.serving.export import export
 from dear.serving.predictor import Predictor

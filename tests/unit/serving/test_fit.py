@@ -11,7 +11,8 @@ from tests.unit.training.world import Noise, noise_dataset, role_table
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, SettingsError
-from dear.methods.settings import CoOpSettings, DearSettings
+from dear.methods.coop.settings import CoOpSettings
+from dear.methods.dear.settings import DearSettings
 from dear.serving.bundle import Bundle
 from dear.serving.calibrate import best_temperature
 from dear.serving.fit import fit

@@ -14,7 +14,8 @@ from dear.backbone.clip import Clip
 from dear.data.decode import decode
 from dear.data.views import eval_views
 from dear.errors import DataError, SettingsError
-from dear.methods.settings import METHODS, CoOpSettings
+from dear.methods.coop.settings import CoOpSettings
+from dear.methods.registry import METHODS
 from dear.serving.encoder import BundleEncoder
 from dear.serving.predictor import Prediction, Predictor, Unreadable
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError, SettingsError, TrainingDiverged
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator

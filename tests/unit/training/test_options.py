@@ -9,9 +9,8 @@ from tests.unit.training.world import CLASSES, few
 from dear.backbone.clip import Clip
 from dear.data.views import train_views
 from dear.errors import SettingsError
-from dear.methods.contract import Method
-from dear.methods.registry import build_method
-from dear.methods.settings import METHODS
+from dear.methods.base import Method
+from dear.methods.registry import METHODS, build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings

@@ -12,7 +12,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.data.fewshot import ClassSubset, Subset
 from dear.errors import OutputError, SettingsError
-from dear.methods.dear import Dear
+from dear.methods.dear.method import Dear
 from dear.training.batches import Batches
 from dear.training.devices import make_fabric
 from dear.training.loop import train

@@ -1,8 +1,6 @@
 """MaPLe (Khattak et al., CVPR 2023): deep prompts of both towers, the image's made from the text's."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,9 +10,9 @@ from torch.nn.functional import linear, normalize
 from dear.backbone.clip import Clip, layer_share
 from dear.backbone.towers import Injection, TextTrunk
 from dear.methods import initial
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
-from dear.methods.contract import ImageFeatures, Method
-from dear.methods.settings import MapleSettings
+from dear.methods.maple.settings import MapleSettings
 
 
 class MaPLe(Method):
@@ -30,11 +28,11 @@ class MaPLe(Method):
     """
 
     name = "maple"
+    settings: MapleSettings
     placed: TextTrunk
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: MapleSettings | None = None) -> None:
-        super().__init__(clip)
-        self.settings = s = settings or MapleSettings()
+        super().__init__(clip, s := settings or MapleSettings())
         self.image_from = self.text_from = 1
         towers = (clip.image.depth, clip.text.depth)
         layers = [layer_share(depth, s.depth) if s.share else min(s.depth, depth) for depth in towers]
@@ -68,6 +66,3 @@ class MaPLe(Method):
         tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
         inject = Injection(tokens, beta=1, at=1, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
-
-    def facts(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings)}

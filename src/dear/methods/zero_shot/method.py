@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.contract import ImageFeatures, Method
-from dear.methods.settings import MethodSettings
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
 

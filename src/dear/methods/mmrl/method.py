@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.methods.initial import clones, linear, normal
+from dear.methods.mmrl.settings import MmrlSettings
 from dear.methods.representation import Representation, aligned, layers_of
-from dear.methods.settings import MmrlSettings
 
 
 class MMRL(Representation):

@@ -1,8 +1,6 @@
 """CoOp (Zhou et al., IJCV 2022): the words around the class name become learned vectors."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.contract import ImageFeatures, Method
-from dear.methods.settings import CoOpSettings
+from dear.methods.coop.settings import CoOpSettings
 
 
 class CoOp(Method):
@@ -26,15 +24,15 @@ class CoOp(Method):
     """
 
     name = "coop"
+    settings: CoOpSettings
     prompts_of_classes: ContextPrompts
     context: nn.Parameter
     generator: torch.Generator
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: CoOpSettings | None = None) -> None:
-        super().__init__(clip)
-        self.settings = s = settings or CoOpSettings()
+        super().__init__(clip, s := settings or CoOpSettings())
         self.image_from, self.text_from = clip.image.depth + 1, 1
-        self.any_classes = not s.class_specific
+        self.open_vocabulary = not s.class_specific
         self.words = " ".join(s.words.split()[: s.tokens])
         self.generator = generator
         if not s.class_specific:
@@ -49,7 +47,8 @@ class CoOp(Method):
         """Choose the classes; the first ones get a context each, if the settings say so."""
         s, first = self.settings, not self.classnames
         super().set_classes(classnames, templates)
-        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, s.position)
+        before = {"end": s.tokens, "middle": s.tokens // 2, "front": 0}[s.position]
+        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, before)
         if s.class_specific and first:
             self.context = nn.Parameter(torch.stack([self._start() for _ in classnames]))
 
@@ -59,6 +58,3 @@ class CoOp(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         trunk = self.prompts_of_classes.trunk(self.context)
         return normalize(self.clip.text.features(trunk, 1, chunk=self.text_chunk), dim=-1)
-
-    def facts(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings)}

@@ -5,7 +5,8 @@ classes that it was last given.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
 import torch
@@ -17,43 +18,69 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
 from dear.errors import SettingsError
 from dear.limits import at_most
-from dear.methods.settings import MethodSettings
+from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
 ImageFeatures = Float[Tensor, "feature batch embed"]
 
 
+@dataclass(frozen=True)
+class TokenLayout:
+    """Where a method's learned tokens stand among the image tokens, for pictures of attention.
+
+    Attributes:
+        before_patches: They stand between the class token and the patches; if not, after the patches.
+        named: How many tokens stand for each thing that has a name, in their order; they come first.
+    """
+
+    before_patches: bool = False
+    named: Mapping[str, int] = field(default_factory=dict)
+
+
 class Method(nn.Module, ABC):
     """Base of all methods.
 
+    What is known of a method before it is built is in its :class:`dear.methods.declaration.Declaration`; what
+    a built one declares are these attributes.
+
     Attributes:
         name: What the method is called on the command line and in records.
+        settings: The settings that it was built with.
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
             if it changes none.
         features: Names of the image features it scores with, "cls" first.
+        layout: Where its learned tokens stand in the image tower.
+        open_vocabulary: It can score other classes than those that it was first given; if not, they are
+            refused.
         novel_decoupled: Its authors score classes and data sets that it was not trained on by the class
             feature alone.
-        any_classes: It can score other classes than those that it was first given; if not, they are refused.
-        compares: Its loss holds image features near those of the frozen CLIP.
+        uses_frozen_image: Its loss uses the frozen CLIP's image features, to hold its own near them.
+        text_depends_on_image: Its text features are made for each image.
         text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
-        text_of_image: Its text features depend on the image.
     """
 
     name: ClassVar[str]
+    settings: MethodSettings
     image_from: int
     text_from: int
     features: tuple[str, ...] = ("cls",)
+    layout: TokenLayout = TokenLayout()
+    open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False
-    any_classes: bool = True
-    compares: ClassVar[bool] = False
+    uses_frozen_image: ClassVar[bool] = False
+    text_depends_on_image: ClassVar[bool] = False
     text_chunk: int = 0
-    text_of_image: ClassVar[bool] = False
 
-    def __init__(self, clip: Clip) -> None:
+    clip: Clip
+    frozen_text: Float[Tensor, "class embed"]
+    prompts: list[TextTrunk]
+
+    def __init__(self, clip: Clip, settings: MethodSettings | None = None) -> None:
         super().__init__()
         self.__dict__["clip"] = (
             clip  # frozen and shared: not a submodule, so neither trained nor saved with the method
         )
+        self.settings = settings or MethodSettings()
         self.classnames: tuple[str, ...] = ()
 
     @classmethod
@@ -61,22 +88,18 @@ class Method(nn.Module, ABC):
         cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
     ) -> Self:
         """A fresh method on a CLIP. ``generator`` draws its initial parameters; ``settings`` are of the class
-        registered for the method, None for the published ones. A method that is made from other things than
+        declared for the method, None for the published ones. A method that is made from other things than
         (clip, generator, settings) has its own.
         """
         del roles
-        return cls(clip, generator, settings)  # type: ignore[call-arg]
-
-    clip: Clip
-    frozen_text: Float[Tensor, "class embed"]
-    prompts: list[TextTrunk]
+        return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once. Raises
         SettingsError for other classes than the first if the method cannot score any, LimitError.
         """
-        if not self.any_classes and self.classnames not in ((), tuple(classnames)):
+        if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
                 f"{self.name} with these settings cannot score other classes than those that it was first "
                 "given: change the settings, or build another."
@@ -85,9 +108,9 @@ class Method(nn.Module, ABC):
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
         self.prompts = [self.clip.text.trunk(each, self.text_from) for each in ids]
-        self.frozen_text = self._mean_of_templates()
+        self.frozen_text = self.mean_over_templates()
 
-    def _mean_of_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
+    def mean_over_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
         """Unit text features: the normalised mean over templates of the normalised feature."""
         features = [
             normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk), dim=-1)
@@ -102,10 +125,10 @@ class Method(nn.Module, ABC):
         """What the method's image span takes: frozen, so it can be computed once and kept. Images are in
         [0, 1]. A method that changes no layer of the image tower takes the class token only.
         """
-        return self.deeper(self.clip.image.embed(self.clip.normalize_pixels(images)), 1)
+        return self.continue_trunk(self.clip.image.embed(self.clip.normalize_pixels(images)), 1)
 
     @torch.no_grad()
-    def deeper(
+    def continue_trunk(
         self, tokens: Float[Tensor, "batch token width"], layer: int
     ) -> Float[Tensor, "batch token width"]:
         """What the method's image span takes, from the input of an earlier layer: the same bits."""
@@ -164,7 +187,7 @@ class Method(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         """The training loss as "loss", and its parts by name for the record; here the cross-entropy of the
         scores. ``frozen`` is what ``frozen_image`` gives for the trunk, where it is known; a method that
-        compares makes it otherwise.
+        uses it makes it otherwise.
         """
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
@@ -176,11 +199,9 @@ class Method(nn.Module, ABC):
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each epoch, counted from 1, of so many; what it changes is saved with the epoch."""
 
-    def facts(self) -> dict[str, Any]:
-        """What the method was built with, as plain values: a checkpoint fits a method with the same facts
-        only.
-        """
-        return {}
+    def fingerprint_fields(self) -> dict[str, Any]:
+        """What the method was built with, as plain values: a checkpoint fits a method with the same only."""
+        return {"settings": asdict(self.settings)}
 
     @property
     def trainable(self) -> list[nn.Parameter]:

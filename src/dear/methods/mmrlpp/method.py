@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.methods.initial import clones, linear, uniform
+from dear.methods.mmrlpp.settings import MmrlPlusSettings
 from dear.methods.representation import Representation, aligned, layers_of
-from dear.methods.settings import MmrlPlusSettings
 
 
 class MMRLPlus(Representation):

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.cocoop.settings import CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.initial import linear
-from dear.methods.settings import CoCoOpSettings
 
 
 class CoCoOp(Method):
@@ -25,14 +25,14 @@ class CoCoOp(Method):
     """
 
     name = "cocoop"
-    text_of_image = True
+    settings: CoCoOpSettings
+    text_depends_on_image = True
     prompts_of_classes: ContextPrompts
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: CoCoOpSettings | None = None
     ) -> None:
-        super().__init__(clip)
-        self.settings = s = settings or CoCoOpSettings()
+        super().__init__(clip, s := settings or CoCoOpSettings())
         self.image_from, self.text_from = clip.image.depth + 1, 1
         self.words = " ".join(s.words.split()[: s.tokens])
         self.context = nn.Parameter(initial_context(clip, self.words, s.tokens, s.token_std, generator))
@@ -47,9 +47,7 @@ class CoCoOp(Method):
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         super().set_classes(classnames, templates)
-        self.prompts_of_classes = context_prompts(
-            self.clip, classnames, self.words, self.settings.tokens, "end"
-        )
+        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, self.settings.tokens)
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         return self.frozen_image(trunk).unsqueeze(0)
@@ -91,5 +89,5 @@ class CoCoOp(Method):
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint_fields(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings) | {"chunk": None}}  # which bounds memory only

@@ -4,9 +4,7 @@ over epochs.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.resources import files
-from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -15,10 +13,10 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.towers import Injection, TextTrunk
+from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
-from dear.methods.contract import ImageFeatures, Method
 from dear.methods.initial import normal
-from dear.methods.settings import PromptSrcSettings
+from dear.methods.promptsrc.settings import PromptSrcSettings
 
 
 class PromptSRC(Method):
@@ -35,7 +33,8 @@ class PromptSRC(Method):
     """
 
     name = "promptsrc"
-    compares: ClassVar[bool] = True
+    settings: PromptSrcSettings
+    uses_frozen_image = True
     placed: TextTrunk
     image_average: Tensor
     text_average: Tensor
@@ -43,8 +42,7 @@ class PromptSRC(Method):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: PromptSrcSettings | None = None
     ) -> None:
-        super().__init__(clip)
-        self.settings = s = settings or PromptSrcSettings()
+        super().__init__(clip, s := settings or PromptSrcSettings())
         self.image_from = self.text_from = 1
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         image, text = (
@@ -77,7 +75,7 @@ class PromptSRC(Method):
         if self._teacher is None:
             templates: Sequence[str] = self.templates
             if self.settings.teacher == "imagenet":
-                file = files("dear.methods").joinpath("imagenet_templates.json")
+                file = files(__package__).joinpath("imagenet_templates.json")
                 templates = json.loads(file.read_text(encoding="utf-8"))["templates"]
             encoded = [self.clip.encode_text(fill(template, self.classnames)) for template in templates]
             self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
@@ -127,9 +125,6 @@ class PromptSRC(Method):
             average += weight * prompts
             if epoch == epochs:
                 prompts.copy_(average)
-
-    def facts(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings)}
 
 
 def average_weights(epochs: int, mean: float, std: float) -> list[float]:

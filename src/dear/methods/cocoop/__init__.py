@@ -1,0 +1,1 @@
+"""CoCoOp (Zhou et al., CVPR 2022)."""

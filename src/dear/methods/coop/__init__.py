@@ -1,0 +1,1 @@
+"""CoOp (Zhou et al., IJCV 2022)."""

@@ -1,0 +1,36 @@
+"""Settings of CoOp, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
+
+Position = Literal["end", "middle", "front"]
+
+
+@dataclass(frozen=True)
+class CoOpSettings(MethodSettings):
+    """Settings of CoOp; the defaults are those of its base-to-novel runs (from CoCoOp's paper and scripts).
+
+    The first CoOp paper's few-shot runs have 16 tokens, which start at random.
+
+    Attributes:
+        tokens: Context tokens; 4 and 16 are published.
+        words: Words whose embeddings the context starts from; at random if they are fewer than the tokens.
+        position: Where the class name stands: after the context, in its middle, or before it.
+        class_specific: A context for each class; such a method cannot score other classes.
+        token_std: Standard deviation of a random start.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
+    bounds = MappingProxyType({"tokens": COUNT, "token_std": AT_LEAST_0})
+
+    tokens: int = 4
+    words: str = PROMPT
+    position: Position = "end"
+    class_specific: bool = False
+    token_std: float = 0.02
+
+
+METHOD = Declaration("coop", "2109.01134", "CoOp", CoOpSettings)

@@ -1,0 +1,199 @@
+"""DeAR (CVPR 2026, section 3.3): attribute tokens under a role mask, text tokens, and a learned fusion of
+their evidence.
+"""
+
+import math
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.towers import Injection
+from dear.errors import RoleTableError
+from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.dear.settings import DearSettings, FusionLoss
+from dear.methods.declaration import MethodSettings
+from dear.methods.initial import normal
+from dear.methods.losses import cosine_distance
+from dear.roles.mask import role_mask
+from dear.roles.table import RoleTable
+
+
+class Dear(Method):
+    """Decomposed attention-role adaptation. CLIP is frozen; trained are the attribute tokens T, the text
+    tokens P, the projection W of attribute features and the fusion scalars w.
+
+    Only the span is changed: layers J to L of both towers. O are the original image tokens (class token and
+    patches), A the attribute tokens, I_a those of attribute a (n each), R_a those of all other attributes.
+
+    Anchored tokens (eq. 5, 6). The raw tokens enter at layer J; before each later layer what has become of
+    them is drawn back to them. Text tokens P follow the same rule, behind the start token of the text:
+
+        input of layer J        [O ; T]
+        input of layer l > J    [O_(l-1) ; beta T + (1 - beta) A_(l-1)]     of the outputs of layer l - 1
+
+    Role mask (eq. 7 to 9). Head h of layer l attends by softmax(Q K^T / sqrt(d_h) + M) V. Rows of M are
+    queries, columns are keys, and x is minus infinity:
+
+        generalization, other specialized (8)     mixed
+                 O   A                                O   A
+            O  [ 0   x ]                         O  [ 0   0 ]
+            A  [ x   0 ]                         A  [ 0   0 ]
+
+        core of a, "eq9" (9)                      core of a, "exclusive" (9 and supplement B)
+                 O  I_a R_a                           O  I_a R_a
+            O  [ 0   0   x ]                     O  [ 0   0   x ]
+           I_a [ 0   0   x ]                    I_a [ 0   0   x ]
+           R_a [ 0   0   x ]                    R_a [ x   x   B ]    B: 0 within one attribute, else x
+
+    Features (eq. 10, 11), all of unit norm. LN and W_0 are CLIP's last LayerNorm and projection, mean_n is
+    the mean over the tokens of an attribute [ours]:
+
+        f_cls = LN(class token) W_0      f_a = LN(mean_n(I_a)) W      f_t = CLIP's text feature, with P
+
+    Loss (eq. 12 to 16), where f0 are the frozen CLIP's features:
+
+        L        = CE(logits, y) + lambda_reg L_reg + lambda_fusion L_fusion
+        L_reg    = mean over images of (1 - cos(f_cls, f0_cls)) + mean over classes of (1 - cos(f_t, f0_t))
+        L_fusion = 1 - alpha_cls, or -log alpha_cls        the paper's form is not known to us [ours]
+
+    Fusion (eq. 17 to 19), over k = cls and the attributes; decoupled inference takes s_cls alone:
+
+        s_k = cos(f_k, f_t) / tau        alpha = softmax(w)        logits = sum_k alpha_k s_k
+    """
+
+    name = "dear"
+    uses_frozen_image = True
+    settings: DearSettings
+    mask: Tensor  # layer head query key: M of each layer of the span
+    read: Tensor  # the places of the class token and the attribute tokens
+
+    def __init__(
+        self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
+    ) -> None:
+        super().__init__(clip, s := settings or DearSettings())
+        roles.check(clip.identity, allow_other=s.roles_from_other_weights)
+        if not roles.attributes:
+            raise RoleTableError(
+                f"the role table {roles.source!r} names no core attribute: DeAR needs at least one."
+            )
+        self.roles = roles
+        self.features = ("cls", *roles.attributes)
+        self.layout = TokenLayout(named=dict.fromkeys(roles.attributes, s.tokens))
+        self.image_from = span_start(clip.image.depth, s.first)
+        self.text_from = span_start(clip.text.depth, s.first)
+        self._draw_parameters(generator)
+        self._make_mask()
+
+    @classmethod
+    def build(
+        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
+    ) -> Self:
+        if roles is None:
+            raise RoleTableError(
+                f"DeAR needs a role table for {clip.identity} and none is known: give one with --roles FILE."
+            )
+        return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
+
+    def _draw_parameters(self, generator: torch.Generator) -> None:
+        """T, P, W and w; W starts as a copy of CLIP's projection, w where ``alpha_cls`` says [ours]."""
+        s, clip, attributes = self.settings, self.clip, len(self.roles.attributes)
+        like = clip.image.projection  # width embed
+        tokens = normal(like, generator, s.tokens * attributes, clip.image.width, std=s.token_std)
+        self.attribute_tokens = nn.Parameter(tokens)  # token width
+        tokens = normal(like, generator, s.text_tokens, clip.text.width, std=s.token_std)
+        self.text_tokens = nn.Parameter(tokens)  # token text_width
+        start = like.detach().clone()
+        if not s.copy_projection:
+            start = normal(like, generator, *like.shape, std=len(like) ** -0.5)
+        self.projection = nn.Parameter(start)  # width embed
+        scalars = initial_fusion(s.alpha_cls, attributes).to(like)
+        self.fusion = nn.Parameter(scalars, requires_grad=s.learn_fusion)  # feature
+
+    def _make_mask(self) -> None:
+        """M of each layer of the span, and the places that its last layer is read at."""
+        s, tower, like = self.settings, self.clip.image, self.clip.image.projection
+        original = (self.clip.image_size // self.clip.image.patch_size) ** 2 + 1
+        masks = [
+            role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask)
+            for layer in range(self.image_from, tower.depth + 1)
+        ]
+        places = torch.tensor([0, *range(original, original + len(self.attribute_tokens))])
+        self.register_buffer("mask", torch.stack(masks).to(like), persistent=False)
+        self.register_buffer("read", places.to(like.device), persistent=False)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """f_cls and f_a, from the original tokens as they enter layer J."""
+        tower = self.clip.image
+        inject = Injection(self.attribute_tokens, self.settings.beta)
+        out = tower.span(trunk, self.image_from, bias=list(self.mask), inject=inject, read=self.read)
+        f_cls = tower.finish(out[:, 0])  # batch embed
+        of_attribute = out[:, 1:].unflatten(1, (-1, self.settings.tokens))  # batch attribute token width
+        mean = of_attribute.mean(dim=2).transpose(0, 1)  # attribute batch width
+        f_attributes = tower.ln_final(mean) @ self.projection  # attribute batch embed
+        return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # feature batch embed
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """f_t, of several templates their normalised mean: P stands between the start token and the words."""
+        return self.mean_over_templates(Injection(self.text_tokens, self.settings.beta, at=1))
+
+    def fusion_weights(self) -> dict[str, float]:
+        return dict(zip(self.features, self.alpha.tolist(), strict=True))
+
+    @property
+    def alpha(self) -> Float[Tensor, "feature"]:
+        """The weight of each feature; they sum to one."""
+        return self.fusion.softmax(dim=0)
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Sum of alpha_k s_k: as all s_k are with one f_t, the features are summed first."""
+        if decoupled:
+            return self.clip.scale * image[0] @ text.T
+        fused = torch.einsum("k,kbe->be", self.alpha, image)  # batch embed
+        return self.clip.scale * fused @ text.T  # scale is 1 / tau
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """L as "loss", and its three terms without their weights."""
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
+        image, text = self.image_features(trunk), self.text_features()  # feature batch embed, class embed
+        ce = cross_entropy(self.logits(image, text), labels)
+        reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
+        fusion = fusion_loss(self.alpha[0], self.settings.fusion_loss)
+        loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion
+        return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The fusion weights at a rate of their own, if they have one [ours]."""
+        if self.settings.fusion_rate == 1 or not self.fusion.requires_grad:
+            return super().parameter_groups()
+        others = [p for p in self.trainable if p is not self.fusion]
+        return [
+            {"params": others, "rate": 1.0},
+            # Decay would draw the scalars to zero, which is equal weights, the faster the higher the rate.
+            {"params": [self.fusion], "rate": self.settings.fusion_rate, "weight_decay": 0.0},
+        ]
+
+    def fingerprint_fields(self) -> dict[str, Any]:
+        return super().fingerprint_fields() | {"roles": self.roles.to_json()}
+
+
+def initial_fusion(alpha_cls: float, attributes: int) -> Float[Tensor, "feature"]:
+    """Scalars whose softmax gives ``alpha_cls`` to the class feature and the rest evenly to the
+    attributes.
+    """
+    return torch.tensor([math.log(alpha_cls), *[math.log((1 - alpha_cls) / attributes)] * attributes])
+
+
+def fusion_loss(alpha_cls: Float[Tensor, ""], form: FusionLoss) -> Float[Tensor, ""]:
+    """L_fusion, which rewards weight on the class feature."""
+    return 1 - alpha_cls if form == "linear" else -alpha_cls.log()

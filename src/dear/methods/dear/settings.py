@@ -1,0 +1,61 @@
+"""Settings of DeAR, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, SHARE, Declaration, MethodSettings
+from dear.roles.settings import CoreMask
+
+FusionLoss = Literal["linear", "log"]
+
+
+@dataclass(frozen=True)
+class DearSettings(MethodSettings):
+    """Settings of DeAR; the defaults are the paper's where it states one.
+
+    Attributes:
+        first: J, the first layer of the span in a tower of 12; other depths keep the span's share.
+        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve.
+        tokens: Tokens an attribute.
+        text_tokens: Learnable tokens on the text side.
+        token_std: Standard deviation of the tokens' initial values [ours].
+        alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
+        learn_fusion: Train the fusion weights; if not they stay where they start.
+        fusion_rate: Factor of the learning rate for the fusion weights [ours]; 1 is the paper's one rate, at
+            which they hardly move in a hundred steps.
+        lambda_reg: Weight of L_reg.
+        lambda_fusion: Weight of L_fusion.
+        fusion_loss: Form of L_fusion, "linear" or "log" [ours].
+        copy_projection: Start the attribute projection as a copy of CLIP's, else at random [ours].
+        core_mask: What tokens of other attributes read in a core head: "exclusive" is their own attribute's
+            tokens alone (supplement B); "eq9" also the image (equation 9 alone). The paper states both; the
+            default is [ours].
+        roles_from_other_weights: Accept a role table that was computed from other weights.
+    """
+
+    defaults_of_old = MappingProxyType({"core_mask": "eq9", "fusion_rate": 1.0})
+
+    bounds = MappingProxyType(
+        {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
+        | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
+        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0, "fusion_rate": ABOVE_0}
+    )
+
+    first: int = 9
+    beta: float = 0.9
+    tokens: int = 1
+    text_tokens: int = 5
+    token_std: float = 0.02
+    alpha_cls: float = 0.7
+    learn_fusion: bool = True
+    fusion_rate: float = 1.0
+    lambda_reg: float = 1.0
+    lambda_fusion: float = 0.7
+    fusion_loss: FusionLoss = "linear"
+    copy_projection: bool = True
+    core_mask: CoreMask = "exclusive"
+    roles_from_other_weights: bool = False
+
+
+METHOD = Declaration("dear", "2603.01111", "Dear", DearSettings, needs_roles=True)

@@ -1,0 +1,1 @@
+"""MaPLe (Khattak et al., CVPR 2023)."""

@@ -1,0 +1,31 @@
+"""Settings of MaPLe, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class MapleSettings(MethodSettings):
+    """Settings of MaPLe; the defaults are the published ones.
+
+    Attributes:
+        depth: Layers with prompts of their own, of 12: the first ones of both towers.
+        tokens: Prompt tokens in each tower.
+        words: Words whose embeddings the first text prompt starts from; at random if fewer than the tokens.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        token_std: Standard deviation of random starts.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
+    bounds = MappingProxyType({"depth": LAYER, "tokens": COUNT, "token_std": AT_LEAST_0})
+
+    depth: int = 9
+    tokens: int = 2
+    words: str = PROMPT
+    share: bool = True
+    token_std: float = 0.02
+
+
+METHOD = Declaration("maple", "2210.03117", "MaPLe", MapleSettings)

@@ -1,0 +1,1 @@
+"""MMRL (Guo and Gu, CVPR 2025)."""

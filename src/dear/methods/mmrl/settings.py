@@ -1,0 +1,14 @@
+"""Settings of MMRL, and what it declares."""
+
+from dataclasses import dataclass
+
+from dear.methods.declaration import Declaration
+from dear.methods.representation_settings import RepresentationSettings
+
+
+@dataclass(frozen=True)
+class MmrlSettings(RepresentationSettings):
+    """Settings of MMRL; the defaults are the published ones."""
+
+
+METHOD = Declaration("mmrl", "2503.08497", "MMRL", MmrlSettings)

@@ -1,0 +1,1 @@
+"""MMRL++ (Guo and Gu, IJCV 2026)."""

@@ -1,0 +1,29 @@
+"""Settings of MMRL++, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import COUNT, SHARE, Declaration
+from dear.methods.representation_settings import RepresentationSettings
+
+
+@dataclass(frozen=True)
+class MmrlPlusSettings(RepresentationSettings):
+    """Settings of MMRL++; the defaults are the published ones.
+
+    Attributes:
+        beta: Weight of a layer's own tokens against the last layer's output of them.
+        residual_rank: Rank of each layer's residual of the shared aligner.
+        projection_rank: Rank of the update of CLIP's projection for the tokens.
+    """
+
+    bounds = MappingProxyType(
+        RepresentationSettings.bounds | {"beta": SHARE, "residual_rank": COUNT, "projection_rank": COUNT}
+    )
+
+    beta: float = 0.9
+    residual_rank: int = 4
+    projection_rank: int = 64
+
+
+METHOD = Declaration("mmrl++", "2505.10088", "MMRLPlus", MmrlPlusSettings)

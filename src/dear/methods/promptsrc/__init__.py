@@ -1,0 +1,1 @@
+"""PromptSRC (Khattak et al., ICCV 2023)."""

@@ -1,0 +1,5 @@
+"""What zero-shot CLIP declares; it has no settings."""
+
+from dear.methods.declaration import Declaration
+
+METHOD = Declaration("zero-shot", "2103.00020", "ZeroShot", trains=False)

@@ -1,0 +1,57 @@
+"""The table of methods: read from their folders, in the order of their papers, without torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dear.errors import SettingsError, UnknownNameError
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import (
+    METHODS,
+    USUAL,
+    known_method,
+    method_class,
+    methods_with_roles,
+    option_groups,
+)
+
+
+def test_the_order_is_that_of_the_papers() -> None:
+    names = ["zero-shot", "coop", "cocoop", "maple", "promptsrc", "mmrl", "mmrl++", "dear"]
+    assert [name for name in METHODS if name in names] == names
+    assert [one.arxiv for one in METHODS.values()] == sorted(one.arxiv for one in METHODS.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_folder_of_its_own(name: str) -> None:
+    declared = METHODS[name]
+    assert method_class(name).name == declared.name == name
+    assert declared.settings.folder() in ({""} if declared.settings is MethodSettings else {declared.folder})
+
+
+def test_groups_of_options() -> None:
+    assert option_groups()["mmrlpp"] == "mmrl++"
+    assert "zero_shot" not in option_groups()
+    assert {*USUAL} <= {*METHODS}
+    assert "dear" in methods_with_roles()
+    assert "coop" not in methods_with_roles()
+
+
+def test_names_that_are_not_there() -> None:
+    with pytest.raises(UnknownNameError, match="unknown method 'cop'"):
+        known_method("cop")
+    with pytest.raises(SettingsError, match=r"mmrlpp is how options of the method mmrl\+\+ begin"):
+        known_method("mmrlpp")
+
+
+@pytest.mark.parametrize(
+    "module", ["dear.methods.registry", *(f"dear.methods.{one.folder}.settings" for one in METHODS.values())]
+)
+def test_the_table_and_settings_import_no_torch(module: str) -> None:
+    code = (
+        f"import sys, {module}; heavy = {{'torch', 'jaxtyping', 'open_clip'}} & set(sys.modules);"
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
