@@ -1,0 +1,71 @@
+"""SIGTERM to a command that works: one line, exit code 143, no lock or part left, and it goes on as after any
+end."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.fuzz.kills.launcher import Launcher
+from tests.fuzz.kills.scenes import BRIEF, RUN, SCENES, copied, photos, stage
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+
+SHORT, LONG = 1, 10
+"""Ends of each command, in `make test` and in `make fuzz`."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
+def test_at_any_moment(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
+    if not fuzz_long and name not in BRIEF:
+        pytest.skip("in make fuzz only")
+    scene, work, kept = SCENES[name], tmp_path / "work", tmp_path / "kept"
+    words, out = scene.words.split(), work / "out"
+
+    def make(words: str, folder: Path) -> None:
+        done = launcher.run(words.split(), folder)
+        assert done.code == 0, done.said
+
+    copied(stage(work, scene, make), kept)
+    old = scene.result(out) if scene.keeps else None
+    whole = launcher.run(words, work, watch=True)
+    want = scene.result(out)
+    for moment in random.Random(name).sample(whole.passed, LONG if fuzz_long else SHORT):
+        shutil.rmtree(work)
+        copied(kept, work)
+        ended = launcher.run(words, work, at=moment, signal=signal.SIGTERM)
+        assert ended.code == 143, (moment, ended.said)
+        assert ended.said.splitlines()[-1] == "dear: terminated", ended.said
+        assert "Traceback" not in ended.said, ended.said
+        left = [path.name for path in work.rglob("*") if path.name.endswith((".part", ".lock"))]
+        assert left == [], moment
+        if scene.keeps:
+            assert scene.result(out) in (old, want), moment
+        make(scene.words, work)
+        assert scene.result(out) == want, moment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_process_of_its_own_with_those_that_it_started(jobs: int, tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    command = [sys.executable, "-m", "dear.cli.main", *RUN.split(), "--jobs", str(jobs)]
+    command += ["--train.epochs", "3000", "--methods", "coop,dear", "--train.warmup-epochs", "1"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 300
+            while not [*tmp_path.glob("out/unfinished/*.pt")] and time.monotonic() < until:
+                assert process.poll() is None
+                time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 143
+    assert said.splitlines()[-1] == "dear: terminated"
+    assert not (tmp_path / "out" / ".lock").exists()
