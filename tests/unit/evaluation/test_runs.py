@@ -211,7 +211,7 @@ def test_the_view_cache_of_the_settings(
     assert (kept["key"], numbers(kept)) == (plain["key"], numbers(plain))
     assert plain["key"] != run(small_clip, [DEAR])[0]["key"]
     # Four images in two epochs: a trunk output and a frozen feature each.
-    assert len([*(tmp_path / "usual" / "views").rglob("*.safetensors")]) == 4 * 2 * 2
+    assert len([*(tmp_path / "usual" / "views").rglob("*.view")]) == 4 * 2 * 2
 
     experiment = Experiment(
         "few-shot",
