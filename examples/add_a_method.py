@@ -1,7 +1,6 @@
 """A method of one's own: CLIP's image embedding, mixed with what a small network makes of it (CLIP-Adapter).
 
-A method in the package is a folder, a recipe and a parity case (docs/how-to/add-a-method.md); to try an idea,
-a class is enough.
+To try an idea a class is enough; docs/how-to/add-a-method.md says what a method in the package is.
 """
 
 import torch
