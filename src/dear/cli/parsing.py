@@ -150,7 +150,9 @@ class CommandParser:
         for before, word in zip(["", *words], words, strict=False):
             name, equals, value = word.partition("=")
             name, value = (name, value) if equals and name.startswith("--") else (before, word)
-            found = [one for key, one in self.parser._option_string_actions.items() if key.startswith(name)]
+            known = self.parser._option_string_actions
+            exact = [known[name]] if name in known else []  # --data is no short form of --dataset
+            found = exact or [one for key, one in known.items() if key.startswith(name)]
             if not name.startswith("--") or not any(isinstance(one, FILES) for one in found):
                 continue
             try:
