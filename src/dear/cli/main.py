@@ -20,10 +20,11 @@ from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
-from dear.errors import DearError, UnknownNameError, of_the_disk, printable
+from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 HELP = {"-h", "--help"}
+FULL_STDOUT = "cannot write to stdout: {}. Make room, or send it elsewhere."
 
 
 class Terminated(BaseException):
@@ -113,7 +114,14 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     except SystemExit as done:  # --print-config
         return int(done.code or 0)
     result = command(**keywords)
-    emit(result, as_json, render)
+    try:
+        emit(result, as_json, render)
+        sys.stdout.flush()
+    except OSError as error:
+        if not of_the_disk(error):
+            raise
+        _leave_stdout()
+        raise OutputError(FULL_STDOUT.format(error.strerror)) from error
     if refused := getattr(result, "refused", None):
         print(f"dear: error: {printable(refused)}", file=sys.stderr)
         return USER_ERROR
@@ -177,7 +185,7 @@ def _about_the_disk(error: BaseException) -> str | None:
         sys.stdout.flush()
     except OSError:
         _leave_stdout()
-        return f"cannot write to stdout: {error.strerror}. Make room, or send it elsewhere."
+        return FULL_STDOUT.format(error.strerror)
     return f"cannot write {error.filename or 'a file'}: {error.strerror}. Make room, or choose another place."
 
 
