@@ -13,12 +13,12 @@ from pathlib import Path
 from PIL import Image
 
 import dear
+from dear.adapters.encoder import BundleEncoder
 from dear.data.dataset import Dataset
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_image
 from dear.retrieval.sheet import Row, contact_sheet, save_sheet
-from dear.serving.encoder import BundleEncoder
 
 SEARCHES = {
     "class": {"class": 1.0},

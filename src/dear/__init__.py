@@ -10,16 +10,16 @@ except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
 _HOME = {
-    "Bundle": "dear.serving.bundle",
+    "Bundle": "dear.adapters.bundle",
     "Clip": "dear.backbone.clip",
     "Dear": "dear.methods.dear.method",
     "DearSettings": "dear.methods.dear.settings",
     "Plan": "dear.evaluation.plan",
-    "Predictor": "dear.serving.predictor",
+    "Predictor": "dear.adapters.predictor",
     "RoleTable": "dear.roles.table",
     "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
-    "fit": "dear.serving.fit",
+    "fit": "dear.adapters.fit",
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.dataset",
     "role_table": "dear.roles.packaged",
@@ -28,6 +28,9 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
+    from dear.adapters.bundle import Bundle as Bundle
+    from dear.adapters.fit import fit as fit
+    from dear.adapters.predictor import Predictor as Predictor
     from dear.backbone.clip import Clip as Clip
     from dear.backbone.load import load_clip as load_clip
     from dear.data.dataset import load_dataset as load_dataset
@@ -37,9 +40,6 @@ if TYPE_CHECKING:
     from dear.methods.dear.settings import DearSettings as DearSettings
     from dear.roles.packaged import role_table as role_table
     from dear.roles.table import RoleTable as RoleTable
-    from dear.serving.bundle import Bundle as Bundle
-    from dear.serving.fit import fit as fit
-    from dear.serving.predictor import Predictor as Predictor
     from dear.training.settings import TrainOptions as TrainOptions
     from dear.training.settings import TrainSettings as TrainSettings
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
+from dear.adapters.encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index
-from dear.serving.encoder import BundleEncoder
 from dear.serving.limits import Limits
 from dear.serving.server import listen
 from dear.serving.service import Service

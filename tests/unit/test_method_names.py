@@ -15,7 +15,7 @@ ALLOWED = {
     "cli/document.py": "the command's name",
     "cli/info.py": "the package's name, beside its version",
     "evaluation/records.py": "the package's name, beside its version",
-    "serving/export.py": "the package's name, beside its version",
+    "adapters/export.py": "the package's name, beside its version",
     # Rules of the few-shot pick are called dear and coop, after the code bases.
     "data/dataset.py": "a rule of the few-shot pick",
     "data/fewshot.py": "a rule of the few-shot pick",

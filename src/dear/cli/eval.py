@@ -5,9 +5,9 @@ from typing import Literal
 
 from rich.console import Console
 
+from dear.adapters.results import Judgement
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
-from dear.serving.judgement import Judgement
 
 
 def command(
@@ -31,10 +31,10 @@ def command(
         device: Where to compute; auto takes the GPU if there is one.
         dataset: How the data set is read.
     """
+    from dear.adapters.bundle import Bundle
+    from dear.adapters.predictor import Predictor
+    from dear.adapters.scoring import judge
     from dear.data.dataset import load_dataset
-    from dear.serving.bundle import Bundle
-    from dear.serving.judge import judge
-    from dear.serving.predictor import Predictor
 
     loaded = Bundle.from_pretrained(bundle)
     images = load_dataset(data, replace(dataset, short_side=loaded.short_side))

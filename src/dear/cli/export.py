@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dear.adapters.results import Exported, ExportForm
 from dear.cli.output import progress_console
 from dear.errors import SettingsError
-from dear.serving.exported import Exported, ExportForm
 
 
 def command(
@@ -35,9 +35,9 @@ def command(
         most: How many of those pictures to check it on.
         pretrained: Where the backbone's weights are, if they have moved.
     """
+    from dear.adapters.export import export
+    from dear.adapters.predictor import Predictor
     from dear.data.folder import image_files
-    from dear.serving.export import export
-    from dear.serving.predictor import Predictor
 
     if most < 0:
         raise SettingsError(f"most is {most}: it must be at least 0.")

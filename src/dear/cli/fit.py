@@ -68,9 +68,9 @@ def command(
         dataset: How the data set is read.
         settings: Settings of the methods, as --dear.beta or --coop.tokens.
     """
+    from dear.adapters.bundle_files import ADAPTER
+    from dear.adapters.fit import fit
     from dear.cli.progress import RunProgress
-    from dear.serving.fit import fit
-    from dear.serving.folder import ADAPTER
 
     own = settings_of_methods([known_method(method)], settings)
     with RunProgress(1, train.epochs) as progress:

@@ -37,12 +37,12 @@ def command(
         batch: Images that go through the model at once.
         workers: Threads that decode images; 0 is one a processor, at most 8.
     """
+    from dear.adapters.encoder import BundleEncoder
+    from dear.adapters.predictor import Predictor
     from dear.cli.steps import StepProgress
     from dear.data.settings import DataSettings
     from dear.retrieval.approximate import require_faiss
     from dear.retrieval.build import build_index
-    from dear.serving.encoder import BundleEncoder
-    from dear.serving.predictor import Predictor
 
     require_faiss()
     encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))

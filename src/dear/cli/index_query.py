@@ -59,11 +59,11 @@ def command(
         pretrained: Other place of the backbone's weights.
         device: Where to compute; auto takes the GPU if there is one.
     """
+    from dear.adapters.encoder import BundleEncoder
+    from dear.adapters.predictor import Predictor
     from dear.retrieval.query import Index, weights_of
     from dear.retrieval.search import by_image, by_text
     from dear.retrieval.sheet import Row, contact_sheet, save_sheet
-    from dear.serving.encoder import BundleEncoder
-    from dear.serving.predictor import Predictor
 
     mixed = weights_of(by, weights)
     opened = Index.open(index)

@@ -17,7 +17,7 @@ from dear.reading.files import ReadingError, read_lines
 from dear.report.grid import csv_text
 
 if TYPE_CHECKING:
-    from dear.serving.predictor import Prediction, Unreadable
+    from dear.adapters.predictor import Prediction, Unreadable
 
 Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
@@ -67,8 +67,8 @@ def command(
         device: Where to compute; auto takes the GPU if there is one.
         batch: Images at a time.
     """
-    from dear.serving.bundle import Bundle
-    from dear.serving.predictor import Prediction, Predictor
+    from dear.adapters.bundle import Bundle
+    from dear.adapters.predictor import Prediction, Predictor
 
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")

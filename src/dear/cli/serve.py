@@ -51,9 +51,9 @@ def command(
         device: Where to compute; auto takes the GPU if there is one.
         limits: Limits of requests.
     """
+    from dear.adapters.predictor import Predictor
     from dear.cli.output import progress_console
     from dear.retrieval.query import Index
-    from dear.serving.predictor import Predictor
     from dear.serving.server import address, checked_origin, listen, require_app, run
     from dear.serving.service import Service
 

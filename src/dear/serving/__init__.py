@@ -1,1 +1,1 @@
-"""Using an adapted model: fit, save, predict with reasons, export, serve."""
+"""An adapted model on a port: the HTTP API, its page, and what keeps them within bounds."""

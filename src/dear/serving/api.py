@@ -14,12 +14,12 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from dear.adapters.attention import overlay
 from dear.errors import DearError
 from dear.limits import LimitError
-from dear.serving.attention import overlay
 from dear.serving.forms import is_form, parts
-from dear.serving.guard import HEADERS, Guard
 from dear.serving.limits import Refused, check_upload
+from dear.serving.middleware import HEADERS, Guard
 from dear.serving.page import add_page
 from dear.serving.service import Service, Upload, png_of
 

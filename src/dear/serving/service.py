@@ -15,6 +15,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from dear.adapters.attention import attention_maps
+from dear.adapters.encoder import BundleEncoder
+from dear.adapters.predictor import Candidate, Predictor
 from dear.data.decode import as_image, decode
 from dear.data.views import eval_views
 from dear.errors import DataError
@@ -22,11 +25,8 @@ from dear.limits import at_most
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
-from dear.serving.attention import attention_maps
-from dear.serving.encoder import BundleEncoder
+from dear.serving.batching import Batcher
 from dear.serving.limits import Limits, Refused, check_picture
-from dear.serving.predictor import Candidate, Predictor
-from dear.serving.queue import Batcher
 
 MOST_RESULTS = 100
 THUMBNAIL = 160

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 WATCHED = (
     "data/archive.py", "data/files.py", "data/folders.py", "data/store.py", "evaluation/execute.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
-    "retrieval/catalogue.py", "retrieval/vectors.py", "serving/export.py", "serving/fit.py",
-    "serving/folder.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
+    "retrieval/catalogue.py", "retrieval/vectors.py", "adapters/export.py", "adapters/fit.py",
+    "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
 )  # fmt: skip
 """The modules that change files, between whose lines commands are killed."""
 
@@ -156,20 +156,6 @@ def serve() -> None:
     import faiss  # noqa: F401
     import matplotlib.backends.backend_svg  # noqa: F401
     import torch
-
-    import dear.cli.data_cache
-    import dear.cli.fit
-    import dear.cli.index_build
-    import dear.cli.report
-    import dear.cli.run_base_to_novel
-    import dear.cli.run_recipe
-    import dear.evaluation.execute
-    import dear.report.folder
-    import dear.report.sections
-    import dear.retrieval.build
-    import dear.serving.encoder
-    import dear.serving.export
-    import dear.serving.fit  # noqa: F401
 
     torch.set_num_threads(1)
     for line in sys.stdin:

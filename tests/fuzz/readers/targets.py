@@ -18,6 +18,7 @@ from tests.unit.report import samples
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import small_predictor
 
+from dear.adapters.bundle import Bundle
 from dear.backbone import hub, tiny
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
@@ -41,7 +42,6 @@ from dear.roles.packaged import FOLDER as TABLES
 from dear.roles.phrases import load_pool
 from dear.roles.spanfile import in_layers, read_span_file
 from dear.roles.table import RoleTable
-from dear.serving.bundle import Bundle
 from dear.training.viewcache import ViewCache, ViewFacts
 
 

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from tests.unit.training.world import CLASSES, small_dear
 
+from dear.adapters.bundle import Bundle, trained
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.serving.bundle import Bundle, trained
-from dear.serving.predictor import Predictor
 
 
 def small_predictor(clip: Clip) -> Predictor:

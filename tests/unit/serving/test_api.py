@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
+from dear.adapters.encoder import BundleEncoder
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index
-from dear.serving.encoder import BundleEncoder
 from dear.serving.limits import Limits
-from dear.serving.predictor import Predictor
 from dear.serving.service import Service
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")

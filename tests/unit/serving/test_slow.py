@@ -120,7 +120,7 @@ if sys.argv[1] == "decoding":
 elif sys.argv[1] == "model":
     service.predictor.encode = stuck
 elif sys.argv[1] == "loop":
-    from dear.serving import guard
+    from dear.serving import middleware as guard
     before = guard.Guard.__call__
 
     async def blocked(self, scope, *rest):

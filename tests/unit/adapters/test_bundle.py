@@ -13,6 +13,10 @@ from safetensors.torch import load_file, save_file
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, images, table
 from torch import Tensor
 
+from dear.adapters import bundle_files as bundle_files
+from dear.adapters.bundle import Bundle, distinct, trained
+from dear.adapters.bundle_files import ADAPTER, CARD, CONFIG
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
@@ -20,10 +24,6 @@ from dear.methods.base import Method
 from dear.methods.dear.settings import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
-from dear.serving import folder as bundle_files
-from dear.serving.bundle import Bundle, distinct, trained
-from dear.serving.folder import ADAPTER, CARD, CONFIG
-from dear.serving.predictor import Predictor
 
 MakeClip = Callable[..., Clip]
 

@@ -8,7 +8,7 @@ import pytest
 from dear.serving.limits import Limits
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
-from dear.serving.guard import Guard
+from dear.serving.middleware import Guard
 
 START = {"type": "http.response.start", "status": 200}
 PART, LAST = {"type": "http.response.body", "more_body": True}, {"type": "http.response.body"}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from dear.serving.batching import Batcher
 from dear.serving.limits import Refused
-from dear.serving.queue import Batcher
 
 LONG = 30.0
 

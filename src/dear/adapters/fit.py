@@ -6,6 +6,11 @@ from pathlib import Path
 
 import torch
 
+from dear.adapters.bundle import Bundle, distinct, trained
+from dear.adapters.bundle_files import check_place
+from dear.adapters.calibration import best_temperature
+from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.scoring import all_logits, judge
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images, load_dataset
 from dear.data.fewshot import Subset, draw_few
@@ -19,11 +24,6 @@ from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, OWN, known_method
 from dear.roles.packaged import role_table
-from dear.serving.bundle import Bundle, distinct, trained
-from dear.serving.calibrate import best_temperature
-from dear.serving.folder import check_place
-from dear.serving.judge import all_logits, judge
-from dear.serving.predictor import Predictor, Vocabulary
 from dear.training.settings import TrainOptions
 
 METRICS = ("accuracy", "top5", "log_loss", "calibration_error", "per_class")

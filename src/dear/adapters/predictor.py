@@ -11,12 +11,12 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from dear.adapters.bundle import Bundle, distinct
 from dear.backbone.clip import Clip
 from dear.data.decode import as_picture, decode
 from dear.data.views import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
-from dear.serving.bundle import Bundle, distinct
 
 BATCH = 32
 KEPT = 8  # lists of classes whose text features are kept

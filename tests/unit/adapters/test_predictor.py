@@ -8,16 +8,16 @@ import pytest
 import torch
 from PIL import Image
 from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
-from tests.unit.serving.test_bundle import fitted
+from tests.unit.adapters.test_bundle import fitted
 
+from dear.adapters.encoder import BundleEncoder
+from dear.adapters.predictor import Prediction, Predictor, Unreadable
 from dear.backbone.clip import Clip
-from dear.data.decode import decode
-from dear.data.views import eval_views
+from dear.data.images.decode import decode
+from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.coop.settings import CoOpSettings
 from dear.methods.registry import METHODS
-from dear.serving.encoder import BundleEncoder
-from dear.serving.predictor import Prediction, Predictor, Unreadable
 
 MakeClip = Callable[..., Clip]
 

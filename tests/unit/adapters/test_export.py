@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 from tests.contract.test_methods import CLASSES, OTHERS, images
-from tests.unit.serving.test_bundle import fitted
+from tests.unit.adapters.test_bundle import fitted
 
+from dear.adapters import export as module
+from dear.adapters.export import export
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import ExportError, OutputError
 from dear.methods.registry import METHODS
-from dear.serving import export as module
-from dear.serving.export import export
-from dear.serving.predictor import Predictor
 
 MakeClip = Callable[..., Clip]
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
+from dear.adapters.bundle import Bundle
+from dear.adapters.calibration import best_temperature
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import judge
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, SettingsError
 from dear.methods.coop.settings import CoOpSettings
 from dear.methods.dear.settings import DearSettings
-from dear.serving.bundle import Bundle
-from dear.serving.calibrate import best_temperature
-from dear.serving.fit import fit
-from dear.serving.judge import judge
-from dear.serving.predictor import Predictor
 from dear.training.settings import TrainOptions
 
 SHORT = TrainOptions(epochs=2)
@@ -26,8 +26,8 @@ SETTINGS = DearSettings(first=8)
 
 @pytest.fixture
 def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.serving.fit.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.serving.bundle.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     role_table(small_clip).save(tmp_path / "roles.json")
     return tmp_path / "roles.json"
 
@@ -94,7 +94,7 @@ def test_zero_shot_and_peers_fit_too(roles: Path) -> None:
 def test_what_is_refused_before_training(
     roles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.serving.fit.adapt", None)  # so nothing can be trained
+    monkeypatch.setattr("dear.adapters.fit.adapt", None)  # so nothing can be trained
     data = noise_dataset()
     with pytest.raises(SettingsError, match="shots is 0"):
         fit(data, roles=roles, shots=0)

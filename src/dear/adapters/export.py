@@ -15,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear import __version__
+from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.results import Exported, ExportForm
 from dear.errors import ExportError, OutputError, first_line
 from dear.methods.base import Method
-from dear.serving.exported import Exported, ExportForm
-from dear.serving.predictor import Predictor, Vocabulary
 from dear.training.seeding import generator
 
 TOLERANCE = 1e-3

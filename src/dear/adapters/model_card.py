@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dear.serving.bundle import Bundle
+    from dear.adapters.bundle import Bundle
 
 SHOWN = 20
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dear.serving.calibrate import best_temperature, calibration_error, log_loss
+from dear.adapters.calibration import best_temperature, calibration_error, log_loss
 
 
 def test_log_loss_by_hand() -> None:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tests.unit.serving.small import picture, small_predictor
 
+from dear.adapters.attention import attention_maps, overlay
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.serving.attention import attention_maps, overlay
 
 
 @torch.no_grad()

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Self, TypedDict
 import torch
 from torch import Tensor
 
+from dear.adapters import bundle_files as files
+from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
 from dear.data.listing import require_distinct
@@ -20,8 +22,6 @@ from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
 from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
-from dear.serving import folder as files
-from dear.serving.card import model_card
 from dear.training.seeding import generator
 
 SCHEMA = 1

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.adapters.calibration import calibration_error, log_loss
+from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.results import Judgement
 from dear.data.dataset import Dataset, Images
 from dear.data.listing import plain_name
 from dear.errors import DataError
 from dear.evaluation.metrics import eval_trunk
-from dear.serving.calibrate import calibration_error, log_loss
-from dear.serving.judgement import Judgement
-from dear.serving.predictor import Predictor, Vocabulary
 
 BATCH = 250
 

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from dear.adapters.bundle import Bundle
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import tensors_hash
 from dear.data.dataset import fingerprint
 from dear.data.views import eval_views
 from dear.errors import SettingsError
-from dear.serving.bundle import Bundle
-from dear.serving.predictor import Predictor
 
 
 class BundleEncoder:
