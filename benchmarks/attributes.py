@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from dear.backbone.load import load_clip
-from dear.data.dataset import load_dataset
+from dear.data.loading import load_dataset
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.tasks import downstream_names, load_task
 from dear.evaluation.base_to_novel import adapt_on_base, base_to_novel

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from dear.data.dataset import Images
+from dear.data.images.photos import PhotoImages
+from dear.data.images.transforms import train_views
 from dear.data.loading import photographs, read_listing
-from dear.data.photos import PhotoImages
 from dear.data.settings import DataSettings
-from dear.data.views import train_views
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from jaxtyping import Int, UInt8
 from measure import dear_on, machine, network, parsed, parser, show
 from torch import Tensor
 
-from dear.data.benchmarks import Benchmark, benchmarks, published_names
 from dear.data.fewshot import base_novel
+from dear.data.sources.benchmarks import Benchmark, benchmarks, published_names
 from dear.evaluation.memory import peak, start_counting
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train

@@ -30,7 +30,7 @@ from dear.methods.dear.method import Dear
 from dear.training.viewcache import ViewCache, ViewFacts
 
 ROOT = Path(__file__).parents[1]
-NAMES = ROOT / "src/dear/data/classnames/ImageNet.txt"
+NAMES = ROOT / "src/dear/data/sources/classnames/ImageNet.txt"
 KINDS = ("naive", "ours", "view cache")
 
 

@@ -21,7 +21,7 @@ _HOME = {
     "TrainSettings": "dear.training.settings",
     "fit": "dear.adapters.fit",
     "load_clip": "dear.backbone.load",
-    "load_dataset": "dear.data.dataset",
+    "load_dataset": "dear.data.loading",
     "role_table": "dear.roles.packaged",
     "run_all": "dear.evaluation.runs",
 }
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dear.adapters.predictor import Predictor as Predictor
     from dear.backbone.clip import Clip as Clip
     from dear.backbone.load import load_clip as load_clip
-    from dear.data.dataset import load_dataset as load_dataset
+    from dear.data.loading import load_dataset as load_dataset
     from dear.evaluation.plan import Plan as Plan
     from dear.evaluation.runs import run_all as run_all
     from dear.methods.dear.method import Dear as Dear

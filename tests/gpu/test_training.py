@@ -7,7 +7,7 @@ import torch
 from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 
-from dear.data.ahead import load_ahead
+from dear.data.images.prefetch import load_ahead
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import Precision, TrainSettings

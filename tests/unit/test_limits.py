@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.data.listing import require_distinct
+from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, at_most, limit, variable
 from dear.methods.registry import build_method

@@ -13,8 +13,8 @@ from dear.adapters import bundle_files as files
 from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
-from dear.data.listing import require_distinct
 from dear.data.settings import checked_templates
+from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings

@@ -13,12 +13,12 @@ from torch import Tensor
 from dear import __version__
 from dear.backbone.clip import tensors_hash
 from dear.backbone.hub import reach
-from dear.data.folders import others, try_place, write_folder
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.tensors import read_tensors
 from dear.reading.typed import typed
+from dear.writing.folders import others, try_place, write_folder
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"

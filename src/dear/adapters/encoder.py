@@ -12,7 +12,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import tensors_hash
 from dear.data.dataset import fingerprint
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 
 

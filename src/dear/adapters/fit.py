@@ -12,8 +12,9 @@ from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.scoring import all_logits, judge
 from dear.backbone.load import load_clip
-from dear.data.dataset import Dataset, Images, load_dataset
+from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.bench import Bench, Progress, adapt, no_progress

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.backbone.clip import Clip
-from dear.data.decode import as_picture, decode
-from dear.data.views import eval_views
+from dear.data.images.decode import as_picture, decode
+from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
 

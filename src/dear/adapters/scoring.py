@@ -8,7 +8,7 @@ from dear.adapters.calibration import calibration_error, log_loss
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Judgement
 from dear.data.dataset import Dataset, Images
-from dear.data.listing import plain_name
+from dear.data.sources.listing import plain_name
 from dear.errors import DataError
 from dear.evaluation.metrics import eval_trunk
 

@@ -36,8 +36,8 @@ def command(
     """
     from rich.progress import Progress
 
+    from dear.data.images.decode_cache import PictureStore, fill
     from dear.data.loading import photographs, read_listing
-    from dear.data.store import PictureStore, fill
 
     settings = replace(dataset, root=root or dataset.root, decode_cache=True)
     data = photographs(read_listing(name, settings), settings)

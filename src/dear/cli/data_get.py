@@ -14,9 +14,9 @@ def command(name: str, *, root: Path | None = None) -> Fetched:
         name: A benchmark's name.
         root: Folder of the benchmarks; the environment variable DEAR_DATA if not given.
     """
-    from dear.data.benchmarks import benchmarks, find_benchmark
-    from dear.data.download import fetch
     from dear.data.settings import DataSettings
+    from dear.data.sources.benchmarks import benchmarks, find_benchmark
+    from dear.data.sources.download import fetch
     from dear.errors import SettingsError, UnknownNameError
 
     benchmark = find_benchmark(name)

@@ -43,8 +43,8 @@ def command(*, root: Path | None = None) -> Listed:
     Args:
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
     """
-    from dear.data.benchmarks import benchmarks
     from dear.data.settings import DataSettings
+    from dear.data.sources.benchmarks import benchmarks
     from dear.data.world.tasks import task_names
 
     place = DataSettings(root=root).data_root()

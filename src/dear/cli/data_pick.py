@@ -41,9 +41,9 @@ def command(
         out: JSON file to write the pick to.
         dataset: How the data set is read, and the rule of the pick (--dataset.sampling).
     """
-    from dear.data.dataset import load_dataset
     from dear.data.fewshot import base_novel, draw_few
-    from dear.data.files import write_json
+    from dear.data.loading import load_dataset
+    from dear.writing.files import write_json
 
     data = load_dataset(name, replace(dataset, root=root or dataset.root))
     part = None if classes == "all" else base_novel(len(data.classnames))[classes == "novel"]

@@ -48,7 +48,7 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
-    from dear.data.dataset import load_dataset
+    from dear.data.loading import load_dataset
     from dear.data.world.tasks import downstream_names, load_task
     from dear.evaluation.base_to_novel import adapt_on_base
     from dear.evaluation.bench import Bench

@@ -34,7 +34,7 @@ def command(
     from dear.adapters.bundle import Bundle
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import judge
-    from dear.data.dataset import load_dataset
+    from dear.data.loading import load_dataset
 
     loaded = Bundle.from_pretrained(bundle)
     images = load_dataset(data, replace(dataset, short_side=loaded.short_side))

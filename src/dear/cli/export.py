@@ -37,7 +37,7 @@ def command(
     """
     from dear.adapters.export import export
     from dear.adapters.predictor import Predictor
-    from dear.data.folder import image_files
+    from dear.data.sources.folder import image_files
 
     if most < 0:
         raise SettingsError(f"most is {most}: it must be at least 0.")

@@ -35,8 +35,8 @@ def command(
     from importlib.metadata import version
 
     from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
-    from dear.data.files import whole
     from dear.errors import OutputError
+    from dear.writing.files import whole
 
     console, models = progress_console(), []
     chosen = names or names_of_open_clip()

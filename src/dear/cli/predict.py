@@ -138,7 +138,7 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the words name, folders searched. Raises DataError for a folder without any, and
     for an empty word.
     """
-    from dear.data.folder import image_files
+    from dear.data.sources.folder import image_files
 
     for word in images:
         if not word:

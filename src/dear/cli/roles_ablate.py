@@ -49,8 +49,8 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.cli.steps import StepProgress
-    from dear.data.dataset import load_dataset
     from dear.data.fewshot import Subset
+    from dear.data.loading import load_dataset
     from dear.errors import SettingsError
     from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
     from dear.roles.decompose import analysed_layers

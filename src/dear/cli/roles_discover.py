@@ -58,8 +58,8 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.cli.steps import StepProgress
-    from dear.data.dataset import load_dataset
     from dear.data.fewshot import Subset
+    from dear.data.loading import load_dataset
     from dear.errors import SettingsError
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool

@@ -59,8 +59,7 @@ def command(
         out: Folder of the records.
     """
     from dear.backbone.load import load_clip
-    from dear.data.dataset import load_dataset
-    from dear.data.files import write_json
+    from dear.data.loading import load_dataset
     from dear.data.seeds import checked_seed
     from dear.data.world.tasks import downstream_names, load_task
     from dear.evaluation.base_to_novel import adapt_on_base
@@ -71,6 +70,7 @@ def command(
     from dear.report.retrieval import averaged
     from dear.retrieval.world import world_retrieval
     from dear.roles.packaged import role_table
+    from dear.writing.files import write_json
 
     names = [one for name in task or [TASK] for one in (downstream_names() if name == "world" else [name])]
     chosen = {name: load_task(name) for name in names}

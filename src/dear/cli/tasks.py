@@ -48,7 +48,7 @@ def command(
         device: Where to compute; auto takes the GPU if there is one.
     """
     from dear.backbone.load import load_clip
-    from dear.data.dataset import load_dataset
+    from dear.data.loading import load_dataset
     from dear.data.world.tasks import load_task, task_names
     from dear.evaluation.headroom import headroom
 

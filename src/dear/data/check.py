@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dear.data.benchmarks import benchmarks, published_names
 from dear.data.findings import Check
-from dear.data.listing import Listing, spoken
+from dear.data.image_check import broken_images, missing_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
-from dear.data.soundness import broken_images, missing_images
+from dear.data.sources.benchmarks import benchmarks, published_names
+from dear.data.sources.listing import Listing, spoken
 from dear.errors import DataError
 
 

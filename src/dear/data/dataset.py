@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.data.settings import DataSettings, Sampling
+from dear.data.settings import Sampling
 
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
 """A batch of 8-bit RGB pictures: one tensor where all have one size, else a sequence of any sizes.
@@ -92,30 +92,3 @@ def assemble(
     identity = fingerprint(*splits, *classnames, "templates", *templates, *picks)
     names, prompts = tuple(classnames), tuple(templates)
     return Dataset(name, title, names, prompts, train, val, test, identity, sampling, allow_fewer)
-
-
-def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
-    """A task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
-
-    Errors: UnknownNameError for a name that is none; DataError for a path that is not there or whose content
-    is not as it should be. What people should know is in the data set's notes, and warned of.
-    """
-    # Here and not above: these modules use the classes of this one.
-    from dear.data.loading import photographs, read_listing
-    from dear.data.world.tasks import load_task, task_names
-
-    settings, known = settings or DataSettings(), tuple(task_names())
-    if name_or_path in known:
-        task = load_task(name_or_path)
-        return assemble(
-            task.name,
-            task.title,
-            task.classnames,
-            settings.templates() or (task.template,),
-            task.train,
-            task.val,
-            task.test,
-            sampling=settings.sampling,
-            allow_fewer=settings.allow_fewer,
-        )
-    return photographs(read_listing(name_or_path, settings, known=known), settings)

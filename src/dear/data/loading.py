@@ -7,18 +7,42 @@ from pathlib import Path
 
 import torch
 
-from dear.data import archive, table
-from dear.data.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
-from dear.data.coop import PREFIX, read_coop, split_file
 from dear.data.dataset import Dataset, assemble
-from dear.data.folder import read_folder
-from dear.data.listing import Listing, Report, Row, refuse, require_apart, some, spoken
-from dear.data.naming import rename
-from dear.data.photos import PhotoImages
+from dear.data.image_check import broken_images
+from dear.data.images.decode_cache import PictureStore
+from dear.data.images.photos import PhotoImages
 from dear.data.settings import DataSettings
-from dear.data.soundness import broken_images
-from dear.data.store import PictureStore
+from dear.data.sources import archive, table
+from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
+from dear.data.sources.coop import PREFIX, read_coop, split_file
+from dear.data.sources.folder import read_folder
+from dear.data.sources.listing import Listing, Report, Row, refuse, require_apart, some, spoken
+from dear.data.sources.naming import rename
+from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, UnknownNameError
+
+
+def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
+    """A task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
+
+    Errors: UnknownNameError for a name that is none; DataError for a path that is not there or whose content
+    is not as it should be. What people should know is in the data set's notes, and warned of.
+    """
+    settings, known = settings or DataSettings(), tuple(task_names())
+    if name_or_path in known:
+        task = load_task(name_or_path)
+        return assemble(
+            task.name,
+            task.title,
+            task.classnames,
+            settings.templates() or (task.template,),
+            task.train,
+            task.val,
+            task.test,
+            sampling=settings.sampling,
+            allow_fewer=settings.allow_fewer,
+        )
+    return photographs(read_listing(name_or_path, settings, known=known), settings)
 
 
 def read_listing(

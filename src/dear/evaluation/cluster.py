@@ -4,12 +4,12 @@ import logging
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeVar
 
-from dear.data.files import write_json
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.processes import LostWorkerError
 from dear.evaluation.records import read_record
 from dear.evaluation.runs import RunProgress, Workplace, run_name
+from dear.writing.files import write_json
 
 Job = TypeVar("Job", bound=Hashable)
 TRIES = 4

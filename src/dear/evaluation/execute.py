@@ -10,7 +10,6 @@ from typing import Any, TextIO
 import torch
 
 from dear.backbone.device import find_device
-from dear.data.files import whole
 from dear.errors import OutputError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.machines import Machines
@@ -18,6 +17,7 @@ from dear.evaluation.records import make_folder
 from dear.evaluation.resolve import training_of
 from dear.evaluation.runs import RunProgress, Workplace, silent
 from dear.training.devices import device_precision, make_fabric
+from dear.writing.files import whole
 
 MARK, LOCK = ".recipe", ".lock"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dear.backbone.clip import Clip, span_start
-from dear.data.dataset import load_dataset
+from dear.data.loading import load_dataset
 from dear.roles.ablation import by_layer, mean_ablation
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import base_novel
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.methods.registry import frozen_clip
 
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
-from dear.data.views import eval_views
+from dear.data.images.prefetch import load_ahead
+from dear.data.images.transforms import eval_views
 from dear.methods.base import Method
 from dear.training.batches import trunk_facts
 from dear.training.devices import mixed

@@ -11,9 +11,9 @@ from lightning_fabric import Fabric
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import load_clip
-from dear.data.dataset import Dataset, load_dataset
+from dear.data.dataset import Dataset
 from dear.data.fewshot import base_novel, draw_few
-from dear.data.files import write_json
+from dear.data.loading import load_dataset
 from dear.evaluation.base_to_novel import base_to_novel
 from dear.evaluation.bench import Bench, fresh, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
@@ -27,6 +27,7 @@ from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.viewcache import view_cache
+from dear.writing.files import write_json
 
 UNFINISHED = "unfinished"
 """The folder of checkpoints, in that of the records."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.folders import LIST, write_folder
 from dear.errors import DataError, OutputError
 from dear.evaluation.sound import check_record
 from dear.reading.files import ReadingError
@@ -16,6 +15,7 @@ from dear.report.html import report_html
 from dear.report.reading import Record, field, readable
 from dear.report.retrieval import averaged
 from dear.report.sections import tables_of, weights_of
+from dear.writing.folders import LIST, write_folder
 
 RETRIEVAL, PAGE = "retrieval", "report.html"
 NOTES = (

@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dear.data.files import whole
 from dear.errors import DataError, OutputError
 from dear.methods.registry import FROZEN
 from dear.report import plots
@@ -31,6 +30,7 @@ from dear.report.reading import (
 from dear.report.retrieval import panels, precision_table
 from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
 from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
+from dear.writing.files import whole
 
 _SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 

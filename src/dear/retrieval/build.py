@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from dear.data.decode import decode
-from dear.data.photos import in_parallel
-from dear.data.raster import read_image
+from dear.data.images.decode import decode
+from dear.data.images.photos import in_parallel
+from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.retrieval import approximate
 from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer

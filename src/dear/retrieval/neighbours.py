@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.methods.base import Method
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.decode import as_image
+from dear.data.images.decode import as_image
 from dear.methods.base import Method
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dear.data.raster import SUFFIXES
+from dear.data.images.raster import SUFFIXES
 from dear.errors import DataError
 
 

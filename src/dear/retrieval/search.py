@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from dear.data.decode import decode
-from dear.data.raster import read_image
+from dear.data.images.decode import decode
+from dear.data.images.raster import read_image
 from dear.errors import DataError
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.query import Index

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from dear.data.decode import as_image, decode
-from dear.data.files import whole
+from dear.data.images.decode import as_image, decode
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
+from dear.writing.files import whole
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels of a picture's cell, between cells, of a line of text
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"

@@ -14,10 +14,10 @@ from torch import Tensor
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.taps import head_contributions
 from dear.data.dataset import Images
-from dear.data.files import whole
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.textspan import Moments
+from dear.writing.files import whole
 
 Progress = Callable[[int, int], None]
 

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dear.data.files import whole
 from dear.errors import DataError, OutputError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
+from dear.writing.files import whole
 
 HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]
 """The phrases of each (layer, head), layers from 1 and heads from 0."""

@@ -10,13 +10,13 @@ from typing import Any, Literal, TypedDict, get_args
 import torch
 
 from dear.backbone.clip import Identity
-from dear.data.files import whole
 from dear.data.seeds import checked_seed
 from dear.errors import OutputError, RoleTableError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Count, Positive, shown, typed
+from dear.writing.files import whole
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
 SCHEMA = 1

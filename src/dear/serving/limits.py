@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from dear.data.raster import READ, opened
+from dear.data.images.raster import READ, opened
 from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps
 from dear.adapters.encoder import BundleEncoder
 from dear.adapters.predictor import Candidate, Predictor
-from dear.data.decode import as_image, decode
-from dear.data.views import eval_views
+from dear.data.images.decode import as_image, decode
+from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.retrieval.query import Index, weights_of

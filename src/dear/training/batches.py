@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from dear.data.ahead import load_ahead
 from dear.data.dataset import Images, Pictures
-from dear.data.views import DRAWS, views_of
+from dear.data.images.prefetch import load_ahead
+from dear.data.images.transforms import DRAWS, views_of
 from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dear.data.files import whole
 from dear.errors import DearError, OutputError, first_line
 from dear.methods.base import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
+from dear.writing.files import whole
 
 MARK = b"dear checkpoint 2 "
 """Counted up when what a checkpoint holds changes."""

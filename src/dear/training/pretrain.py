@@ -29,7 +29,6 @@ from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.towers import TextTower, VisionTower
-from dear.data.files import whole, write_json
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
@@ -52,6 +51,7 @@ from dear.training.checkpoint import (
 )
 from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings
+from dear.writing.files import whole, write_json
 
 FACTS = "pretraining.json"
 """What a run was, and before it the run that it started from."""

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
-from dear.data.files import whole
 from dear.data.settings import DataSettings
 from dear.errors import DearError, OutputError
 from dear.reading.files import ReadingError, read_bytes
 from dear.reading.tensors import parse_tensors
 from dear.training.settings import TrainOptions, TrainSettings
+from dear.writing.files import whole
 
 VERSION = 2
 """To be counted up when views or trunk outputs of the same facts come out otherwise."""

@@ -20,7 +20,8 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[3]
 WATCHED = (
-    "data/archive.py", "data/files.py", "data/folders.py", "data/store.py", "evaluation/execute.py",
+    "data/sources/archive.py", "writing/files.py", "writing/folders.py", "data/images/decode_cache.py",
+    "evaluation/execute.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
     "retrieval/catalogue.py", "retrieval/vectors.py", "adapters/export.py", "adapters/fit.py",
     "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",

@@ -25,12 +25,12 @@ from dear.backbone.load import load_clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.cli.main import main
 from dear.cli.predict import _names
-from dear.data.coop import read_coop
-from dear.data.dataset import load_dataset
-from dear.data.listing import Listing
+from dear.data.image_check import broken_images
+from dear.data.images.decode_cache import PictureStore
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.soundness import broken_images
-from dear.data.store import PictureStore
+from dear.data.sources.coop import read_coop
+from dear.data.sources.listing import Listing
 from dear.errors import DearError
 from dear.evaluation.recipe import load_recipes
 from dear.evaluation.records import read_record
@@ -294,7 +294,7 @@ def checked(folder: Path) -> Path:
 
 def look_again(folder: Path) -> None:
     listing = Listing("x", folder / "images", ("a",), ("a",), {"test": ()}, "by hand")
-    from dear.data.listing import Row
+    from dear.data.sources.listing import Row
 
     listing = Listing("x", listing.folder, ("a",), ("a",), {"test": (Row("a.png", 0),)}, "by hand")
     found = broken_images(listing, DataSettings(cache=folder / "cache"))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dear.data.dataset import Dataset, load_dataset
+from dear.data.dataset import Dataset
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 

@@ -13,14 +13,15 @@ from tests.unit.data.photos import class_folders, picture
 from torch import Tensor
 from torchvision import transforms
 
-from dear.data import photos as photos_module
-from dear.data.ahead import load_ahead
-from dear.data.dataset import Dataset, load_dataset
-from dear.data.decode import as_image, as_picture, decode
-from dear.data.photos import PhotoImages, in_parallel
+from dear.data.dataset import Dataset
+from dear.data.images import photos as photos_module
+from dear.data.images.decode import as_image, as_picture, decode
+from dear.data.images.decode_cache import PictureStore
+from dear.data.images.photos import PhotoImages, in_parallel
+from dear.data.images.prefetch import load_ahead
+from dear.data.images.transforms import train_views
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.store import PictureStore
-from dear.data.views import train_views
 from dear.errors import DataError, OutputError
 
 
@@ -187,7 +188,7 @@ class TestBroken:
         with pytest.warns(UserWarning, match="4 of 11"):
             self.load(folder, broken="skip")
         with monkeypatch.context() as patch:
-            patch.setattr("dear.data.soundness.decode", lambda *_: pytest.fail("looked again"))
+            patch.setattr("dear.data.image_check.decode", lambda *_: pytest.fail("looked again"))
             with pytest.warns(UserWarning, match="4 of 11"):
                 self.load(folder, broken="skip")
         picture(folder / "train/ant/2.png")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
-from dear.data.dataset import load_dataset
-from dear.data.listing import Row
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings, checked_templates
-from dear.data.splits import seeded_split
+from dear.data.sources.listing import Row
+from dear.data.sources.splits import seeded_split
 from dear.errors import DataError, SettingsError
 from dear.limits import LimitError
 

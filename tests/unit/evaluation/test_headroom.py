@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.load import load_clip
-from dear.data.dataset import load_dataset
 from dear.data.fewshot import ClassSubset, Subset, base_novel
+from dear.data.loading import load_dataset
 from dear.evaluation.headroom import headroom, linear_probe
 from dear.evaluation.metrics import evaluate
 from dear.methods.zero_shot.method import ZeroShot

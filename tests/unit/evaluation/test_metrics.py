@@ -5,7 +5,7 @@ import torch
 from tests.unit.training.world import CLASSES, Noise, small_dear
 
 from dear.backbone.clip import Clip
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate, trunks
 from dear.methods.dear.method import Dear

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dear.data.files import write_json
 from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.records import SCHEMA, environment, make_folder, read_record
+from dear.writing.files import write_json
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
 from dear.backbone.taps import head_contributions
-from dear.data.views import eval_views
+from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.decompose import analysed_layers, decompose, head_rank
 

@@ -7,7 +7,7 @@ import torch
 from tests.unit.training.world import CLASSES, few
 
 from dear.backbone.clip import Clip
-from dear.data.views import train_views
+from dear.data.images.transforms import train_views
 from dear.errors import SettingsError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
-from dear.data import archive
 from dear.data.settings import DataSettings
+from dear.data.sources import archive
 from dear.errors import DataError, OutputError
 
 

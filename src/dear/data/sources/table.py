@@ -7,11 +7,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dear.data.folder import SPLITS
-from dear.data.listing import Listing, Report, Row, one_path, refuse, require_distinct, require_inside, told
-from dear.data.naming import QUOTES, in_order, read_names
 from dear.data.settings import DataSettings
-from dear.data.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.folder import SPLITS
+from dear.data.sources.listing import (
+    Listing,
+    Report,
+    Row,
+    one_path,
+    refuse,
+    require_distinct,
+    require_inside,
+    told,
+)
+from dear.data.sources.naming import QUOTES, in_order, read_names
+from dear.data.sources.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import read_text

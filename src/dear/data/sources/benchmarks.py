@@ -8,11 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dear.data.coop import PREFIX, read_coop, split_file
-from dear.data.listing import Listing, Report, refuse
-from dear.data.readers import READERS, Source
 from dear.data.settings import DataSettings
-from dear.data.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.coop import PREFIX, read_coop, split_file
+from dear.data.sources.listing import Listing, Report, refuse
+from dear.data.sources.readers import READERS, Source
+from dear.data.sources.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
 
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
@@ -29,7 +29,7 @@ class Benchmark:
         name: as in the name of its split list, and in records.
         title: as in the paper's tables.
         folder: its folder under the root, and `images` the folder of images in it.
-        reader: what reads it where there is no split list: a key of `dear.data.readers.READERS`.
+        reader: what reads it where there is no split list: a key of `dear.data.sources.readers.READERS`.
         template: its prompt (Table 4 of the supplement).
         classes: their number.
         published: images of each split, as the CoOp paper counts them; units: images.

@@ -13,15 +13,16 @@ import torchvision.datasets
 from scipy.io import savemat
 from tests.unit.data.photos import class_folders, picture
 
-from dear.data import benchmarks as rows
-from dear.data.benchmarks import Benchmark, benchmarks, find_benchmark, published_names
-from dear.data.dataset import Dataset, load_dataset
-from dear.data.download import fetch
-from dear.data.readers import READERS
+from dear.data.dataset import Dataset
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources import benchmarks as rows
+from dear.data.sources.benchmarks import Benchmark, benchmarks, find_benchmark, published_names
+from dear.data.sources.download import fetch
+from dear.data.sources.readers import READERS
 from dear.errors import DataError, OutputError
 
-CALTECH = Path(__file__).parents[3] / "../shared/data/caltech-101"
+CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
 NAMES = ("ant", "bee", "emu")
 WNIDS = ("n01", "n02", "n03")
 

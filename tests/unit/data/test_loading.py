@@ -1,15 +1,15 @@
 """Names and paths lead to data sets; identities change with what they name."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from dear.data.dataset import Images, assemble, fingerprint, load_dataset
+from dear.data.dataset import Images, assemble, fingerprint
+from dear.data.loading import load_dataset
 from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
 
@@ -35,18 +35,19 @@ def plain(identity: str) -> Images:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tasks in place of the Attribute World's own."""
-    module = ModuleType("dear.data.world.tasks")
-    module.task_names = lambda: ["badges", "tools"]  # type: ignore[attr-defined]
-    module.load_task = lambda name: SimpleNamespace(  # type: ignore[attr-defined]
-        name=name,
-        title=name.title(),
-        classnames=["red badge", "blue badge"],
-        template="a {}.",
-        train=plain("one"),
-        val=None,
-        test=plain("two"),
+    monkeypatch.setattr("dear.data.loading.task_names", lambda: ["badges", "tools"])
+    monkeypatch.setattr(
+        "dear.data.loading.load_task",
+        lambda name: SimpleNamespace(
+            name=name,
+            title=name.title(),
+            classnames=["red badge", "blue badge"],
+            template="a {}.",
+            train=plain("one"),
+            val=None,
+            test=plain("two"),
+        ),
     )
-    monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 @pytest.mark.usefixtures("world")

@@ -6,16 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
-from dear.data.decode import decode
-from dear.data.files import whole
-from dear.data.listing import Listing
-from dear.data.photos import file_sizes, in_parallel
-from dear.data.raster import read_image
+from dear.data.images.decode import decode
+from dear.data.images.decode_cache import PictureStore
+from dear.data.images.photos import file_sizes, in_parallel
+from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
-from dear.data.store import PictureStore
+from dear.data.sources.listing import Listing
 from dear.errors import DataError, DearError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
+from dear.writing.files import whole
 
 CHUNK = 256  # images between two calls of `progress`
 

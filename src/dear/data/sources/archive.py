@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
-from dear.data.listing import require_inside
-from dear.data.raster import SUFFIXES
+from dear.data.images.raster import SUFFIXES
+from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.reading.files import opened
 

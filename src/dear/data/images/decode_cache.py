@@ -11,10 +11,10 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.files import whole
 from dear.errors import OutputError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import map_array
+from dear.writing.files import whole
 
 VERSION = 2
 """To be counted up when `decode` gives other pixels for the same file, or the files another form."""

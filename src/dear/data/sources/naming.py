@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dear.data.listing import Listing, require_distinct
+from dear.data.sources.listing import Listing, require_distinct
 from dear.errors import DataError
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import parse_json

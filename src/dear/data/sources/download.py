@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dear.data.benchmarks import Benchmark
-from dear.data.coop import split_file
 from dear.data.findings import Fetched
+from dear.data.sources.benchmarks import Benchmark
+from dear.data.sources.coop import split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
 
 

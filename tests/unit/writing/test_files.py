@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dear.data.files import whole, write_json
 from dear.errors import OutputError
+from dear.writing.files import whole, write_json
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torchvision.transforms.v2 import functional
 
-from dear.data.views import DRAWS, crop_box, eval_views, train_views
+from dear.data.images.transforms import DRAWS, crop_box, eval_views, train_views
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]

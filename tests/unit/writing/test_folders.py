@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dear.data import folders
-from dear.data.folders import LIST, others, write_folder
+from dear.writing import folders
+from dear.writing.folders import LIST, others, write_folder
 
 OLD = {"a.txt": b"old", "b.txt": b"old", LIST: b"a.txt\nb.txt"}
 NEW = {"a.txt": b"new", "c.txt": b"new", LIST: b"a.txt\nc.txt"}

@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from dear.data.raster import opened, orientation, read_image
+from dear.data.images.raster import opened, orientation, read_image
 from dear.errors import DataError, first_line
 
 BAND = 64  # rows that are converted at a time

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
-from dear.data.files import whole
-from dear.data.listing import Row
+from dear.data.sources.listing import Row
 from dear.errors import DataError
+from dear.writing.files import whole
 
 
 def seeded_split(

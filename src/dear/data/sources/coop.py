@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dear.data.listing import (
+from dear.data.sources.listing import (
     PARTS,
     Listing,
     Report,

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageFile, features
 from tests.unit.data import hostile
 
-from dear.data.decode import BAND, decode
-from dear.data.raster import FOREIGN, SUFFIXES, kind_of, opened, read_image
+from dear.data.images.decode import BAND, decode
+from dear.data.images.raster import FOREIGN, SUFFIXES, kind_of, opened, read_image
 from dear.errors import DataError
 from dear.limits import LimitError
 

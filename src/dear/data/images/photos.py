@@ -9,9 +9,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dear.data.dataset import fingerprint
-from dear.data.decode import decode
-from dear.data.raster import read_image
-from dear.data.store import PictureStore
+from dear.data.images.decode import decode
+from dear.data.images.decode_cache import PictureStore
+from dear.data.images.raster import read_image
 from dear.errors import DataError
 
 SHORT_SIDE = 256

@@ -1,7 +1,7 @@
 """Readers of the benchmarks' own files, for where CoOp's split list is absent. Class names come from ours.
 
 A reader gives the splits that the data set itself fixes: train, val and test; or trainval and test; or "all"
-where it fixes none. What is left open is split by `dear.data.splits`.
+where it fixes none. What is left open is split by `dear.data.sources.splits`.
 """
 
 import re
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.folder import class_rows, left_out, subfolders
-from dear.data.listing import Row
-from dear.data.naming import in_order, read_names
+from dear.data.sources.folder import class_rows, left_out, subfolders
+from dear.data.sources.listing import Row
+from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError
 from dear.reading.files import ReadingError, opened, read_lines
 

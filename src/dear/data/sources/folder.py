@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dear.data.listing import Listing, Report, Row, refuse, require_distinct, some, told
-from dear.data.raster import SUFFIXES
+from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.listing import Listing, Report, Row, refuse, require_distinct, some, told
+from dear.data.sources.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
 
 SPLITS = {

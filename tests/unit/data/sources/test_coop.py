@@ -10,14 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.data.coop import read_coop
-from dear.data.dataset import Dataset, Images, load_dataset
-from dear.data.decode import decode
-from dear.data.photos import PhotoImages
+from dear.data.dataset import Dataset, Images
+from dear.data.images.decode import decode
+from dear.data.images.photos import PhotoImages
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources.coop import read_coop
 from dear.errors import DataError
 
-CALTECH = Path(__file__).parents[3] / "../shared/data/caltech-101"
+CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
 ROWS: dict[str, list[list[Any]]] = {
     "train": [["ant/1.png", 0, "ant"], ["sea_horse/1.png", 1, "sea_horse"], ["ant/2.png", 0, "ant"]],
     "val": [["emu/1.png", 2, "emu"]],

@@ -1,0 +1,1 @@
+"""Files and folders that we leave: written whole or not at all."""
