@@ -23,7 +23,7 @@ from dear.roles.clusters import _best_clustering, reduce
 from dear.roles.embed import embed_phrases
 from dear.roles.phrases import general_pool
 from dear.roles.settings import RoleSettings
-from dear.roles.spanfile import in_layers, layer_range, read_span_file
+from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
 SPACES = ("concepts", "pca", "none", "umap")
 
@@ -45,7 +45,7 @@ def rows_of(
     return reduce(phrases, named, numbers, len(known), settings)
 
 
-def judge(
+def evaluate_bundle(
     rows: np.ndarray[Any, Any], heads: int, s: RoleSettings
 ) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
     try:
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="+", default=SPACES, choices=SPACES)
     a = parser.parse_args()
     warnings.filterwarnings("ignore")
-    heads = in_layers(read_span_file(a.spans), layer_range(a.layers))
+    heads = in_layers(read_textspan(a.spans), layer_range(a.layers))
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     pool = general_pool()
     phrases, named = embed_phrases(texts), embed_phrases(pool.phrases)
@@ -82,7 +82,7 @@ def main() -> None:
                 except ImportError:
                     break
                 rows = rows[: len(kept)] if what == "heads alone" else rows
-                labels, facts = judge(rows, len(kept), s)
+                labels, facts = evaluate_bundle(rows, len(kept), s)
                 found.append(dict(zip(kept.tolist(), labels[: len(kept)].tolist(), strict=True)))
                 parts.append(facts)
             if not parts:

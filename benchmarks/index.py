@@ -48,8 +48,8 @@ def draw(kind: str, rows: int, embed: int, seed: int, centres: int) -> np.ndarra
 
 def fill(place: Path, a: argparse.Namespace) -> Catalogue:
     """A catalogue with vectors and without images, as a build leaves it before its FAISS indexes."""
-    facts = {"identity": "", "features": ["class"], "embed": a.embed, "folder": "", "model": ""}
-    catalogue, vectors = Catalogue.create(place, facts), Vectors(place / "vectors-1", 1, a.embed)
+    metadata = {"identity": "", "features": ["class"], "embed": a.embed, "folder": "", "model": ""}
+    catalogue, vectors = Catalogue.create(place, metadata), Vectors(place / "vectors-1", 1, a.embed)
     for start in range(0, a.rows, CHUNK):
         rows = draw(a.data[0], min(CHUNK, a.rows - start), a.embed, 1 + start, max(1, a.rows // CENTRES_OF))
         vectors.write(start, torch.from_numpy(rows)[:, None])

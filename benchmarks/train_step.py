@@ -27,7 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from dear.backbone.clip import fill
 from dear.methods.dear.method import Dear
-from dear.training.viewcache import ViewCache, ViewFacts
+from dear.training.viewcache import ViewCache, ViewFingerprint
 
 ROOT = Path(__file__).parents[1]
 NAMES = ROOT / "src/dear/data/sources/classnames/ImageNet.txt"
@@ -115,7 +115,9 @@ def steps(
 
 def _view_cache(folder: str, method: Dear) -> ViewCache:
     views = ViewCache(Path(folder), 2**34)
-    views.begin(ViewFacts("random", "random", 0, method.clip.image_size, "auto", "any"), method.image_from)
+    views.begin(
+        ViewFingerprint("random", "random", 0, method.clip.image_size, "auto", "any"), method.image_from
+    )
     return views
 
 

@@ -12,7 +12,7 @@ from tests.unit.training.world import role_table
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
-from dear.evaluation import base_to_novel, bench, records
+from dear.evaluation import base_to_novel, context, records
 from dear.roles.table import RoleTable
 
 RUN = ["run", "base-to-novel"]
@@ -265,7 +265,7 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            place = {"training": (bench, "train"), "test": (base_to_novel, "evaluate")}[during]
+            place = {"training": (context, "train"), "test": (base_to_novel, "evaluate")}[during]
             patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()

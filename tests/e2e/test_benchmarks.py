@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """``bench("train_step", "--tiny")``: what it prints as JSON."""
+def context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """``context("train_step", "--tiny")``: what it prints as JSON."""
     monkeypatch.syspath_prepend(str(FOLDER))
 
     def run(name: str, *arguments: str) -> Any:
@@ -25,10 +25,10 @@ def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def test_a_training_step(bench: Any) -> None:
+def test_a_training_step(context: Any) -> None:
     """Ours has naive's loss and gradients, and the least work."""
     options = ("--tiny", "--classes", "7", "--batch", "3", "--repeats", "1", "--no-memory", "--json")
-    found = bench("train_step", *options)
+    found = context("train_step", *options)
     naive, ours, cached = found["rows"]
     assert [row["kind"] for row in found["rows"]] == ["naive", "ours", "view cache"]
     assert max(ours["gap to naive"].values()) < 1e-4
@@ -39,26 +39,26 @@ def test_a_training_step(bench: Any) -> None:
     assert str(Path.home()) not in json.dumps(found)
 
 
-def test_inference(bench: Any) -> None:
-    found = bench("evaluate", "--tiny", "--batch", "3", "--repeats", "1", "--json")
+def test_inference(context: Any) -> None:
+    found = context("evaluate", "--tiny", "--batch", "3", "--repeats", "1", "--json")
     plain, adapted = (row for row in found["rows"] if row["kind"] in ("plain", "DeAR"))
     assert plain["time by plain"] == plain["arithmetic by plain"] == 1
     assert 1 < adapted["arithmetic by plain"] < 1.2  # 5 tokens beside 17 in 2 of 6 small layers
 
 
-def test_forms_of_attention_agree(bench: Any) -> None:
-    found = bench("attention", "--tiny", "--repeats", "1", "--json")
+def test_forms_of_attention_agree(context: Any) -> None:
+    found = context("attention", "--tiny", "--repeats", "1", "--json")
     gaps = {row["form"]: row["gap to fused"] for row in found["rows"] if row["sequences"] == 2}
     exact = {"fused", "fused, padded", "written out", "three dimensions", "grouped by role"}
     assert exact < gaps.keys()
     assert all(gaps[form] < 1e-5 for form in exact)
 
 
-def test_the_page_holds_the_tables_of_the_results(bench: Any) -> None:
-    bench("table", "--check")
+def test_the_page_holds_the_tables_of_the_results(context: Any) -> None:
+    context("table", "--check")
 
 
-def test_counts_by_backbone_are_those_stored(bench: Any, tmp_path: Path) -> None:
-    bench("growth", "--out", str(tmp_path / "growth.json"))
+def test_counts_by_backbone_are_those_stored(context: Any, tmp_path: Path) -> None:
+    context("growth", "--out", str(tmp_path / "growth.json"))
     stored = json.loads((FOLDER / "results/growth.json").read_text(encoding="utf-8"))
     assert json.loads((tmp_path / "growth.json").read_text(encoding="utf-8")) == stored

@@ -10,8 +10,8 @@ from tests.unit.roles.samples import HEADS
 
 from dear.backbone.clip import Clip
 from dear.cli.main import main
-from dear.roles.spanfile import write_span_file
 from dear.roles.table import RoleTable
+from dear.roles.textspan_format import write_textspan
 
 SHARED = Path(__file__).parents[3] / "shared"
 SETTINGS = ["--settings.k", "3", "--settings.min-sizes", "[25]"]
@@ -20,7 +20,7 @@ SETTINGS = ["--settings.k", "3", "--settings.min-sizes", "[25]"]
 @pytest.fixture
 def spans(tmp_path: Path) -> Path:
     path = tmp_path / "spans.txt"
-    write_span_file(path, HEADS)
+    write_textspan(path, HEADS)
     return path
 
 
@@ -201,7 +201,7 @@ def test_bad_input(
 ) -> None:
     del small
     (tmp_path / "latin.txt").write_bytes("ein Gem\xe4lde\n".encode("latin-1"))
-    write_span_file(tmp_path / "empty.txt", {**HEADS, (6, 2): ()})
+    write_textspan(tmp_path / "empty.txt", {**HEADS, (6, 2): ()})
     stand_ins = {"PHOTOS": photos, "SPANS": str(spans), "LATIN": str(tmp_path / "latin.txt")}
     (tmp_path / "phrases.txt").write_text("the color red\na circle\n")
     stand_ins["PHRASES"] = str(tmp_path / "phrases.txt")

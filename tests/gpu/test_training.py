@@ -7,7 +7,7 @@ import torch
 from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 
-from dear.data.images.prefetch import load_ahead
+from dear.data.images.prefetch import prefetch
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import Precision, TrainSettings
@@ -61,7 +61,7 @@ def test_accuracy_is_that_of_the_cpu() -> None:
 def test_pictures_arrive_in_order() -> None:
     images = few()
     batches = torch.arange(7).split(3)
-    for chosen, pictures in zip(batches, load_ahead(images, batches, "cuda"), strict=True):
+    for chosen, pictures in zip(batches, prefetch(images, batches, "cuda"), strict=True):
         assert isinstance(pictures, torch.Tensor)
         assert pictures.is_cuda
         assert torch.equal(pictures.cpu(), images.pictures[chosen])

@@ -10,17 +10,17 @@ from dear.adapters.bundle import Bundle, distinct, trained
 from dear.adapters.bundle_files import check_place
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.scoring import all_logits, judge
+from dear.adapters.scoring import all_logits, evaluate_bundle
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.bench import Bench, Progress, adapt, no_progress
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.records import environment
 from dear.evaluation.resolve import settings_of, training_of
+from dear.evaluation.run_context import Progress, RunContext, adapt, no_progress
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, OWN, known_method
@@ -71,9 +71,9 @@ def fit(
     few, count = _with_shots(images, shots)
     picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
     held = _held_out(images, picked) if calibrate else None
-    bench = Bench(clip, table, train or TrainOptions(), select)
+    context = RunContext(clip, table, train or TrainOptions(), select)
     every = range(len(images.classnames))
-    adapted = adapt(bench, few, every, plan, seed=seed, shots=count, progress=progress)
+    adapted = adapt(context, few, every, plan, seed=seed, shots=count, progress=progress)
     bundle = Bundle(
         method=method,
         settings=settings_of(plan, images.name),
@@ -94,14 +94,14 @@ def fit(
             "seed": seed,
             "epoch": adapted.tested,
             "seconds": sum(epoch["seconds"] for epoch in adapted.epochs),
-            "train": asdict(training_of(plan, bench.training)),
+            "train": asdict(training_of(plan, context.training)),
             "environment": environment(),
         },
     )
     if held is not None:
         bundle = replace(bundle, temperature=_temperature(adapted.method, held))
     if len(images.test):
-        measured = asdict(judge(Predictor(bundle, clip=clip), images))
+        measured = asdict(evaluate_bundle(Predictor(bundle, clip=clip), images))
         bundle = replace(bundle, metrics={name: measured[name] for name in METRICS})
     if out is not None:
         bundle.save_pretrained(out)

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Judgement:
+class BundleScores:
     """Accuracy, log-loss and calibration error on labelled images.
 
     Attributes:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from dear.adapters.calibration import calibration_error, log_loss
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.results import Judgement
+from dear.adapters.results import BundleScores
 from dear.data.dataset import Dataset, Images
 from dear.data.sources.listing import plain_name
 from dear.errors import DataError
@@ -25,9 +25,9 @@ def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]
     return torch.cat(found)
 
 
-def judge(
+def evaluate_bundle(
     predictor: Predictor, dataset: Dataset, *, split: str = "test", own_classes: bool = True
-) -> Judgement:
+) -> BundleScores:
     """Score a bundle on a split of a data set: among the bundle's classes, which are matched with the data
     set's by name, or else among the data set's.
 
@@ -41,7 +41,7 @@ def judge(
     logits = all_logits(known, images)
     ranked = logits.topk(min(5, len(known.classes)), dim=1).indices == labels[:, None]
     hits, t = ranked[:, 0], predictor.bundle.temperature
-    return Judgement(
+    return BundleScores(
         data=dataset.name,
         split=split,
         images=len(labels),

@@ -36,7 +36,7 @@ def command(
     """
     from rich.progress import Progress
 
-    from dear.data.images.decode_cache import PictureStore, fill
+    from dear.data.images.decode_cache import DecodeCache, fill
     from dear.data.loading import photographs, read_listing
 
     settings = replace(dataset, root=root or dataset.root, decode_cache=True)
@@ -50,7 +50,7 @@ def command(
             for images, size in fill(split):
                 done, pixels = done + images, pixels + size
                 bar.update(task, completed=done)
-    folder = PictureStore(settings.cache_folder(), settings.short_side).folder
+    folder = DecodeCache(settings.cache_folder(), settings.short_side).folder
     return Cached(data.name, folder, done, pixels, time.perf_counter() - start)
 
 

@@ -51,11 +51,11 @@ def command(
     from dear.data.loading import load_dataset
     from dear.data.world.tasks import downstream_names, load_task
     from dear.evaluation.base_to_novel import adapt_on_base
-    from dear.evaluation.bench import Bench
     from dear.evaluation.experiment import Run
     from dear.evaluation.plan import Plan
     from dear.evaluation.records import make_folder
-    from dear.evaluation.runs import perform
+    from dear.evaluation.run_context import RunContext
+    from dear.evaluation.runs import run_one
     from dear.methods.registry import OWN, USUAL
     from dear.report.html import write_report
     from dear.report.tables import base_to_novel_table
@@ -68,7 +68,7 @@ def command(
     clip = load_clip("tiny")
     table_of_roles = role_table(clip, roles)
     watch.lap("load the tiny CLIP, its roles and the tasks")
-    bench = Bench(clip, table_of_roles, keep=True)
+    context = RunContext(clip, table_of_roles, keep=True)
     plans = [Plan(name) for name in USUAL]
     records = []
     make_folder(out / "records")
@@ -77,8 +77,8 @@ def command(
             for name in datasets:
                 run = Run("base-to-novel", name, plan, seed, SHOTS)
                 records.append(
-                    perform(
-                        bench,
+                    run_one(
+                        context,
                         run,
                         datasets.__getitem__,
                         out=out / "records",
@@ -87,7 +87,7 @@ def command(
                     )
                 )
             watch.lap(f"base-to-novel, {plan.method}")
-    adapted = adapt_on_base(bench, load_dataset(RETRIEVAL_TASK), Plan(OWN), seed=seed, shots=SHOTS)
+    adapted = adapt_on_base(context, load_dataset(RETRIEVAL_TASK), Plan(OWN), seed=seed, shots=SHOTS)
     retrieval = world_retrieval(adapted.method, load_task(RETRIEVAL_TASK).test)
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)

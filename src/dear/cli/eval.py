@@ -5,7 +5,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.results import Judgement
+from dear.adapters.results import BundleScores
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
 
@@ -19,7 +19,7 @@ def command(
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> Judgement:
+) -> BundleScores:
     """Measure a bundle on a data set: accuracy, log-loss, calibration error, accuracy by class.
 
     Args:
@@ -33,17 +33,17 @@ def command(
     """
     from dear.adapters.bundle import Bundle
     from dear.adapters.predictor import Predictor
-    from dear.adapters.scoring import judge
+    from dear.adapters.scoring import evaluate_bundle
     from dear.data.loading import load_dataset
 
     loaded = Bundle.from_pretrained(bundle)
     images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
     with progress_console().status("scoring"):
         predictor = Predictor(loaded, device, pretrained=pretrained)
-        return judge(predictor, images, split=split, own_classes=classes == "bundle")
+        return evaluate_bundle(predictor, images, split=split, own_classes=classes == "bundle")
 
 
-def render(result: Judgement, console: Console) -> None:
+def render(result: BundleScores, console: Console) -> None:
     """Show accuracy by class, worst first, and the summary."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))

@@ -69,7 +69,7 @@ def command(
     opened = Index.open(index)
     opened.shares(mixed)  # before the backbone is loaded
     encoder = BundleEncoder(
-        Predictor(bundle or _bundle_of(opened.facts["model"]), device, pretrained=pretrained)
+        Predictor(bundle or _bundle_of(opened.metadata["model"]), device, pretrained=pretrained)
     )
     opened.check(encoder)
     if text:

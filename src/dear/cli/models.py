@@ -36,7 +36,7 @@ def command(
 
     from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
     from dear.errors import OutputError
-    from dear.writing.files import whole
+    from dear.writing.files import atomic_write
 
     console, models = progress_console(), []
     chosen = names or names_of_open_clip()
@@ -45,7 +45,7 @@ def command(
             models.append(try_architecture(name, compare_below))
     if write is not None:
         try:
-            with whole(write) as file:
+            with atomic_write(write) as file:
                 file.write(markdown(models, version("open_clip_torch"), compare_below).encode())
         except OSError as error:
             raise OutputError(f"cannot write {write}: {error}. Choose another file with --write.") from error

@@ -45,9 +45,9 @@ def command(
     """
     from dear.backbone import tiny
     from dear.data.world.tasks import downstream_names
-    from dear.evaluation.card import model_card
     from dear.evaluation.factors import accuracy_by_factor
     from dear.evaluation.gathering import gathering
+    from dear.evaluation.model_card import model_card
     from dear.report.html import write_whole
     from dear.roles.ground_truth import roles_from_factors
     from dear.training.pretrain import Pretraining

@@ -55,7 +55,7 @@ def command(
     from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
     from dear.roles.decompose import analysed_layers
     from dear.roles.packaged import role_table
-    from dear.roles.spanfile import layer_range
+    from dear.roles.textspan_format import layer_range
     from dear.roles.world import spread
 
     if images is not None and images < 1:

@@ -38,13 +38,13 @@ def command(
     from dear.backbone.clip import Identity
     from dear.cli.steps import StepProgress
     from dear.roles.build import build_table
-    from dear.roles.spanfile import in_layers, layer_range, read_span_file
     from dear.roles.table import make_place
+    from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
     page = html or out.with_suffix(".html")
     make_place(out)
     make_place(page)
-    heads = read_span_file(spans)
+    heads = read_textspan(spans)
     chosen = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     kept = in_layers(heads, chosen)
     with StepProgress() as progress:

@@ -63,8 +63,8 @@ def command(
     from dear.errors import SettingsError
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.spanfile import layer_range, write_span_file
     from dear.roles.table import make_place
+    from dear.roles.textspan_format import layer_range, write_textspan
     from dear.roles.world import WorldScenes, spread
 
     if images < 1:
@@ -99,7 +99,7 @@ def command(
             progress=progress,
         )
     if spans is not None:
-        write_span_file(spans, {(h.layer, h.head): h.phrases for h in table.heads})
+        write_textspan(spans, {(h.layer, h.head): h.phrases for h in table.heads})
     return roles_output.write(table, out, page)
 
 

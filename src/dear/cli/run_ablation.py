@@ -7,7 +7,7 @@ from dear.cli.running import Summary, ablation_names, data_of, render, run
 from dear.data.settings import DataSettings
 from dear.evaluation.ablations import METHOD, ablation_plans
 from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
 from dear.training.settings import TrainOptions

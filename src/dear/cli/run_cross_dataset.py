@@ -6,7 +6,7 @@ from typing import Literal
 from dear.cli.running import SOURCE, Summary, data_of, plans_of, render, run
 from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
 from dear.training.settings import TrainOptions

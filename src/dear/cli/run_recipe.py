@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from dear.cli.running import Summary, render, run
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.machines import Machines
 from dear.evaluation.recipe import load_recipes, restricted
 
 __all__ = ["command", "render"]

@@ -63,9 +63,9 @@ def command(
     from dear.data.seeds import checked_seed
     from dear.data.world.tasks import downstream_names, load_task
     from dear.evaluation.base_to_novel import adapt_on_base
-    from dear.evaluation.bench import Bench
     from dear.evaluation.plan import Plan
     from dear.evaluation.records import environment, make_folder
+    from dear.evaluation.run_context import RunContext
     from dear.evaluation.schema import SCHEMA
     from dear.report.retrieval import averaged
     from dear.retrieval.world import world_retrieval
@@ -79,11 +79,11 @@ def command(
     clip = load_clip("tiny", pretrained, device=device)
     table_of_roles = role_table(clip, roles)
     told = table_of_roles.to_json()
-    bench = Bench(clip, table_of_roles, train)
+    context = RunContext(clip, table_of_roles, train)
     plan = Plan("dear", settings=dear)
     results, records = [], []
     for name, seed in product(chosen, numbers):
-        adapted = adapt_on_base(bench, load_dataset(name), plan, seed=seed, shots=shots)
+        adapted = adapt_on_base(context, load_dataset(name), plan, seed=seed, shots=shots)
         images = chosen[name].test
         found = world_retrieval(adapted.method, images)
         facts = [name, images.identity, clip.identity.sha256, seed, shots, asdict(dear), asdict(train), told]

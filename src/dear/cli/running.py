@@ -11,7 +11,7 @@ from dear.cli.output import table
 from dear.errors import SettingsError
 from dear.evaluation.ablations import ablations
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Mask, Plan, with_all
 from dear.evaluation.recipe import data_names
 from dear.methods.declaration import MethodSettings
@@ -53,7 +53,8 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
     places = [experiment.out for experiment in experiments]
     if dry_run:
         from dear.evaluation.estimate import estimates
-        from dear.evaluation.execute import check_device, check_places
+        from dear.evaluation.launch.claims import check_places
+        from dear.evaluation.launch.dispatch import check_device
 
         check_places(experiments)
         check_device(machines, experiments)
@@ -63,12 +64,12 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         return Summary([], places, len(planned), planned, total, why)
 
     from dear.cli.progress import RunProgress
-    from dear.evaluation.execute import execute, first_process
+    from dear.evaluation.launch.dispatch import first_process, launch
     from dear.report.sections import tables_of
 
     runs = sum(len(experiment.runs()) for experiment in experiments)
     with RunProgress(runs, experiments[0].train.epochs) as progress:
-        found = execute(experiments, machines, progress)
+        found = launch(experiments, machines, progress)
     if not first_process():
         raise SystemExit(0)
     shown = [grid for records in found for grid in tables_of(records)]

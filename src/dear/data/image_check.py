@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.decode_cache import PictureStore
+from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import file_sizes, in_parallel
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
@@ -15,7 +15,7 @@ from dear.data.sources.listing import Listing
 from dear.errors import DataError, DearError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 CHUNK = 256  # images between two calls of `progress`
 
@@ -35,7 +35,7 @@ def broken_images(
     record = settings.cache_folder() / "checked" / f"{key}.json"
     if (known := _read(record)) is not None:
         return known
-    store = PictureStore(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
+    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     broken: dict[str, str] = {}
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
@@ -60,7 +60,7 @@ def _paths(listing: Listing) -> list[str]:
     return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
-def _reason(path: Path, settings: DataSettings, store: PictureStore | None) -> str | None:
+def _reason(path: Path, settings: DataSettings, store: DecodeCache | None) -> str | None:
     if not path.is_file():
         return f"there is no image {path}"
     try:
@@ -89,5 +89,5 @@ def _read(record: Path) -> dict[str, str] | None:
 
 
 def _write(record: Path, broken: dict[str, str]) -> None:
-    with suppress(OSError), whole(record, shared=True) as file:  # it is only quicker the next time
+    with suppress(OSError), atomic_write(record, shared=True) as file:  # it is only quicker the next time
         file.write(json.dumps(broken).encode())

@@ -9,7 +9,7 @@ import torch
 
 from dear.data.dataset import Dataset, assemble
 from dear.data.image_check import broken_images
-from dear.data.images.decode_cache import PictureStore
+from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
@@ -71,7 +71,7 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         listing = _without_broken(listing, settings)
     for note in listing.notes:
         warnings.warn(f"{listing.name}: {note}", stacklevel=3)
-    store = PictureStore(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
+    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     photos = {part: _images(listing, rows, store, settings) for part, rows in listing.splits.items()}
     benchmark = find_benchmark(listing.name)
     data = assemble(
@@ -137,7 +137,7 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
 
 
 def _images(
-    listing: Listing, rows: tuple[Row, ...], store: PictureStore | None, settings: DataSettings
+    listing: Listing, rows: tuple[Row, ...], store: DecodeCache | None, settings: DataSettings
 ) -> PhotoImages:
     return PhotoImages(
         listing.folder,

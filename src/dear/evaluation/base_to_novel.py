@@ -9,15 +9,15 @@ from typing import Any
 
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, base_novel
-from dear.evaluation.bench import Adapted, Bench, Progress, adapt, no_progress
 from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import run_record
+from dear.evaluation.run_context import Adapted, Progress, RunContext, adapt, no_progress
 
 
 def adapt_on_base(
-    bench: Bench,
+    context: RunContext,
     dataset: Dataset,
     plan: Plan,
     *,
@@ -30,14 +30,14 @@ def adapt_on_base(
     """Train a plan's method on a few images of each base class; once, if the bench keeps states."""
     base, _ = base_novel(len(dataset.classnames))
     return adapt(
-        bench,
+        context,
         dataset,
         base,
         plan,
         seed=seed,
         shots=shots,
         checkpoint=checkpoint,
-        remember=bench.key("base", [dataset], plan, seed, shots) if bench.keep else None,
+        remember=context.key("base", [dataset], plan, seed, shots) if context.keep else None,
         other_classes=True,
         label=label,
         progress=progress,
@@ -45,7 +45,7 @@ def adapt_on_base(
 
 
 def base_to_novel(
-    bench: Bench,
+    context: RunContext,
     dataset: Dataset,
     plan: Plan,
     *,
@@ -58,7 +58,7 @@ def base_to_novel(
     """Run one plan on one data set with one seed; returns the run record. Nothing is chosen on test data."""
     base, novel = base_novel(len(dataset.classnames))
     adapted = adapt_on_base(
-        bench,
+        context,
         dataset,
         plan,
         seed=seed,
@@ -69,13 +69,13 @@ def base_to_novel(
     )
     started = time.perf_counter()
     on_base = evaluate(
-        adapted.method, ClassSubset(dataset.test, base), cache=bench.cache, precision=adapted.precision
+        adapted.method, ClassSubset(dataset.test, base), cache=context.cache, precision=adapted.precision
     )
     adapted.method.set_classes([dataset.classnames[label] for label in novel], dataset.templates)
     on_novel = evaluate(
         adapted.method,
         ClassSubset(dataset.test, novel),
-        cache=bench.cache,
+        cache=context.cache,
         precision=adapted.precision,
         novel=True,
     )
@@ -84,4 +84,4 @@ def base_to_novel(
         "novel": asdict(on_novel),
         "hm": harmonic_mean(on_base.accuracy, on_novel.accuracy),
     }
-    return run_record(bench, "base-to-novel", [dataset], dataset.classnames, adapted, results, started)
+    return run_record(context, "base-to-novel", [dataset], dataset.classnames, adapted, results, started)

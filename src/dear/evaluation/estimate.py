@@ -10,13 +10,13 @@ import torch
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Subset, base_novel
 from dear.errors import DearError, UnknownNameError
-from dear.evaluation.bench import Bench
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.memory import peak, start_counting
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.runs import Workplace, check_data, check_methods
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import Runner, check_data, check_methods
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -58,9 +58,9 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
     loading the model, and how the time of a step varies with the number of classes. Raises DearError for what
     no data or weights that may still come would mend.
     """
-    workplace, found, why = Workplace(device), list[Estimate](), None
+    runner, found, why = Runner(device), list[Estimate](), None
     for experiment in experiments:
-        why = why or _missing(workplace, experiment)
+        why = why or _missing(runner, experiment)
     speeds: dict[object, _Speed | None] = {}
     for experiment in experiments:
         for run in experiment.runs():
@@ -68,39 +68,37 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
             try:
                 if kind not in speeds:
                     speeds[kind] = None
-                    dataset = workplace.load(experiment)(run.dataset)
-                    speeds[kind] = _timed(workplace.bench(experiment), dataset, run)
-                done = workplace.existing(experiment, run) is not None
+                    dataset = runner.load(experiment)(run.dataset)
+                    speeds[kind] = _timed(runner.context(experiment), dataset, run)
+                done = runner.existing(experiment, run) is not None
             except DearError as error:
                 why, done = why or str(error), False
-            found.append(_estimate(workplace, experiment, run, done, speeds[kind]))
+            found.append(_estimate(runner, experiment, run, done, speeds[kind]))
     return found, why
 
 
-def _missing(workplace: Workplace, experiment: Experiment) -> str | None:
+def _missing(runner: Runner, experiment: Experiment) -> str | None:
     """Why a run cannot begin yet: data or weights that may come. Raises DearError for all else."""
     try:
-        found = workplace.load_all(experiment)
+        found = runner.load_all(experiment)
     except UnknownNameError:
         raise
     except DearError as error:  # a benchmark that is not here yet, say
         return str(error)
     check_data(experiment, found)
     try:
-        bench = workplace.bench(experiment)
+        context = runner.context(experiment)
     except DearError as error:
         return str(error)
-    check_methods(experiment, bench, [*found.values()])
+    check_methods(experiment, context, [*found.values()])
     return None
 
 
-def _estimate(
-    workplace: Workplace, experiment: Experiment, run: Run, done: bool, speed: _Speed | None
-) -> Estimate:
+def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speed: _Speed | None) -> Estimate:
     facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
     if done or speed is None:
         return Estimate(*facts, 0.0 if done else None, None)
-    load = workplace.load(experiment)
+    load = runner.load(experiment)
     source = load(run.dataset)
     classes = len(_classes(source, run))
     images = classes * run.shots if speed.step else 0
@@ -110,23 +108,23 @@ def _estimate(
     return Estimate(*facts, steps * speed.step + tested * speed.image, speed.memory)
 
 
-def _timed(bench: Bench, dataset: Dataset, run: Run) -> _Speed:
+def _timed(context: RunContext, dataset: Dataset, run: Run) -> _Speed:
     """Seconds a training step and a test image."""
     plan: Plan = run.plan
     classes = _classes(dataset, run)
     start_counting()
     method = build_method(
         plan.method,
-        bench.clip,
+        context.clip,
         generator(0, "timing"),
-        roles=plan.table(bench.roles, run.seed),
+        roles=plan.table(context.roles, run.seed),
         settings=settings_of(plan, dataset.name),
     )
     method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
     pool = ClassSubset(dataset.train, classes)
     step = 0.0
     if method.trainable:
-        once = replace(training_of(plan, bench.training), epochs=1, warmup_epochs=0, view_cache=0.0)
+        once = replace(training_of(plan, context.training), epochs=1, warmup_epochs=0, view_cache=0.0)
         batch = once.batch
         for steps in (1, STEPS):
             few = Subset(pool, torch.arange(min(steps * batch, len(pool))))

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.dataset import Dataset
-from dear.evaluation.bench import Bench, Progress, adapt, no_progress
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import run_record
+from dear.evaluation.run_context import Progress, RunContext, adapt, no_progress
 
 
 def few_shot(
-    bench: Bench,
+    context: RunContext,
     dataset: Dataset,
     plan: Plan,
     *,
@@ -25,7 +25,7 @@ def few_shot(
 ) -> dict[str, Any]:
     """Run one plan on one data set with one seed and number of shots; returns the run record."""
     adapted = adapt(
-        bench,
+        context,
         dataset,
         range(len(dataset.classnames)),
         plan,
@@ -37,6 +37,8 @@ def few_shot(
     )
     started = time.perf_counter()
     results = {
-        "all": asdict(evaluate(adapted.method, dataset.test, cache=bench.cache, precision=adapted.precision))
+        "all": asdict(
+            evaluate(adapted.method, dataset.test, cache=context.cache, precision=adapted.precision)
+        )
     }
-    return run_record(bench, "few-shot", [dataset], dataset.classnames, adapted, results, started)
+    return run_record(context, "few-shot", [dataset], dataset.classnames, adapted, results, started)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import load_ahead
+from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import eval_views
 from dear.methods.base import Method
 from dear.training.batches import trunk_facts
@@ -98,7 +98,7 @@ def trunks(
 
     batches = torch.arange(len(images)).split(batch)
     missing = [chosen for chosen in batches if held_at(int(chosen[0])) is None]
-    with closing(load_ahead(images, missing, device)) as ahead:
+    with closing(prefetch(images, missing, device)) as ahead:
         waiting = {int(chosen[0]) for chosen in missing}
         for chosen in batches:
             start = int(chosen[0])

@@ -16,12 +16,12 @@ import torch
 from dear import __version__
 from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError
-from dear.evaluation.bench import Adapted, Bench
 from dear.evaluation.memory import peak
 from dear.evaluation.plan import Protocol
 from dear.evaluation.resolve import settings_of, training_of
+from dear.evaluation.run_context import Adapted, RunContext
 from dear.evaluation.schema import SCHEMA
-from dear.evaluation.sound import check_record
+from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -30,7 +30,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def run_record(
-    bench: Bench,
+    context: RunContext,
     protocol: Protocol,
     datasets: Sequence[Dataset],
     classes: Sequence[str],
@@ -46,22 +46,22 @@ def run_record(
     return {
         "schema": SCHEMA,
         "protocol": protocol,
-        "key": bench.key(protocol, datasets, plan, adapted.seed, adapted.shots),
+        "key": context.key(protocol, datasets, plan, adapted.seed, adapted.shots),
         "method": plan.method,
         "variant": plan.variant,
         "settings": {
             "method": asdict(settings_of(plan, source.name)),
-            "train": asdict(training_of(plan, bench.training)),
+            "train": asdict(training_of(plan, context.training)),
         },
         "dataset": _dataset(source) | {"classes": [*classes]},
         "targets": [_dataset(dataset) for dataset in datasets[1:]],
-        "weights": asdict(bench.clip.identity),
+        "weights": asdict(context.clip.identity),
         "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
         "seed": adapted.seed,
         "shots": adapted.shots,
         "fewshot": None if adapted.pick is None else adapted.pick.to_json(),
         "train": {"epochs": adapted.epochs},
-        "selection": {"rule": bench.select, "epoch": adapted.tested},
+        "selection": {"rule": context.select, "epoch": adapted.tested},
         "results": dict(results),
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
@@ -70,7 +70,7 @@ def run_record(
             "test": time.perf_counter() - started,
         },
         "peak_memory": peak(),
-        "environment": environment() | {"device": _device(bench)},
+        "environment": environment() | {"device": _device(context)},
     }
 
 
@@ -78,10 +78,10 @@ def _dataset(dataset: Dataset) -> dict[str, str]:
     return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
 
 
-def _device(bench: Bench) -> str:
-    device = bench.clip.image.projection.device
+def _device(context: RunContext) -> str:
+    device = context.clip.image.projection.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    processes = 1 if bench.fabric is None else bench.fabric.world_size
+    processes = 1 if context.fabric is None else context.fabric.world_size
     return name if processes == 1 else f"{processes} x {name}"
 
 

@@ -15,12 +15,12 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import base_novel, draw_few
 from dear.data.loading import load_dataset
 from dear.evaluation.base_to_novel import base_to_novel
-from dear.evaluation.bench import Bench, fresh, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import Training, training_of
+from dear.evaluation.run_context import RunContext, fresh, validation_images
 from dear.evaluation.transfer import no_target, transfer
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
@@ -40,21 +40,21 @@ def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
     """Tell nobody."""
 
 
-class Workplace:
+class Runner:
     """Where runs are made, one after the other: models, caches and data sets stay between them."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
-        self._benches: dict[Model, Bench] = {}
+        self._benches: dict[Model, RunContext] = {}
         self._done: dict[str, dict[str, Any]] = {}
 
-    def bench(self, experiment: Experiment) -> Bench:
+    def context(self, experiment: Experiment) -> RunContext:
         """The bench of an experiment; experiments with one model share the model and all caches."""
         model = experiment.model
         if model not in self._benches:
             clip = load_clip(model.name, model.pretrained, device=self.device)
-            self._benches[model] = Bench(clip, fabric=self.fabric)
+            self._benches[model] = RunContext(clip, fabric=self.fabric)
         shared = self._benches[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, model.roles)
@@ -68,9 +68,9 @@ class Workplace:
     def check(self, experiment: Experiment) -> None:
         """Find out what is wrong before anything is computed. Raises DearError."""
         found = self.load_all(experiment)
-        bench = self.bench(experiment)
+        context = self.context(experiment)
         check_data(experiment, found)
-        check_methods(experiment, bench, [*found.values()])
+        check_methods(experiment, context, [*found.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
         """The data sets of an experiment by name. Raises DearError for one that cannot be had."""
@@ -81,14 +81,14 @@ class Workplace:
         """The record of a run that has been made."""
         load = self.load(experiment)
         source, targets = load(run.dataset), [load(name) for name in run.targets]
-        key = self.bench(experiment).key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
+        key = self.context(experiment).key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
         path = experiment.out / f"{run_name(run, source.name, key)}.json"
         return read_record(path) if path.exists() else None
 
-    def perform(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
+    def run_one(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
         """Make a run of an experiment, or read its record; what another experiment has made is copied."""
-        return perform(
-            self.bench(experiment),
+        return run_one(
+            self.context(experiment),
             run,
             self.load(experiment),
             out=experiment.out,
@@ -112,21 +112,21 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
                 validation_images(found[name], classes)
 
 
-def check_methods(experiment: Experiment, bench: Bench, datasets: Sequence[Dataset]) -> None:
+def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
     """Find out what does not go together of the methods' settings, the backbone and the longest class name.
     Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
-    lengths = bench.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
+    lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
     longest, dataset = names[int(lengths.argmax())]
     for plan in experiment.plans:
         others = experiment.protocol != "few-shot"
-        method = fresh(bench, datasets[0], plan, seed=experiment.seeds[0], other_classes=others)
+        method = fresh(context, datasets[0], plan, seed=experiment.seeds[0], other_classes=others)
         method.set_classes([longest], dataset.templates)
 
 
-def perform(
-    bench: Bench,
+def run_one(
+    context: RunContext,
     run: Run,
     load: Load,
     *,
@@ -143,7 +143,7 @@ def perform(
     """
     done = {} if done is None else done
     source, targets = load(run.dataset), [load(name) for name in run.targets]
-    key = bench.key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
+    key = context.key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
     name = run_name(run, source.name, key)
     path = None if out is None else out / f"{name}.json"
     checkpoint = None if out is None else out / UNFINISHED / f"{name}.pt"
@@ -151,33 +151,33 @@ def perform(
         record = read_record(path)
     elif key in done:
         record = done[key] | {"variant": run.plan.variant}
-        _write(bench, path, record)
+        _write(context, path, record)
     else:
-        bench.cache.begin(source.identity)
+        context.cache.begin(source.identity)
 
         def make() -> dict[str, Any]:
-            return _made(bench, run, source, targets, checkpoint, name, progress)
+            return _made(context, run, source, targets, checkpoint, name, progress)
 
         try:
             record = make()
         except CheckpointError as error:
             if not start_over:
                 raise
-            if bench.main:
+            if context.main:
                 set_aside(error.path)
-            if bench.fabric is not None:
-                bench.fabric.barrier()
+            if context.fabric is not None:
+                context.fabric.barrier()
             record = make()
-        _write(bench, path, record)
-    if checkpoint is not None and bench.main:  # with a record too: a process may have ended between the two
+        _write(context, path, record)
+    if checkpoint is not None and context.main:  # with a record too: a process may have ended between the two
         checkpoint.unlink(missing_ok=True)
     done[key] = record
-    progress(name, training_of(run.plan, bench.training).epochs, {})
+    progress(name, training_of(run.plan, context.training).epochs, {})
     return record
 
 
 def _made(
-    bench: Bench,
+    context: RunContext,
     run: Run,
     source: Dataset,
     targets: Sequence[Dataset],
@@ -193,10 +193,10 @@ def _made(
         "progress": lambda epoch, parts: progress(name, epoch, parts),
     }
     if run.protocol == "base-to-novel":
-        return base_to_novel(bench, source, run.plan, **options)
+        return base_to_novel(context, source, run.plan, **options)
     if run.protocol == "few-shot":
-        return few_shot(bench, source, run.plan, **options)
-    return transfer(bench, source, targets, run.plan, protocol=run.protocol, **options)
+        return few_shot(context, source, run.plan, **options)
+    return transfer(context, source, targets, run.plan, protocol=run.protocol, **options)
 
 
 def run_name(run: Run, dataset: str, key: str) -> str:
@@ -207,8 +207,8 @@ def run_name(run: Run, dataset: str, key: str) -> str:
     return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
 
 
-def _write(bench: Bench, path: Path | None, record: dict[str, Any]) -> None:
-    if path is not None and bench.main:
+def _write(context: RunContext, path: Path | None, record: dict[str, Any]) -> None:
+    if path is not None and context.main:
         write_json(path, record)
 
 
@@ -232,10 +232,10 @@ def run_all(
     """
     if out is not None:
         make_folder(out)
-    bench = Bench(clip, roles, training or TrainOptions())
+    context = RunContext(clip, roles, training or TrainOptions())
     return [
-        perform(
-            bench,
+        run_one(
+            context,
             Run("base-to-novel", dataset.name, plan, seed, shots),
             lambda _name, dataset=dataset: dataset,  # type: ignore[misc]
             out=out,

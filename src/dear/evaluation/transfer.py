@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from dear.data.dataset import Dataset
 from dear.errors import DataError
-from dear.evaluation.bench import Bench, Progress, adapt, no_progress
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import run_record
+from dear.evaluation.run_context import Progress, RunContext, adapt, no_progress
 
 
 def transfer(
-    bench: Bench,
+    context: RunContext,
     source: Dataset,
     targets: Sequence[Dataset],
     plan: Plan,
@@ -41,7 +41,7 @@ def transfer(
         raise DataError(f"{protocol} needs at least one data set to test on beside {source.name}.")
     no_target(source, targets)
     adapted = adapt(
-        bench,
+        context,
         source,
         range(len(source.classnames)),
         plan,
@@ -49,26 +49,26 @@ def transfer(
         shots=shots,
         checkpoint=checkpoint,
         other_classes=True,
-        remember=bench.key("source", [source], plan, seed, shots),
+        remember=context.key("source", [source], plan, seed, shots),
         label=label,
         progress=progress,
     )
     started = time.perf_counter()
     results = {
         "source": asdict(
-            evaluate(adapted.method, source.test, cache=bench.cache, precision=adapted.precision)
+            evaluate(adapted.method, source.test, cache=context.cache, precision=adapted.precision)
         ),
         "targets": {},
     }
     for target in targets:
-        bench.cache.begin(target.identity)
+        context.cache.begin(target.identity)
         adapted.method.set_classes(target.classnames, target.templates)
         scores = evaluate(
-            adapted.method, target.test, cache=bench.cache, precision=adapted.precision, novel=True
+            adapted.method, target.test, cache=context.cache, precision=adapted.precision, novel=True
         )
         results["targets"][target.name] = asdict(scores)
     datasets = [source, *targets]
-    return run_record(bench, protocol, datasets, source.classnames, adapted, results, started)
+    return run_record(context, protocol, datasets, source.classnames, adapted, results, started)
 
 
 def no_target(source: Dataset, targets: Sequence[Dataset]) -> None:

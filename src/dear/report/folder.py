@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError, OutputError
-from dear.evaluation.sound import check_record
+from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid

@@ -30,7 +30,7 @@ from dear.report.reading import (
 from dear.report.retrieval import panels, precision_table
 from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
 from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 _SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
@@ -254,7 +254,7 @@ def inline(svg: str) -> Markup:
 def write_whole(path: Path, text: str) -> Path:
     """Write a text, so that no half file is ever seen. Raises OutputError."""
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
     except OSError as error:
         raise OutputError(

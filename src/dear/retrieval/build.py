@@ -73,7 +73,7 @@ def build_index(
         with catalogue.change():  # after encoding: a file that was moved finds its row
             catalogue.remove(changes.removed)
         made = _finish(catalogue, kind, storage, progress)
-        facts, broken = catalogue.facts(), catalogue.broken()
+        metadata, broken = catalogue.metadata(), catalogue.broken()
         files = len(catalogue.stamps()) - len(broken)
     if not files:
         if first:
@@ -84,35 +84,38 @@ def build_index(
         out,
         made,
         storage,
-        tuple(facts["features"]),
+        tuple(metadata["features"]),
         len(changes.added),
         len(changes.changed),
         len(changes.removed),
         len(found) - len(changes.added) - len(changes.changed),
         encoded,
         files,
-        facts["rows"],
+        metadata["rows"],
         broken,
     )
 
 
-def stored(catalogue: Catalogue, facts: dict[str, Any]) -> Vectors:
+def stored(catalogue: Catalogue, metadata: dict[str, Any]) -> Vectors:
     """The vectors of a catalogue's generation."""
     return Vectors(
-        catalogue.folder / f"vectors-{facts['generation']}", len(facts["features"]), facts["embed"]
+        catalogue.folder / f"vectors-{metadata['generation']}", len(metadata["features"]), metadata["embed"]
     )
 
 
-def require_same_model(facts: dict[str, Any], encoder: Encoder, folder: Path) -> None:
+def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path) -> None:
     """Raise DataError if the index was built with another model."""
-    if facts["identity"] != encoder.identity:
+    if metadata["identity"] != encoder.identity:
         raise DataError(
-            f"the index {folder} was built with another bundle ({facts['identity'][:12]}, here "
+            f"the index {folder} was built with another bundle ({metadata['identity'][:12]}, here "
             f"{encoder.identity[:12]}): features of two bundles do not compare. Use its bundle"
-            f"{', ' + facts['model'] if facts['model'] else ''}, or build an index of this one elsewhere."
+            f"{', ' + metadata['model'] if metadata['model'] else ''}, or build an index of this one "
+            "elsewhere."
         )
-    if (facts["features"], facts["embed"]) != ([*encoder.features], encoder.embed):
-        raise damaged(folder, f"it says {facts['features']} of {facts['embed']} numbers, unlike its bundle")
+    if (metadata["features"], metadata["embed"]) != ([*encoder.features], encoder.embed):
+        raise damaged(
+            folder, f"it says {metadata['features']} of {metadata['embed']} numbers, unlike its bundle"
+        )
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
@@ -128,14 +131,14 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
             },
         )
     catalogue = Catalogue.open(out)
-    facts = catalogue.facts()
-    require_same_model(facts, encoder, out)
-    if facts["folder"] != str(folder.resolve()):
+    metadata = catalogue.metadata()
+    require_same_model(metadata, encoder, out)
+    if metadata["folder"] != str(folder.resolve()):
         raise DataError(
-            f"the index {out} is of the folder {facts['folder']}, not of {folder.resolve()}: "
+            f"the index {out} is of the folder {metadata['folder']}, not of {folder.resolve()}: "
             "choose another place with --out."
         )
-    stored(catalogue, facts).check(facts["rows"])
+    stored(catalogue, metadata).check(metadata["rows"])
     return catalogue
 
 
@@ -150,31 +153,33 @@ def _encode(
 ) -> int:
     """Bring added and changed files into the catalogue; how many rows were encoded."""
     wanted = sorted((*changes.added, *changes.changed))
-    before = catalogue.facts()["rows"]
+    before = catalogue.metadata()["rows"]
 
     def look(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
         return _looked_at(folder, path, encoder.short_side)
 
     for start in range(0, len(wanted), CHUNK):
         chunk = wanted[start : start + CHUNK]
-        facts = catalogue.facts()
+        metadata = catalogue.metadata()
         rows: dict[str, int] = {}  # of contents that are new in this chunk
         entries, pictures = list[Entry](), list[Tensor]()
         for entry, picture in in_parallel(look, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
             if row is None and picture is not None and entry.sha256 is not None:
                 if entry.sha256 not in rows:
-                    rows[entry.sha256] = facts["rows"] + len(pictures)
+                    rows[entry.sha256] = metadata["rows"] + len(pictures)
                     pictures.append(picture)
                 row = rows[entry.sha256]
             entries.append(entry._replace(row=row))
         for at in range(0, len(pictures), batch):
-            stored(catalogue, facts).write(facts["rows"] + at, encoder.images(pictures[at : at + batch]))
+            stored(catalogue, metadata).write(
+                metadata["rows"] + at, encoder.images(pictures[at : at + batch])
+            )
         with catalogue.change():
             catalogue.put(entries)
-            catalogue.set(rows=facts["rows"] + len(pictures))
+            catalogue.set(rows=metadata["rows"] + len(pictures))
         progress("encoding images", start + len(chunk), len(wanted))
-    return int(catalogue.facts()["rows"]) - int(before)
+    return int(catalogue.metadata()["rows"]) - int(before)
 
 
 def _looked_at(
@@ -196,22 +201,22 @@ def _finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress:
     """Make the FAISS indexes hold all rows. The rows of removed files are thrown out once they are many: all
     of a new generation is written before it takes the old one's place, so that queries always find one.
     """
-    facts = catalogue.facts()
-    alive = catalogue.live(facts["rows"])
+    metadata = catalogue.metadata()
+    alive = catalogue.live(metadata["rows"])
     kept = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
     if kept is not None:
-        old = stored(catalogue, facts)
-        facts |= {"generation": facts["generation"] + 1, "rows": len(kept)}
-        place = stored(catalogue, facts)
+        old = stored(catalogue, metadata)
+        metadata |= {"generation": metadata["generation"] + 1, "rows": len(kept)}
+        place = stored(catalogue, metadata)
         shutil.rmtree(place.folder, ignore_errors=True)
         old.copy(kept, len(alive), place)
-    facts |= _update(facts, stored(catalogue, facts), kind, storage, progress)
+    metadata |= _update(metadata, stored(catalogue, metadata), kind, storage, progress)
     with catalogue.change():
         if kept is not None:
             catalogue.renumber(kept.tolist())
-        catalogue.set(**facts)
-    _remove_others(catalogue.folder, facts["generation"])
-    chosen: Kind = facts["kind"]
+        catalogue.set(**metadata)
+    _remove_others(catalogue.folder, metadata["generation"])
+    chosen: Kind = metadata["kind"]
     return chosen
 
 
@@ -231,16 +236,16 @@ def _discard(out: Path, folder_too: bool) -> None:
 
 
 def _update(
-    facts: dict[str, Any], place: Vectors, kind: Kind | None, storage: Storage, progress: Progress
+    metadata: dict[str, Any], place: Vectors, kind: Kind | None, storage: Storage, progress: Progress
 ) -> dict[str, Any]:
     """Make the FAISS index of every feature hold all rows, anew where it does not fit any more; its facts."""
-    rows, trained = facts["rows"], facts.get("trained", 0)
+    rows, trained = metadata["rows"], metadata.get("trained", 0)
     chosen = kind or approximate.kind_for(rows)
     known = trained > 0  # else an index that is there is of a build that was cut off
     outgrown = rows > OUTGROWN * trained
-    for feature, name in enumerate(facts["features"]):
+    for feature, name in enumerate(metadata["features"]):
         vectors, path = place.read(feature, rows), place.index(feature)
-        fitting = _fitting(path, facts["embed"], chosen, storage, rows, outgrown=outgrown)
+        fitting = _fitting(path, metadata["embed"], chosen, storage, rows, outgrown=outgrown)
         index = fitting if known else None
         if index is None and rows:
             index = approximate.build(vectors, chosen, storage)

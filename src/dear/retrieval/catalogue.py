@@ -66,7 +66,7 @@ class Catalogue:
         self._file = (folder / FILE).stat().st_ino
 
     @classmethod
-    def create(cls, folder: Path, facts: Mapping[str, Any]) -> Self:
+    def create(cls, folder: Path, metadata: Mapping[str, Any]) -> Self:
         """A new catalogue with its first facts, all at once: until then there is none (``exists``). Raises
         OutputError.
         """
@@ -77,7 +77,7 @@ class Catalogue:
         with made.change():
             for table in TABLES:
                 made.database.execute(table)
-            made.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(facts))
+            made.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(metadata))
         return made
 
     @staticmethod
@@ -102,7 +102,7 @@ class Catalogue:
             found = cls(folder, _connect(folder / FILE))
         except sqlite3.Error as error:
             raise damaged(folder, error) from error
-        found.facts()
+        found.metadata()
         return found
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Catalogue:
         finally:
             self.database.rollback()
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What is known of the index. Raises DataError if that is damaged or of another schema."""
         defined = {(kind, name) for kind, name in self._ask("SELECT type, name FROM sqlite_master")}
         if strange := sorted(name for kind, name in defined - PLACES if not str(name).startswith("sqlite_")):
@@ -156,17 +156,17 @@ class Catalogue:
                 "run `dear index build` again."
             )
         try:
-            facts = typed(found, Facts, self.folder)
+            metadata = typed(found, Facts, self.folder)
         except ReadingError as error:
             raise damaged(self.folder, error.reason) from error
-        at_most("index_rows", facts["rows"], f"the index {self.folder}")
-        at_most("index_width", facts["embed"], f"the index {self.folder}")
-        at_most("index_features", len(facts["features"]), f"the index {self.folder}")
-        return dict(facts)
+        at_most("index_rows", metadata["rows"], f"the index {self.folder}")
+        at_most("index_width", metadata["embed"], f"the index {self.folder}")
+        at_most("index_features", len(metadata["features"]), f"the index {self.folder}")
+        return dict(metadata)
 
-    def set(self, **facts: Any) -> None:
+    def set(self, **metadata: Any) -> None:
         self.database.executemany(
-            "INSERT OR REPLACE INTO facts VALUES (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()]
+            "INSERT OR REPLACE INTO facts VALUES (?, ?)", [(k, json.dumps(v)) for k, v in metadata.items()]
         )
 
     def stamps(self) -> dict[str, Stamp]:

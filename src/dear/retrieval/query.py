@@ -34,7 +34,7 @@ class Index:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         self._state: object = None
         self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the file that each is of
         with self._current():
@@ -58,22 +58,22 @@ class Index:
             yield
 
     def _load(self) -> None:
-        facts, place = self.catalogue.facts(), self.catalogue.folder
-        if self.facts and facts["identity"] != self.facts["identity"]:
+        metadata, place = self.catalogue.metadata(), self.catalogue.folder
+        if self.metadata and metadata["identity"] != self.metadata["identity"]:
             raise DataError(f"the index {place} was made anew with another bundle: open it again.")
-        if "trained" not in facts or not facts["rows"]:
+        if "trained" not in metadata or not metadata["rows"]:
             raise DataError(f"the index {place} is empty or not finished: run `dear index build` again.")
-        self.facts = facts
-        self.features: tuple[str, ...] = tuple(facts["features"])
-        self.rows: int = facts["rows"]
+        self.metadata = metadata
+        self.features: tuple[str, ...] = tuple(metadata["features"])
+        self.rows: int = metadata["rows"]
         self.live = self.catalogue.live(self.rows)
-        self.vectors = stored(self.catalogue, facts)
+        self.vectors = stored(self.catalogue, metadata)
         self.vectors.check(self.rows)
 
     @property
     def folder(self) -> Path:
         """Where the images lie."""
-        return Path(self.facts["folder"])
+        return Path(self.metadata["folder"])
 
     def query(
         self,
@@ -115,7 +115,7 @@ class Index:
 
     def check(self, encoder: Encoder) -> None:
         """Raise DataError unless the index is of the encoder's model."""
-        require_same_model(self.facts, encoder, self.catalogue.folder)
+        require_same_model(self.metadata, encoder, self.catalogue.folder)
 
     def shares(self, given: Mapping[str, float]) -> dict[str, float]:
         """Weights whose sizes sum to one. Raises UnknownNameError and SettingsError as `query` does."""
@@ -132,7 +132,7 @@ class Index:
     def _candidates(
         self, queries: Mapping[str, Any], shares: Mapping[str, float], count: int, effort: float
     ) -> Int[np.ndarray, "candidate"]:
-        if self.facts["kind"] == "flat" and len(shares) > 1:
+        if self.metadata["kind"] == "flat" and len(shares) > 1:
             return np.flatnonzero(self.live)
         most = max(FEWEST_CANDIDATES, CANDIDATES_A_RESULT * count)
         found = [
@@ -162,7 +162,7 @@ class Index:
         path = self.vectors.index(feature)
         file = (path, path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
         if feature not in self._read or self._read[feature][0] != file:
-            self._read[feature] = file, approximate.load(path, self.facts["embed"], self.rows)
+            self._read[feature] = file, approximate.load(path, self.metadata["embed"], self.rows)
         return self._read[feature][1]
 
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:

@@ -56,10 +56,10 @@ def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
 def stamp_of(path: Path) -> Stamp | None:
     """The stamp of a file; None if it is gone."""
     try:
-        facts = path.stat()
+        metadata = path.stat()
     except OSError:
         return None
-    return Stamp(facts.st_size, facts.st_mtime_ns)
+    return Stamp(metadata.st_size, metadata.st_mtime_ns)
 
 
 def compare(known: Mapping[str, Stamp], found: Mapping[str, Stamp]) -> Changes:

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from dear.data.images.decode import as_image, decode
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels of a picture's cell, between cells, of a line of text
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
@@ -52,7 +52,7 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
     if not path.name:
         raise OutputError(f"the contact sheet cannot be {str(path)!r}, a folder: name a PNG file.")
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             sheet.save(file, "PNG")
     except OSError as error:
         raise OutputError(f"cannot write the contact sheet {path}: {error}.") from error

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.taps import head_contributions
+from dear.backbone.head_contributions import head_contributions
 from dear.data.dataset import Images
 from dear.errors import SettingsError
 from dear.roles.decompose import batches

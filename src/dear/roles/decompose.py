@@ -12,12 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.taps import head_contributions
+from dear.backbone.head_contributions import head_contributions
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.textspan import Moments
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 Progress = Callable[[int, int], None]
 
@@ -105,7 +105,7 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
 def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
     """A .npy file of float32 values of this shape, which are written to it in their order."""
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             yield file

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.taps import head_contributions
+from dear.backbone.head_contributions import head_contributions
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes

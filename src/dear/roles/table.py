@@ -16,7 +16,7 @@ from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Count, Positive, shown, typed
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
 SCHEMA = 1
@@ -163,7 +163,7 @@ class RoleTable:
         """Write the table as JSON, whole or not at all. Raises OutputError."""
         text = json.dumps(self.to_json(), indent=1) + "\n"
         try:
-            with whole(path) as file:
+            with atomic_write(path) as file:
                 file.write(text.encode())
         except OSError as error:
             raise OutputError(f"cannot write the role table {path}: {error}") from error

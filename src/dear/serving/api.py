@@ -19,7 +19,7 @@ from dear.errors import DearError
 from dear.limits import LimitError
 from dear.serving.forms import is_form, parts
 from dear.serving.limits import Refused, check_upload
-from dear.serving.middleware import HEADERS, Guard
+from dear.serving.middleware import HEADERS, SecurityMiddleware
 from dear.serving.page import add_page
 from dear.serving.service import Service, Upload, png_of
 
@@ -45,7 +45,7 @@ def create_app(
 
     # No description or documentation of its own: docs/how-to/serve.md is ours.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.add_middleware(Guard, limits=service.limits, token=token, hosts=hosts, origin=origin)
+    app.add_middleware(SecurityMiddleware, limits=service.limits, token=token, hosts=hosts, origin=origin)
     busy = asyncio.Semaphore(service.limits.waiting)
     if page:
         add_page(app)

@@ -43,7 +43,7 @@ DOOR = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</titl
 <button>Open</button></form><p role="alert">{}</p>"""
 
 
-class Guard:
+class SecurityMiddleware:
     """ASGI middleware. Refusals are one JSON object with "error" and "kind"; without the token, the page is
     a form that asks for it.
 

@@ -11,14 +11,14 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import load_ahead
+from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import DRAWS, views_of
 from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache, ViewFacts, origin
+from dear.training.viewcache import ViewCache, ViewFingerprint, origin
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Batches:
         order = torch.randperm(len(self.images), generator=generator(self.seed, "order", epoch))
         parts = [self._part(epoch, *batch) for batch in enumerate(order.split(self.settings.batch))]
         missing = [part.chosen for part in parts if not part.held]
-        with closing(load_ahead(self.images, missing, self.like.device)) as ahead:
+        with closing(prefetch(self.images, missing, self.like.device)) as ahead:
             for part in parts:
                 pictures = None if part.held else next(ahead)
                 trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pictures))
@@ -140,11 +140,11 @@ class Batches:
         streams = (generator(self.settings.view_seed, "view", epoch, item) for item in items)
         return torch.stack([torch.rand(DRAWS, generator=stream, dtype=kind) for stream in streams])
 
-    def _facts(self) -> ViewFacts:
+    def _facts(self) -> ViewFingerprint:
         seed = self.settings.view_seed
         assert seed is not None  # TrainSettings sees to it
         clip = self.method.clip
-        return ViewFacts(
+        return ViewFingerprint(
             clip.identity.sha256,
             origin(self.images, torch.arange(0))[0],
             seed,

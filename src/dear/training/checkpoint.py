@@ -21,7 +21,7 @@ from dear.errors import DearError, OutputError, first_line
 from dear.methods.base import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 MARK = b"dear checkpoint 2 "
 """Counted up when what a checkpoint holds changes."""
@@ -76,7 +76,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     torch.save(state, made)
     content = made.getbuffer()
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(_head(content))
             file.write(content)
     except OSError as error:
@@ -190,9 +190,9 @@ def set_aside(path: Path) -> Path:
     return free
 
 
-def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
+def run_fingerprint(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
     """What a checkpoint belongs to; ``images`` is their identity, ``select`` how the epoch is chosen."""
-    facts = {
+    fields = {
         "method": method.name,
         "method_settings": method.fingerprint_fields(),
         "weights": method.clip.identity.sha256,
@@ -201,4 +201,4 @@ def run_facts(method: Method, images: str, settings: dict[str, Any], seed: int, 
         "seed": seed,
         "select": select,
     }
-    return json.dumps(facts | {"train": settings})
+    return json.dumps(fields | {"train": settings})

@@ -14,7 +14,7 @@ from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
 from dear.training.batches import Batches
-from dear.training.checkpoint import load_checkpoint, run_facts, save_checkpoint
+from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
 from dear.training.devices import make_fabric, mixed, summed
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
@@ -59,7 +59,9 @@ def train(
     optimizer = _optimizer(method, settings)
     wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)
     wrapped.mark_forward_method("loss")
-    run = run_facts(method, images.identity, settings.facts(), seed, "val" if validate else "last")
+    run = run_fingerprint(
+        method, images.identity, settings.fingerprint_fields(), seed, "val" if validate else "last"
+    )
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     steps = math.ceil(len(images) / settings.batch)

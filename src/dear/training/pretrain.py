@@ -51,7 +51,7 @@ from dear.training.checkpoint import (
 )
 from dear.training.seeding import generator
 from dear.training.settings import PretrainSettings
-from dear.writing.files import whole, write_json
+from dear.writing.files import atomic_write, write_json
 
 FACTS = "pretraining.json"
 """What a run was, and before it the run that it started from."""
@@ -334,9 +334,9 @@ class Pretraining:
         self._make_folder()
         state = {name: tensor.half().contiguous() for name, tensor in self.master.state_dict().items()}
         try:
-            with whole(self.out / tiny.WEIGHTS) as file:
+            with atomic_write(self.out / tiny.WEIGHTS) as file:
                 file.write(save(state, metadata={"format": "pt"}))
-            with whole(self.out / tiny.VOCABULARY) as file:
+            with atomic_write(self.out / tiny.VOCABULARY) as file:
                 file.write(self.tokenizer.to_json().encode())
         except OSError as error:
             raise OutputError(

@@ -67,17 +67,17 @@ class TrainSettings:
         if self.view_cache and self.view_seed is None:
             raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint_fields(self) -> dict[str, Any]:
         """What a run's numbers depend on: all but what saves time or memory only, or is left as it was before
         there was a choice.
         """
-        facts = asdict(self)
-        del facts["view_cache"], facts["text_chunk"]
+        fields = asdict(self)
+        del fields["view_cache"], fields["text_chunk"]
         if self.view_seed is None:
-            del facts["view_seed"]
+            del fields["view_seed"]
         if not self.view_cache or self.view_cache_type == "float32":
-            del facts["view_cache_type"]
-        return facts
+            del fields["view_cache_type"]
+        return fields
 
     def lr_at(self, epoch: int) -> float:
         """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after

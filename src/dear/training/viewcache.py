@@ -24,7 +24,7 @@ from dear.errors import DearError, OutputError
 from dear.reading.files import ReadingError, read_bytes
 from dear.reading.tensors import parse_tensors
 from dear.training.settings import TrainOptions, TrainSettings
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 VERSION = 2
 """To be counted up when views or trunk outputs of the same facts come out otherwise."""
@@ -34,7 +34,7 @@ TRUNK, FROZEN = "trunk", "frozen"
 
 
 @dataclass(frozen=True)
-class ViewFacts:
+class ViewFingerprint:
     """What views and their trunk outputs depend on, but for epoch, image and layer."""
 
     weights: str
@@ -61,11 +61,11 @@ class ViewCache:
         self._group = self._current = self.folder
         self._held = 0
 
-    def begin(self, facts: ViewFacts, layer: int) -> None:
+    def begin(self, fingerprint: ViewFingerprint, layer: int) -> None:
         """Let what comes next be of these facts and this layer, whose folder becomes the youngest. Raises
         OutputError if it cannot be written.
         """
-        text = json.dumps([asdict(facts), str(self.kind)], sort_keys=True)
+        text = json.dumps([asdict(fingerprint), str(self.kind)], sort_keys=True)
         self._group = self.folder / hashlib.sha256(text.encode()).hexdigest()[:16]
         self._current = self._at(layer)
         try:
@@ -125,7 +125,7 @@ class ViewCache:
             return
         try:
             for item, content in zip(items, contents, strict=True):
-                with whole(_path(self._current, what, epoch, item), shared=True) as file:
+                with atomic_write(_path(self._current, what, epoch, item), shared=True) as file:
                     file.write(content)
         except FileNotFoundError:  # another process has just made room by removing the folder
             return

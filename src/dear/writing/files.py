@@ -12,7 +12,7 @@ from dear.errors import OutputError
 
 
 @contextmanager
-def whole(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     """A file to write to under a temporary name, which takes its place at the end; its folder is made.
 
     Whatever is raised within, no part is left and what was there before stays. A file of a cache is
@@ -38,7 +38,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write JSON, so that a reader never meets half of it. Raises OutputError."""
     text = json.dumps(value, indent=1)
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error}. Choose another place with --out.") from error

@@ -26,7 +26,7 @@ from dear.backbone.tokenizer import WordTokenizer
 from dear.cli.main import main
 from dear.cli.predict import _names
 from dear.data.image_check import broken_images
-from dear.data.images.decode_cache import PictureStore
+from dear.data.images.decode_cache import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import read_coop
@@ -40,9 +40,9 @@ from dear.retrieval.catalogue import FILE
 from dear.retrieval.query import Index
 from dear.roles.packaged import FOLDER as TABLES
 from dear.roles.phrases import load_pool
-from dear.roles.spanfile import in_layers, read_span_file
 from dear.roles.table import RoleTable
-from dear.training.viewcache import ViewCache, ViewFacts
+from dear.roles.textspan_format import in_layers, read_textspan
+from dear.training.viewcache import ViewCache, ViewFingerprint
 
 
 class TakenOver(Exception):
@@ -165,7 +165,7 @@ def spans(folder: Path) -> Path:
 
 
 def read_spans(file: Path) -> None:
-    in_layers(read_span_file(file), (9, 10))
+    in_layers(read_textspan(file), (9, 10))
 
 
 def phrases(folder: Path) -> Path:
@@ -275,12 +275,12 @@ def ask(place: Path) -> None:
 
 
 def picture(folder: Path) -> Path:
-    PictureStore(folder, 23).put("ab" * 32, torch.randint(0, 256, (3, 23, 29), dtype=torch.uint8))
-    return PictureStore(folder, 23)._path("ab" * 32)
+    DecodeCache(folder, 23).put("ab" * 32, torch.randint(0, 256, (3, 23, 29), dtype=torch.uint8))
+    return DecodeCache(folder, 23)._path("ab" * 32)
 
 
 def use_picture(file: Path) -> None:
-    found = PictureStore(file.parents[3], 23).get("ab" * 32)
+    found = DecodeCache(file.parents[3], 23).get("ab" * 32)
     if found is not None and (found.dtype != torch.uint8 or found.ndim != 3 or len(found) != 3):
         raise TakenOver("it is no picture")
 
@@ -302,7 +302,7 @@ def look_again(folder: Path) -> None:
         raise TakenOver("a reason is no text")
 
 
-FACTS = ViewFacts("w", "i", 1, 20, "32", "cpu")
+FACTS = ViewFingerprint("w", "i", 1, 20, "32", "cpu")
 
 
 def view(folder: Path) -> Path:

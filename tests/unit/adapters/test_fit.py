@@ -12,7 +12,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import judge
+from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, SettingsError
@@ -126,18 +126,18 @@ def test_judging_other_classes_and_splits(roles: Path) -> None:
     data = noise_dataset()
     predictor = Predictor(fit(data, roles=roles, settings=SETTINGS, train=SHORT))
     turned = replace(data, classnames=tuple(reversed([name.upper() for name in data.classnames])))
-    assert judge(predictor, data, split="train").images == 12
-    assert judge(predictor, turned).accuracy == pytest.approx(_turned(predictor, data))
+    assert evaluate_bundle(predictor, data, split="train").images == 12
+    assert evaluate_bundle(predictor, turned).accuracy == pytest.approx(_turned(predictor, data))
     names = ("ol\xe9", *data.classnames[1:])
     composed = Predictor(replace(predictor.bundle, classes=names), clip=predictor.clip)
     decomposed = replace(data, classnames=("ole\u0301", *data.classnames[1:]))
-    assert judge(composed, decomposed) == judge(composed, replace(data, classnames=names))
+    assert evaluate_bundle(composed, decomposed) == evaluate_bundle(composed, replace(data, classnames=names))
     other = replace(data, classnames=("sea", *data.classnames[1:]))
     with pytest.raises(DataError, match="the data set's class 'sea' is not among the bundle's 4 classes"):
-        judge(predictor, other)
-    assert set(judge(predictor, other, own_classes=False).per_class) == {*other.classnames}
+        evaluate_bundle(predictor, other)
+    assert set(evaluate_bundle(predictor, other, own_classes=False).per_class) == {*other.classnames}
     with pytest.raises(DataError, match="noise has no val images"):
-        judge(predictor, data, split="val")
+        evaluate_bundle(predictor, data, split="val")
 
 
 def _turned(predictor: Predictor, data: Dataset) -> float:

@@ -16,9 +16,9 @@ from torchvision import transforms
 from dear.data.dataset import Dataset
 from dear.data.images import photos as photos_module
 from dear.data.images.decode import as_image, as_picture, decode
-from dear.data.images.decode_cache import PictureStore
+from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages, in_parallel
-from dear.data.images.prefetch import load_ahead
+from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import train_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -48,7 +48,7 @@ def test_a_picture_and_pillows_image_are_the_same() -> None:
 
 
 class TestStore:
-    def images(self, folder: Path, store: PictureStore | None, count: int = 3) -> PhotoImages:
+    def images(self, folder: Path, store: DecodeCache | None, count: int = 3) -> PhotoImages:
         names = [f"{k}.png" for k in range(count)]
         for seed, name in enumerate(names):
             if not (folder / name).exists():
@@ -58,7 +58,7 @@ class TestStore:
     def test_pictures_are_the_same_and_decoded_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        store, every = PictureStore(tmp_path / "cache", 11), torch.tensor([2, 0, 1])
+        store, every = DecodeCache(tmp_path / "cache", 11), torch.tensor([2, 0, 1])
         plain = self.images(tmp_path / "d", None).load(every)
         cached = self.images(tmp_path / "d", store)
         first = cached.load(every)
@@ -72,14 +72,14 @@ class TestStore:
         assert torch.equal(moved.load(torch.tensor([0]))[0], plain[1])
 
     def test_other_content_and_another_size_are_other_pictures(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         before = self.images(tmp_path / "d", store).load(torch.tensor([0]))[0]
         noise(tmp_path / "d/0.png", 99)
         assert not torch.equal(self.images(tmp_path / "d", store).load(torch.tensor([0]))[0], before)
-        assert PictureStore(tmp_path / "cache", 13).folder != store.folder
+        assert DecodeCache(tmp_path / "cache", 13).folder != store.folder
 
     def test_a_damaged_picture_is_made_again(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
         (file,) = store.folder.rglob("*.npy")
         file.write_bytes(file.read_bytes()[:-7])
@@ -87,7 +87,7 @@ class TestStore:
         assert store.get(store.key((tmp_path / "d/0.png").read_bytes())) is not None
 
     def test_a_picture_that_was_overwritten_with_zeros_is_made_again(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
         (file,) = store.folder.rglob("*.npy")
         content = file.read_bytes()
@@ -96,7 +96,7 @@ class TestStore:
             assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
 
     def test_a_header_that_says_another_array_is_no_picture(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         store.put("ab" * 32, torch.ones(3, 5, 7, dtype=torch.uint8))
         (file,) = store.folder.rglob("*.npy")
         content = file.read_bytes()
@@ -107,7 +107,7 @@ class TestStore:
             assert found is None or found.shape[0] == 3
 
     def test_what_is_loaded_may_be_written_into_without_harm(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         images = self.images(tmp_path / "d", store, 1)
         images.load(torch.tensor([0]))
         images.load(torch.tensor([0]))[0].zero_()
@@ -120,19 +120,19 @@ class TestStore:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(np, "save", stop)
-        store = PictureStore(tmp_path, 11)
+        store = DecodeCache(tmp_path, 11)
         with pytest.raises(KeyboardInterrupt):
             store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
         assert not [path for path in store.folder.rglob("*") if path.is_file()]
 
     def test_a_place_that_cannot_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("mine")
-        store = PictureStore(tmp_path / "file", 11)
+        store = DecodeCache(tmp_path / "file", 11)
         with pytest.raises(OutputError, match="cannot write the decode cache"):
             store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
 
     def test_a_broken_file_leaves_nothing(self, tmp_path: Path) -> None:
-        store = PictureStore(tmp_path / "cache", 11)
+        store = DecodeCache(tmp_path / "cache", 11)
         (tmp_path / "x.png").write_text("words")
         images = PhotoImages(tmp_path, ["x.png"], torch.tensor([0]), 11, store=store)
         with pytest.raises(DataError, match=r"x\.png"):
@@ -234,21 +234,21 @@ class Counted:
 def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
     images = Counted()
     batches = [torch.tensor([2, 3]), torch.tensor([5]), torch.tensor([7, 1, 0]), torch.tensor([4])]
-    loaded = [p[:, 0, 0, 0].tolist() for p in load_ahead(images, batches, depth=2)]
+    loaded = [p[:, 0, 0, 0].tolist() for p in prefetch(images, batches, depth=2)]
     assert loaded == [batch.tolist() for batch in batches]
     assert threading.get_ident() not in images.threads
 
 
 def test_no_more_is_loaded_than_asked_for_and_depth() -> None:
     images = Counted()
-    ahead = load_ahead(images, iter(torch.arange(11).split(1)), depth=3)
+    ahead = prefetch(images, iter(torch.arange(11).split(1)), depth=3)
     next(ahead)
     ahead.close()  # waits for what is under way
     assert len(images.asked) <= 4
 
 
 def test_an_error_comes_with_its_batch() -> None:
-    ahead = load_ahead(Counted(), torch.tensor([[1], [11], [3]]), depth=2)
+    ahead = prefetch(Counted(), torch.tensor([[1], [11], [3]]), depth=2)
     assert next(ahead)[0, 0, 0, 0] == 1
     with pytest.raises(DataError, match="number 11"):
         next(ahead)

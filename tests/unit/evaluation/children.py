@@ -14,8 +14,8 @@ import torch
 from tests.conftest import small_clip_of
 from tests.unit.training.world import few, noise_dataset, role_table, small_dear
 
+from dear.evaluation.launch.processes import work
 from dear.evaluation.plan import Plan
-from dear.evaluation.processes import work
 from dear.evaluation.runs import run_all
 from dear.methods.dear.settings import DearSettings
 from dear.training.devices import make_fabric

@@ -8,7 +8,7 @@ import pytest
 
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Plan
 from dear.training.settings import TrainOptions
 

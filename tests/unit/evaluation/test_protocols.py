@@ -11,11 +11,11 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
 from dear.errors import DataError
-from dear.evaluation.bench import Bench
 from dear.evaluation.experiment import Run
 from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
-from dear.evaluation.runs import perform
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
 from dear.evaluation.transfer import transfer
 from dear.methods.dear.method import Dear
 from dear.methods.dear.settings import DearSettings
@@ -26,8 +26,8 @@ TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
 DEAR = Plan("dear", settings=DearSettings(first=8))
 
 
-def bench(clip: Clip, **options: Any) -> Bench:
-    return Bench(clip, role_table(clip), TRAINING, **options)
+def context(clip: Clip, **options: Any) -> RunContext:
+    return RunContext(clip, role_table(clip), TRAINING, **options)
 
 
 def other(name: str, labels: list[int]) -> Dataset:
@@ -37,7 +37,7 @@ def other(name: str, labels: list[int]) -> Dataset:
 
 
 def test_few_shot_is_over_all_classes(small_clip: Clip) -> None:
-    record = few_shot(bench(small_clip), noise_dataset(), DEAR, seed=1, shots=2)
+    record = few_shot(context(small_clip), noise_dataset(), DEAR, seed=1, shots=2)
     assert record["protocol"] == "few-shot"
     assert len(record["fewshot"]["indices"]) == 8
     assert set(record["results"]["all"]["per_class"]) == {*CLASSES, "blue square"}
@@ -56,7 +56,7 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
         return loss(self, *args)
 
     monkeypatch.setattr(Dear, "loss", counted)
-    shared, targets = bench(small_clip), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
+    shared, targets = context(small_clip), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
     source = noise_dataset()
     one = transfer(shared, source, targets, DEAR, protocol="cross-dataset", seed=1, shots=2)
     assert len(steps) == 3 * 3 + 1  # 8 images in batches of 3, 3 epochs; and what the last step left
@@ -68,7 +68,9 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert one["results"]["targets"]["toys"] == two["results"]["targets"]["toys"]
     assert one["train"] == two["train"]
     assert one["key"] != two["key"]
-    alone = transfer(bench(small_clip), source, targets[:1], DEAR, protocol="cross-dataset", seed=1, shots=2)
+    alone = transfer(
+        context(small_clip), source, targets[:1], DEAR, protocol="cross-dataset", seed=1, shots=2
+    )
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
 
 
@@ -78,7 +80,9 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: A
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
     plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
-    record = transfer(bench(small_clip), noise_dataset(), [shifted], plan, protocol=protocol, seed=1, shots=2)
+    record = transfer(
+        context(small_clip), noise_dataset(), [shifted], plan, protocol=protocol, seed=1, shots=2
+    )
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
     assert target["accuracy"] == target["decoupled"]
@@ -90,15 +94,15 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: A
 def test_transfer_needs_other_data(small_clip: Clip) -> None:
     options: dict[str, Any] = {"protocol": "cross-dataset", "seed": 1, "shots": 2}
     with pytest.raises(DataError, match="at least one data set to test on"):
-        transfer(bench(small_clip), noise_dataset(), [], DEAR, **options)
+        transfer(context(small_clip), noise_dataset(), [], DEAR, **options)
     with pytest.raises(DataError, match="noise is the source and a target too"):
-        transfer(bench(small_clip), noise_dataset(), [noise_dataset()], DEAR, **options)
+        transfer(context(small_clip), noise_dataset(), [noise_dataset()], DEAR, **options)
 
 
 class TestSelection:
     def chosen(self, clip: Clip, monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> dict[str, Any]:
         """A run whose validation accuracies are given; the test images are scored for real."""
-        from dear.evaluation import bench as module
+        from dear.evaluation import run_context as module
 
         given = iter(scores)
         evaluate = module.evaluate
@@ -111,7 +115,7 @@ class TestSelection:
         data = noise_dataset()
         val = Noise([0, 1, 2, 3], seed=9)
         data = assemble("noise", "Noise", data.classnames, data.templates, data.train, val, data.test)
-        return few_shot(bench(clip, select="val"), data, DEAR, seed=1, shots=2)
+        return few_shot(context(clip, select="val"), data, DEAR, seed=1, shots=2)
 
     def test_the_first_of_the_best_epochs_is_tested(
         self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
@@ -129,7 +133,7 @@ class TestSelection:
         assert [epoch["val"] for epoch in record["train"]["epochs"]] == [0.2, 0.7, 0.7]
         assert len(states) == 1
         two = few_shot(
-            Bench(small_clip, role_table(small_clip), TrainSettings(epochs=3, batch=3, lr=1e-2)),
+            RunContext(small_clip, role_table(small_clip), TrainSettings(epochs=3, batch=3, lr=1e-2)),
             noise_dataset(), DEAR, seed=1, shots=2,
         )  # fmt: skip
         assert two["selection"] == {"rule": "last", "epoch": 3}
@@ -138,14 +142,14 @@ class TestSelection:
 
     def test_no_validation_images(self, small_clip: Clip) -> None:
         with pytest.raises(DataError, match=r"noise has no validation images.*leave --select val out"):
-            few_shot(bench(small_clip, select="val"), noise_dataset(), DEAR, seed=1, shots=2)
+            few_shot(context(small_clip, select="val"), noise_dataset(), DEAR, seed=1, shots=2)
 
 
 def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path: Path) -> None:
-    shared, done = bench(small_clip), {}
+    shared, done = context(small_clip), {}
     run = Run("base-to-novel", "noise", DEAR, 1, 2)
     for folder in ("a", "b"):
-        perform(shared, run, lambda _: noise_dataset(), out=tmp_path / folder, done=done)
+        run_one(shared, run, lambda _: noise_dataset(), out=tmp_path / folder, done=done)
     one, two = (next((tmp_path / folder).glob("*.json")) for folder in ("a", "b"))
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()
@@ -153,7 +157,7 @@ def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path
 
 def test_fewer_images_by_choice(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="fewer than 5 shots"):
-        few_shot(bench(small_clip), noise_dataset(), DEAR, seed=1, shots=5)
+        few_shot(context(small_clip), noise_dataset(), DEAR, seed=1, shots=5)
     lenient = replace(noise_dataset(), allow_fewer=True)
-    record = few_shot(bench(small_clip), lenient, DEAR, seed=1, shots=5)
+    record = few_shot(context(small_clip), lenient, DEAR, seed=1, shots=5)
     assert len(record["fewshot"]["indices"]) == 12

@@ -7,7 +7,7 @@ import pytest
 
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
-from dear.evaluation.execute import MARK, claimed, distinct_places
+from dear.evaluation.launch.claims import MARK, claimed, distinct_places
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
 from dear.methods.dear.settings import DearSettings

@@ -38,7 +38,7 @@ def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> No
         read_record(path)
 
 
-def whole() -> dict[str, Any]:
+def atomic_write() -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "protocol": "base-to-novel",
@@ -72,9 +72,9 @@ def test_a_record_with_a_wrong_value_inside_is_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(whole()))
-    assert read_record(path) == whole()
-    path.write_text(json.dumps(whole() | changes))
+    path.write_text(json.dumps(atomic_write()))
+    assert read_record(path) == atomic_write()
+    path.write_text(json.dumps(atomic_write() | changes))
     with pytest.raises(DearError, match=reason):
         read_record(path)
 

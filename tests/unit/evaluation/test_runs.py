@@ -12,12 +12,12 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
-from dear.evaluation import bench as protocol
+from dear.evaluation import run_context as protocol
 from dear.evaluation.base_to_novel import base_to_novel
-from dear.evaluation.bench import Bench
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
-from dear.evaluation.runs import UNFINISHED, Workplace, run_all
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import UNFINISHED, Runner, run_all
 from dear.evaluation.schema import SCHEMA
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
@@ -109,8 +109,8 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     (again,) = run(small_clip, [DEAR])
     assert numbers(one) == numbers(again) != numbers(two)
     # Alone, without the cache that zero-shot and other runs have filled:
-    bench = Bench(small_clip, role_table(small_clip), TRAINING)
-    alone = base_to_novel(bench, noise_dataset(), DEAR, seed=2, shots=2)
+    context = RunContext(small_clip, role_table(small_clip), TRAINING)
+    alone = base_to_novel(context, noise_dataset(), DEAR, seed=2, shots=2)
     assert numbers(alone) == numbers(two)
 
 
@@ -221,7 +221,7 @@ def test_the_view_cache_of_the_settings(
         train=TrainOptions(view_seed=3, view_cache=0.5),
         dataset=DataSettings(cache=tmp_path / "own"),
     )
-    views = Workplace("cpu").bench(experiment).views
+    views = Runner("cpu").context(experiment).views
     assert views is not None
     assert views.folder.parent == tmp_path / "own" / "views"
     assert views.limit == 2**29

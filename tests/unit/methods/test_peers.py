@@ -13,9 +13,9 @@ from tests.unit.training.world import noise_dataset
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.evaluation.base_to_novel import base_to_novel
-from dear.evaluation.bench import Bench
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
+from dear.evaluation.run_context import RunContext
 from dear.methods.base import Method
 from dear.methods.coop.method import CoOp
 from dear.methods.coop.settings import CoOpSettings
@@ -101,7 +101,7 @@ class TestCoOp:
     def test_which_has_no_base_to_novel(self, small_clip: Clip) -> None:
         plan = Plan("coop", settings=CoOpSettings(class_specific=True))
         with pytest.raises(SettingsError, match="coop with these settings cannot score classes"):
-            base_to_novel(Bench(small_clip), noise_dataset(), plan, seed=1, shots=2)
+            base_to_novel(RunContext(small_clip), noise_dataset(), plan, seed=1, shots=2)
 
 
 def test_the_chunks_of_cocoop_change_nothing(make_small_clip: Callable[..., Clip]) -> None:
@@ -184,8 +184,8 @@ class TestMMRL:
 def test_a_run_as_published(name: str, small_clip: Clip) -> None:
     """Two epochs of it on noise: the record says what the method ran with."""
     options = TrainOptions(epochs=2)
-    bench = Bench(small_clip, training=options)
-    record = base_to_novel(bench, noise_dataset(), Plan(name), seed=1, shots=2)
+    context = RunContext(small_clip, training=options)
+    record = base_to_novel(context, noise_dataset(), Plan(name), seed=1, shots=2)
     published = METHODS[name].settings.training
     assert record["settings"]["train"]["batch"] == published["batch"]
     assert record["settings"]["train"]["optimizer"] == published.get("optimizer", "adamw")

@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.unit.report.samples import record
 
 from dear.errors import DataError
-from dear.evaluation.sound import check_record
+from dear.evaluation.validate import check_record
 from dear.report.comparison import paired_grid, published_grid, slips_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.intervals import half_width, paired, t_quantile

@@ -5,7 +5,7 @@ import torch
 from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
-from dear.backbone.taps import head_contributions
+from dear.backbone.head_contributions import head_contributions
 from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation

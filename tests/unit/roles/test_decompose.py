@@ -8,7 +8,7 @@ import torch
 from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
-from dear.backbone.taps import head_contributions
+from dear.backbone.head_contributions import head_contributions
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.decompose import analysed_layers, decompose, head_rank

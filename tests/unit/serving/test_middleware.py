@@ -8,7 +8,7 @@ import pytest
 from dear.serving.limits import Limits
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
-from dear.serving.middleware import Guard
+from dear.serving.middleware import SecurityMiddleware
 
 START = {"type": "http.response.start", "status": 200}
 PART, LAST = {"type": "http.response.body", "more_body": True}, {"type": "http.response.body"}
@@ -36,7 +36,9 @@ def test_an_answer_that_is_cancelled_is_ended_once(
             told.append(message)
 
         scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
-        work = asyncio.create_task(Guard(app, Limits(), None, None)(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+        work = asyncio.create_task(
+            SecurityMiddleware(app, Limits(), None, None)(scope, asyncio.Event().wait, send)
+        )  # type: ignore[arg-type]
         await ready.wait()
         work.cancel()
         await work

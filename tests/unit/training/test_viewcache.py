@@ -18,10 +18,10 @@ from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache, ViewFacts, origin
+from dear.training.viewcache import ViewCache, ViewFingerprint, origin
 
 SETTINGS = TrainSettings(epochs=3, batch=3, lr=1e-2, view_seed=11)
-FACTS = ViewFacts("weights", "images", 11, 20, "auto", "float32 cpu")
+FACTS = ViewFingerprint("weights", "images", 11, 20, "auto", "float32 cpu")
 ROOM = 10**7
 
 
@@ -183,9 +183,14 @@ class TestRoom:
 def test_what_numbers_depend_on() -> None:
     """Settings as they were before there was a choice give the same facts as then."""
     plain = TrainSettings()
-    assert not {"view_seed", "view_cache", "view_cache_type", "text_chunk"} & plain.facts().keys()
-    assert replace(plain, text_chunk=3).facts() == plain.facts()
+    assert (
+        not {"view_seed", "view_cache", "view_cache_type", "text_chunk"} & plain.fingerprint_fields().keys()
+    )
+    assert replace(plain, text_chunk=3).fingerprint_fields() == plain.fingerprint_fields()
     shared = replace(plain, view_seed=1)
-    assert shared.facts() == plain.facts() | {"view_seed": 1}
-    assert replace(shared, view_cache=2.0, view_cache_type="float32").facts() == shared.facts()
-    assert replace(shared, view_cache=2.0).facts()["view_cache_type"] == "bfloat16"
+    assert shared.fingerprint_fields() == plain.fingerprint_fields() | {"view_seed": 1}
+    assert (
+        replace(shared, view_cache=2.0, view_cache_type="float32").fingerprint_fields()
+        == shared.fingerprint_fields()
+    )
+    assert replace(shared, view_cache=2.0).fingerprint_fields()["view_cache_type"] == "bfloat16"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dear.errors import OutputError
-from dear.writing.files import whole, write_json
+from dear.writing.files import atomic_write, write_json
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_a_place_below_a_file(tmp_path: Path) -> None:
 def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(TypeError), whole(path, shared=shared) as file:
+    with pytest.raises(TypeError), atomic_write(path, shared=shared) as file:
         file.writelines([b"half", "no bytes"])  # type: ignore[list-item]
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
-    with whole(path, shared=shared) as file:
+    with atomic_write(path, shared=shared) as file:
         file.write(b"new")
         file.flush()
         assert path.read_text() == "old"
@@ -71,8 +71,8 @@ def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path)
 
 def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with whole(path, shared=True) as first:
-        with whole(path, shared=True) as second:
+    with atomic_write(path, shared=True) as first:
+        with atomic_write(path, shared=True) as second:
             first.write(b"one")
             second.write(b"two")
         assert path.read_text() == "two"

@@ -14,13 +14,13 @@ from dear.data.dataset import Images
 from dear.errors import OutputError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import map_array
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 VERSION = 2
 """To be counted up when `decode` gives other pixels for the same file, or the files another form."""
 
 
-class PictureStore:
+class DecodeCache:
     """Pictures by the SHA-256 of their file's bytes and the short side they were brought down to.
 
     A picture is written under a temporary name and then renamed, so that none is ever half there; processes
@@ -47,7 +47,7 @@ class PictureStore:
     def put(self, key: str, picture: UInt8[Tensor, "3 height width"]) -> None:
         """Keep a picture. Raises OutputError if the folder cannot be written to."""
         try:
-            with whole(self._path(key), shared=True) as file:
+            with atomic_write(self._path(key), shared=True) as file:
                 np.save(file, picture.numpy())
                 file.write(_sum(picture.numpy()))
         except OSError as error:

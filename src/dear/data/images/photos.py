@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.decode_cache import PictureStore
+from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.raster import read_image
 from dear.errors import DataError
 
@@ -38,7 +38,7 @@ class PhotoImages:
         short_side: int = SHORT_SIDE,
         cache_bytes: int = CACHE_BYTES,
         *,
-        store: PictureStore | None = None,
+        store: DecodeCache | None = None,
         threads: int = 1,
     ) -> None:
         """Look at every file, open none. Errors: DataError with the first missing or empty file and their

@@ -15,7 +15,7 @@ DEPTH = 2
 Loaded = tuple[Pictures, torch.cuda.Event | None]
 
 
-def load_ahead(
+def prefetch(
     images: Images,
     batches: Iterable[Int[Tensor, "batch"]],
     device: str | torch.device = "cpu",

@@ -8,7 +8,7 @@ from pathlib import Path
 from dear.data.dataset import fingerprint
 from dear.data.sources.listing import Row
 from dear.errors import DataError
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 
 def seeded_split(
@@ -58,7 +58,7 @@ def record_split(
     path = folder / f"split_dear_{name}-{fingerprint(text)}.json"
     try:
         if not path.exists():
-            with whole(path, shared=True) as file:
+            with atomic_write(path, shared=True) as file:
                 file.write(text.encode())
     except OSError:
         return None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
-from dear.roles.spanfile import in_layers, layer_range, read_span_file, write_span_file
+from dear.roles.textspan_format import in_layers, layer_range, read_textspan, write_textspan
 
 RULE = "-" * 18
 TEXT = f"""{RULE}
@@ -40,9 +40,9 @@ HEADS = {
 def test_read_and_write(tmp_path: Path) -> None:
     path = tmp_path / "spans.txt"
     path.write_text(TEXT, encoding="utf-8")
-    assert read_span_file(path) == HEADS
-    write_span_file(tmp_path / "again.txt", HEADS)
-    assert read_span_file(tmp_path / "again.txt") == HEADS
+    assert read_textspan(path) == HEADS
+    write_textspan(tmp_path / "again.txt", HEADS)
+    assert read_textspan(tmp_path / "again.txt") == HEADS
     assert (
         (tmp_path / "again.txt")
         .read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_read_and_write(tmp_path: Path) -> None:
     )
     assert sorted(one.name for one in tmp_path.iterdir()) == ["again.txt", "spans.txt"]
     with pytest.raises(OutputError, match="cannot write"):
-        write_span_file(path / "where.txt", HEADS)
+        write_textspan(path / "where.txt", HEADS)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_read_and_write(tmp_path: Path) -> None:
 def test_other_files(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "spans.txt").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_span_file(tmp_path / "spans.txt")
+        read_textspan(tmp_path / "spans.txt")
 
 
 def test_layers() -> None:

@@ -39,7 +39,7 @@ def no_progress(_epoch: int, _parts: dict[str, float]) -> None:
 
 
 @dataclass
-class Bench:
+class RunContext:
     """What the runs of an experiment share.
 
     Attributes:
@@ -75,7 +75,7 @@ class Bench:
             *(
                 asdict(self.clip.identity),
                 [dataset.identity for dataset in datasets],
-                training_of(plan, self.training).facts(),
+                training_of(plan, self.training).fingerprint_fields(),
             ),
             *(asdict(settings_of(plan, datasets[0].name)), roles and roles.to_json()),
         ]
@@ -98,7 +98,7 @@ class Adapted:
 
 
 def adapt(
-    bench: Bench,
+    context: RunContext,
     dataset: Dataset,
     classes: Sequence[int],
     plan: Plan,
@@ -118,49 +118,51 @@ def adapt(
     are to be scored after it and the method cannot.
     """
     start_counting()
-    precision = training_of(plan, bench.training).precision
-    method = fresh(bench, dataset, plan, seed=seed, other_classes=other_classes)
-    roles = plan.table(bench.roles, seed)
+    precision = training_of(plan, context.training).precision
+    method = fresh(context, dataset, plan, seed=seed, other_classes=other_classes)
+    roles = plan.table(context.roles, seed)
     names = [dataset.classnames[label] for label in classes]
     method.set_classes(names, dataset.templates)
     if not method.trainable:
         return Adapted(method, plan, roles, seed, shots, None, [], None, precision)
     pick, few = draw_few(dataset, shots, seed, classes)
-    if remember in bench.trained and remember is not None:
-        state, epochs = bench.trained[remember]
+    if remember in context.trained and remember is not None:
+        state, epochs = context.trained[remember]
         method.load_state_dict(state)
     else:
         epochs = train(
             method,
             few,
-            training_of(plan, bench.training),
+            training_of(plan, context.training),
             seed=seed,
-            cache=bench.cache,
-            views=bench.views,
+            cache=context.cache,
+            views=context.views,
             checkpoint=checkpoint,
-            fabric=bench.fabric,
-            validate=_validation(bench, method, dataset, classes, precision),
+            fabric=context.fabric,
+            validate=_validation(context, method, dataset, classes, precision),
             label=label,
             progress=progress,
         )
         if remember is not None:
             state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
-            bench.trained[remember] = state, epochs
+            context.trained[remember] = state, epochs
     tested = len(epochs)
-    if bench.select == "val":
+    if context.select == "val":
         tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
     return Adapted(method, plan, roles, seed, shots, pick, epochs, tested, precision)
 
 
-def fresh(bench: Bench, dataset: Dataset, plan: Plan, *, seed: int, other_classes: bool = False) -> Method:
+def fresh(
+    context: RunContext, dataset: Dataset, plan: Plan, *, seed: int, other_classes: bool = False
+) -> Method:
     """A plan's method before training, without classes. Raises DearError for settings that do not go with
     the backbone, SettingsError for a method that cannot score ``other_classes``.
     """
     method = build_method(
         plan.method,
-        bench.clip,
+        context.clip,
         generator(seed, "parameters"),
-        roles=plan.table(bench.roles, seed),
+        roles=plan.table(context.roles, seed),
         settings=settings_of(plan, dataset.name),
     )
     if other_classes and not method.open_vocabulary:
@@ -172,13 +174,13 @@ def fresh(bench: Bench, dataset: Dataset, plan: Plan, *, seed: int, other_classe
 
 
 def _validation(
-    bench: Bench, method: Method, dataset: Dataset, classes: Sequence[int], precision: Precision
+    context: RunContext, method: Method, dataset: Dataset, classes: Sequence[int], precision: Precision
 ) -> Callable[[], float] | None:
     """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
-    if bench.select == "last":
+    if context.select == "last":
         return None
     images = validation_images(dataset, classes)
-    return lambda: evaluate(method, images, cache=bench.cache, precision=precision).accuracy
+    return lambda: evaluate(method, images, cache=context.cache, precision=precision).accuracy
 
 
 def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:

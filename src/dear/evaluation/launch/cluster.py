@@ -1,14 +1,17 @@
 """Runs on a Ray cluster: one actor a slot, a lost one is replaced and its run made again elsewhere."""
 
 import logging
-from collections.abc import Hashable, Mapping
+import signal
+import threading
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.processes import LostWorkerError
+from dear.evaluation.launch.processes import LostWorkerError
 from dear.evaluation.records import read_record
-from dear.evaluation.runs import RunProgress, Workplace, run_name
+from dear.evaluation.runs import Runner, RunProgress, run_name
 from dear.writing.files import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -23,12 +26,12 @@ class Worker:
         import torch
 
         torch.set_num_threads(threads)
-        self.workplace = Workplace(device)
+        self.runner = Runner(device)
 
-    def perform(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
+    def run_one(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
         """The record, or what the user can mend."""
         try:
-            return self.workplace.perform(experiment, run)
+            return self.runner.run_one(experiment, run)
         except DearError as error:
             return str(error)
 
@@ -73,7 +76,7 @@ def _collect(
         while waiting and idle:
             job, worker = waiting.pop(0), idle.pop()
             tries[job] += 1
-            busy[worker.perform.remote(*tasks[job])] = job, worker
+            busy[worker.run_one.remote(*tasks[job])] = job, worker
         (ready,), _ = ray.wait([*busy], num_returns=1)
         job, worker = busy.pop(ready)
         try:
@@ -113,13 +116,26 @@ def _connect(address: str, slots: int | None) -> Any:
     if address == "local":
         options |= {"include_dashboard": False, "num_cpus": slots}
     try:
-        ray.init(address=address, **options)
+        with _own_sigterm():
+            ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SettingsError(
             f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]} "
             "Start one with 'ray start --head', or take --cluster local."
         ) from error
     return ray
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM: in the main thread ``ray.init`` sets one that exits with code 15."""
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _gpus(ray: Any, device: str, gpus: float | None) -> float:

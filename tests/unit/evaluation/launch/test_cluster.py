@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from dear.errors import SettingsError
-from dear.evaluation.cluster import on_cluster
 from dear.evaluation.experiment import Experiment, Model
+from dear.evaluation.launch.cluster import on_cluster
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
 
-BUSY = b"ray::Worker.perform"
+BUSY = b"ray::Worker.run_one"
 
 
 def _parent(pid: int) -> int:
@@ -48,7 +48,7 @@ def _kill_one(killed: list[int], done: threading.Event) -> None:
 @pytest.mark.slow
 def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3] / "src")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[4] / "src")]))
     experiment = Experiment(
         protocol="base-to-novel",
         out=tmp_path / "runs",
@@ -66,12 +66,18 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     done = threading.Event()
     killer = threading.Thread(target=_kill_one, args=(killed, done))
     killer.start()
+    before, handlers = signal.getsignal(signal.SIGTERM), set[object]()
+
+    def tell(*_: object) -> None:
+        handlers.add(signal.getsignal(signal.SIGTERM))
+
     try:
-        found = on_cluster(tasks, "local", device="cpu", gpus=None, tell=silent, slots=2)
+        found = on_cluster(tasks, "local", device="cpu", gpus=None, tell=tell, slots=2)
     finally:
         done.set()
         killer.join()
     assert killed
+    assert handlers == {before}  # which ray.init replaces by its own
     assert [(found[at]["method"], found[at]["seed"]) for at in tasks] == [
         ("zero-shot", 1), ("dear", 1), ("zero-shot", 2), ("dear", 2),
     ]  # fmt: skip

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from dear.backbone.clip import Clip
-from dear.evaluation.card import model_card
 from dear.evaluation.gathering import Gathering
+from dear.evaluation.model_card import model_card
 from dear.roles.table import HeadRole, RoleTable
 from dear.training.settings import PretrainSettings
 

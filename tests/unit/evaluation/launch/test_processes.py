@@ -10,11 +10,11 @@ import torch
 from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
-from dear.evaluation.execute import check_device, execute
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.machines import Machines
+from dear.evaluation.launch.dispatch import check_device, launch
+from dear.evaluation.launch.machines import Machines
+from dear.evaluation.launch.processes import in_processes
 from dear.evaluation.plan import Plan
-from dear.evaluation.processes import in_processes
 from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
@@ -46,9 +46,9 @@ def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch:
 
 
 def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
-    (alone,) = execute([experiment(tmp_path / "alone")], Machines("cpu"))
+    (alone,) = launch([experiment(tmp_path / "alone")], Machines("cpu"))
     names: list[str] = []
-    found = execute(
+    found = launch(
         [experiment(tmp_path / "two")],
         Machines("cpu", jobs=2),
         lambda name, _epoch, _parts: names.append(name),
@@ -60,7 +60,7 @@ def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
         == {path.name for path in (tmp_path / "alone").glob("*.json")}
         == {f"{name}.json" for name in names}
     )
-    again = execute([experiment(tmp_path / "two")], Machines("cpu", jobs=2))
+    again = launch([experiment(tmp_path / "two")], Machines("cpu", jobs=2))
     assert [numbers(record) for record in again[0]] == [numbers(record) for record in found[0]]
 
 

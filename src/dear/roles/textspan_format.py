@@ -16,7 +16,7 @@ from dear.errors import DataError, OutputError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
-from dear.writing.files import whole
+from dear.writing.files import atomic_write
 
 HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]
 """The phrases of each (layer, head), layers from 1 and heads from 0."""
@@ -26,7 +26,7 @@ RULE = "-" * 18
 TRAILER = re.compile(r"Current accuracy:|Number of texts:")
 
 
-def read_span_file(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
+def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
     """The phrases of every head of a file. Raises DataError for another format or a head that comes twice."""
     found: dict[tuple[int, int], list[str]] = {}
     current: list[str] | None = None
@@ -53,13 +53,13 @@ def read_span_file(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
     return {head: tuple(phrases) for head, phrases in found.items()}
 
 
-def write_span_file(path: Path, heads: HeadPhrases) -> None:
+def write_textspan(path: Path, heads: HeadPhrases) -> None:
     """Write phrases in the public format, whole or not at all. Raises OutputError."""
     lines: list[str] = []
     for (layer, head), phrases in heads.items():
         lines += [RULE, f"Layer {layer - 1}, Head {head}", RULE, *phrases]
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(("\n".join(lines) + "\n").encode())
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error

@@ -13,7 +13,7 @@ import torch
 from dear.backbone.device import find_device
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.runs import RunProgress, Workplace
+from dear.evaluation.runs import Runner, RunProgress
 
 Job = TypeVar("Job", bound=Hashable)
 WAIT = 1.0
@@ -63,10 +63,10 @@ def work(device: str, threads: int, waiting: Any, told: Any) -> None:
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    workplace = Workplace(device)
+    runner = Runner(device)
     for job, (experiment, run) in iter(waiting.get, None):
         try:
-            record = workplace.perform(experiment, run, lambda *value: told.put(("progress", None, value)))
+            record = runner.run_one(experiment, run, lambda *value: told.put(("progress", None, value)))
         except DearError as error:
             told.put(("error", job, DearError(str(error))))
             return

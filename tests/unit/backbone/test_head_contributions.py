@@ -10,8 +10,8 @@ from torch import Tensor
 from dear.backbone import tiny
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
+from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import random_network
-from dear.backbone.taps import head_contributions
 
 MakeClip = Callable[..., Clip]
 

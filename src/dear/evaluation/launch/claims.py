@@ -1,0 +1,95 @@
+"""The folders that experiments write to: one owner each, one process at a time."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from dear.errors import OutputError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.records import make_folder
+from dear.writing.files import atomic_write
+
+MARK, LOCK = ".recipe", ".lock"
+
+
+def distinct_places(experiments: Sequence[Experiment]) -> None:
+    """Raise OutputError if two experiments write to one folder."""
+    places: dict[Path, Experiment] = {}
+    for experiment in experiments:
+        other = places.setdefault(experiment.out.resolve(), experiment)
+        if other is not experiment:
+            names = [str(one.about.get("recipe") or one.protocol) for one in (other, experiment)]
+            raise OutputError(
+                f"{' and '.join(names)} write to one place, {experiment.out}: give each an out of its own."
+            )
+
+
+def check_places(experiments: Sequence[Experiment]) -> None:
+    """Raise OutputError for what `execute` would refuse of the experiments' folders; nothing is made."""
+    distinct_places(experiments)
+    for out, recipe in [(one.out.absolute(), str(one.about.get("recipe") or "")) for one in experiments]:
+        there = next(place for place in (out, *out.parents) if place.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "no permission" if there.is_dir() else f"{there} is no folder"
+            raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
+        if recipe and (out / MARK).is_file():
+            _require_owner(out, recipe, (out / MARK).read_text(encoding="utf-8", errors="replace").strip())
+
+
+def _require_owner(out: Path, recipe: str, owner: str) -> None:
+    if owner not in ("", recipe):
+        raise OutputError(
+            f"{out} holds the runs of the recipe {owner}, not of {recipe}: give another place with --out."
+        )
+
+
+@contextmanager
+def claimed(experiment: Experiment) -> Iterator[None]:
+    """Hold the folder of an experiment. Raises OutputError if it is another recipe's or in use."""
+    out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
+    make_folder(out)
+    with _lock(out) as lock:
+        _hold(lock.fileno(), out)
+        try:
+            if recipe:
+                _mark(out, recipe)
+            yield
+        finally:
+            (out / LOCK).unlink(missing_ok=True)
+
+
+def _lock(out: Path) -> TextIO:
+    try:
+        return (out / LOCK).open("a")
+    except OSError as error:
+        raise OutputError(f"cannot write to {out}: {error}. Choose another place with --out.") from error
+
+
+def _mark(out: Path, recipe: str) -> None:
+    """Write whose runs a folder holds, unless it says so; an empty mark is nobody's."""
+    mark = out / MARK
+    try:
+        owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.exists() else ""
+        if not owner:
+            with atomic_write(mark) as file:
+                file.write(f"{recipe}\n".encode())
+    except OSError as error:
+        raise OutputError(f"cannot write {mark}: {error}. Choose another place with --out.") from error
+    _require_owner(out, recipe, owner)
+
+
+def _hold(file: int, out: Path) -> None:
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has no such locks
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system if the process is killed
+        if not os.path.samestat(os.stat(out / LOCK), os.fstat(file)):  # the one before us has just removed it
+            raise OSError("the lock is another file")
+    except OSError as error:
+        raise OutputError(
+            f"another process is writing to {out}: wait for it, or give another place with --out."
+        ) from error

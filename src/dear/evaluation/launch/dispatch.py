@@ -1,0 +1,124 @@
+"""Launch experiments: in turn, on several processes or GPUs, on a Ray cluster, or data parallel."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from dear.backbone.device import find_device
+from dear.errors import SettingsError
+from dear.evaluation.experiment import Experiment, Run
+from dear.evaluation.launch.claims import claimed, distinct_places
+from dear.evaluation.launch.machines import Machines
+from dear.evaluation.resolve import training_of
+from dear.evaluation.runs import Runner, RunProgress, silent
+from dear.training.devices import device_precision, make_fabric
+
+Job = tuple[int, int]
+"""The places of an experiment and of a run in it."""
+
+
+def launch(
+    experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
+) -> list[list[dict[str, Any]]]:
+    """Make all runs of some experiments; returns their records, experiment by experiment.
+
+    Everything that can be checked is checked before the first run. In turn, what experiments share is
+    computed once. Raises DearError; the records of finished runs are kept.
+    """
+    machines = machines or Machines()
+    distinct_places(experiments)
+    runs = [experiment.runs() for experiment in experiments]
+    with ExitStack() as stack:
+        check_device(machines, experiments)
+        if machines.jobs > 1 or machines.cluster is not None:
+            here = Runner("cpu")
+            _check(experiments, here)
+            for experiment in experiments:
+                stack.enter_context(claimed(experiment))
+            found = _spread(experiments, runs, here, machines, progress)
+            return [[found[at, number] for number in range(len(some))] for at, some in enumerate(runs)]
+        runner = _workplace(machines, experiments)
+        _check(experiments, runner)
+        for experiment in experiments:
+            if runner.fabric is None or runner.fabric.is_global_zero:
+                stack.enter_context(claimed(experiment))
+        return [
+            [runner.run_one(experiment, run, progress) for run in some]
+            for experiment, some in zip(experiments, runs, strict=True)
+        ]
+
+
+def first_process() -> bool:
+    """Whether this process is the one that writes and shows: the first of data parallel training."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
+    """Raise SettingsError for settings of training that contradict each other, for a device that is not here,
+    or for a precision that it does not have; what a cluster has is told there.
+    """
+    precisions = [training_of(plan, one.train).precision for one in experiments for plan in one.plans]
+    if machines.cluster is None:
+        device = find_device(machines.device)
+        for precision in precisions:
+            device_precision(precision, device)
+
+
+def _check(experiments: Sequence[Experiment], runner: Runner) -> None:
+    for experiment in experiments:
+        runner.check(experiment)
+
+
+def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
+    """A workplace in this process; it starts the other processes of data parallel training."""
+    if machines.devices * machines.nodes == 1 and machines.log is None:
+        return Runner(machines.device)
+    precisions = {experiment.train.precision or "auto" for experiment in experiments}
+    if len(precisions) > 1:
+        raise SettingsError(
+            f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."
+        )
+    fabric = make_fabric(
+        find_device(machines.device),
+        precisions.pop(),
+        devices=machines.devices,
+        nodes=machines.nodes,
+        log=machines.log,
+    )
+    fabric.launch()
+    return Runner(str(fabric.device), fabric)
+
+
+def _spread(
+    experiments: Sequence[Experiment],
+    runs: Sequence[Sequence[Run]],
+    here: Runner,
+    machines: Machines,
+    progress: RunProgress,
+) -> dict[Job, dict[str, Any]]:
+    """Make the runs that have no record yet on other processes; ``here`` only looks for records."""
+    found: dict[Job, dict[str, Any]] = {}
+    tasks: dict[Job, tuple[Experiment, Run]] = {}
+    for at, experiment in enumerate(experiments):
+        placed = replace(experiment, out=experiment.out.resolve())  # workers may be somewhere else
+        for number, run in enumerate(runs[at]):
+            record = here.existing(experiment, run)
+            if record is None:
+                tasks[at, number] = placed, run
+            else:
+                found[at, number] = record
+    if not tasks:
+        return found
+    if machines.cluster is not None:
+        from dear.evaluation.launch.cluster import on_cluster
+
+        made = on_cluster(tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress)
+    else:
+        from dear.evaluation.launch.processes import in_processes
+
+        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress)
+    return found | made
