@@ -137,10 +137,12 @@ def save(index: Any, path: Path) -> None:
         with part.open("r+b") as file:
             file.write(_checksum(file, part.stat().st_size))
         part.replace(path)
-    except (OSError, RuntimeError) as error:  # of FAISS, which has no class of its own
+    except BaseException as error:  # SIGTERM's too: no part is left
         with suppress(OSError):
             part.unlink()
-        raise OutputError(f"cannot write the index {path}: {first_line(error)}.") from error
+        if isinstance(error, OSError | RuntimeError):  # FAISS has no class of its own
+            raise OutputError(f"cannot write the index {path}: {first_line(error)}.") from error
+        raise
 
 
 def load(path: Path, embed: int, rows: int) -> Any:

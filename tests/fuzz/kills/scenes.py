@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from tests.fuzz.kills.launcher import Launcher
 
 CLASSES = ("red", "green", "blue")
 TIMES = ("seconds", "peak_memory", "environment")
@@ -166,16 +167,39 @@ BRIEF = ("run", "recipe", "index", "report again")
 """The scenes of `make test`; `make fuzz` has all of them."""
 
 
-def stage(folder: Path, scene: Scene, run: Callable[[str, Path], None]) -> Path:
-    """A folder with what a scene's command finds."""
-    folder.mkdir(parents=True)
-    photos(folder / "photos")
-    (folder / "recipe.yaml").write_text(RECIPE)
-    scene.before(folder, lambda words: run(words, folder))
-    return folder
+class Staged:
+    """A scene on a stage: a folder ``work`` with what its command finds, which can be put back to that.
 
+    Attributes:
+        old: What the command's folder held before, of a scene that keeps it; else None.
+    """
 
-def copied(folder: Path, to: Path) -> Path:
-    """A copy of a stage, with the times of its files."""
-    shutil.copytree(folder, to)
-    return to
+    def __init__(self, name: str, launcher: Launcher, folder: Path) -> None:
+        self.scene, self.launcher = SCENES[name], launcher
+        self.words, self.work, self.kept = self.scene.words.split(), folder / "work", folder / "kept"
+        self.out = self.work / "out"
+        self.work.mkdir(parents=True)
+        photos(self.work / "photos")
+        (self.work / "recipe.yaml").write_text(RECIPE)
+        self.scene.before(self.work, self.make)
+        shutil.copytree(self.work, self.kept)
+        self.old = self.result() if self.scene.keeps else None
+
+    def make(self, words: str) -> None:
+        """Run a command, which must end well."""
+        done = self.launcher.run(words.split(), self.work)
+        assert done.code == 0, done.said
+
+    def result(self) -> Any:
+        """What there is of the command's result."""
+        return self.scene.result(self.out)
+
+    def again(self) -> Any:
+        """What the command leaves in the end; it must end well."""
+        self.make(self.scene.words)
+        return self.result()
+
+    def reset(self) -> None:
+        """Put everything back to where it was before the command, with the times of the files."""
+        shutil.rmtree(self.work)
+        shutil.copytree(self.kept, self.work)

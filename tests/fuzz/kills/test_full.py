@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.kills.launcher import ROOT, Ended, Launcher
-from tests.fuzz.kills.scenes import BRIEF, SCENES, WRITERS, all_that_is_read, contents, copied, photos, stage
+from tests.fuzz.kills.scenes import BRIEF, SCENES, WRITERS, Staged, all_that_is_read, contents, photos
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 pytest.importorskip("onnx", reason="the extra `export` is not installed")
@@ -34,26 +34,16 @@ def one_line(ended: Ended) -> None:
 def test_nothing_is_lost(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
     if not fuzz_long and name not in BRIEF:
         pytest.skip("in make fuzz only")
-    scene, work, kept = SCENES[name], tmp_path / "work", tmp_path / "kept"
-    words, out = scene.words.split(), work / "out"
-
-    def make(words: str, folder: Path) -> None:
-        done = launcher.run(words.split(), folder)
-        assert done.code == 0, done.said
-
-    copied(stage(work, scene, make), kept)
-    old = contents(out) if scene.keeps else {}
-    make(scene.words, work)
-    want = scene.result(out)
+    staged = Staged(name, launcher, tmp_path)
+    old = contents(staged.out) if staged.scene.keeps else {}
+    want = staged.again()
     for most in LONG if fuzz_long else SHORT:
-        shutil.rmtree(work)
-        copied(kept, work)
-        ended = launcher.run(words, work, most=most)
+        staged.reset()
+        ended = launcher.run(staged.words, staged.work, most=most)
         if most == 0 or ended.code:
             one_line(ended)
-            assert not scene.keeps or contents(out) == old
-        make(scene.words, work)
-        assert scene.result(out) == want
+            assert not staged.scene.keeps or contents(staged.out) == old
+        assert staged.again() == want
 
 
 @pytest.mark.slow
@@ -67,11 +57,11 @@ def test_every_command_that_writes(launcher: Launcher, tmp_path: Path, fuzz_long
         assert done.code == 0, done.said
 
     all_that_is_read(work, make)
-    copied(work, kept)
+    shutil.copytree(work, kept)
     for words in WRITERS.values():
         for most in LONG if fuzz_long else SHORT:
             shutil.rmtree(work)
-            copied(kept, work)
+            shutil.copytree(kept, work)
             ended = launcher.run(words.split(), work, most=most)
             if most == 0 or ended.code:
                 one_line(ended)

@@ -2,7 +2,6 @@
 end."""
 
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.kills.launcher import Launcher
-from tests.fuzz.kills.scenes import BRIEF, RUN, SCENES, copied, photos, stage
+from tests.fuzz.kills.scenes import BRIEF, RUN, SCENES, Staged, photos
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
@@ -24,30 +23,20 @@ SHORT, LONG = 1, 10
 def test_at_any_moment(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
     if not fuzz_long and name not in BRIEF:
         pytest.skip("in make fuzz only")
-    scene, work, kept = SCENES[name], tmp_path / "work", tmp_path / "kept"
-    words, out = scene.words.split(), work / "out"
-
-    def make(words: str, folder: Path) -> None:
-        done = launcher.run(words.split(), folder)
-        assert done.code == 0, done.said
-
-    copied(stage(work, scene, make), kept)
-    old = scene.result(out) if scene.keeps else None
-    whole = launcher.run(words, work, watch=True)
-    want = scene.result(out)
+    staged = Staged(name, launcher, tmp_path)
+    whole = launcher.run(staged.words, staged.work, watch=True)
+    want = staged.result()
     for moment in random.Random(name).sample(whole.passed, LONG if fuzz_long else SHORT):
-        shutil.rmtree(work)
-        copied(kept, work)
-        ended = launcher.run(words, work, at=moment, signal=signal.SIGTERM)
+        staged.reset()
+        ended = launcher.run(staged.words, staged.work, at=moment, signal=signal.SIGTERM)
         assert ended.code == 143, (moment, ended.said)
         assert ended.said.splitlines()[-1] == "dear: terminated", ended.said
         assert "Traceback" not in ended.said, ended.said
-        left = [path.name for path in work.rglob("*") if path.name.endswith((".part", ".lock"))]
+        left = [path.name for path in staged.work.rglob("*") if path.name.endswith((".part", ".lock"))]
         assert left == [], moment
-        if scene.keeps:
-            assert scene.result(out) in (old, want), moment
-        make(scene.words, work)
-        assert scene.result(out) == want, moment
+        if staged.scene.keeps:
+            assert staged.result() in (staged.old, want), moment
+        assert staged.again() == want, moment
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def _changed(value: Any, rng: random.Random) -> tuple[str, bytes]:
 def _replaced(value: Any, rng: random.Random) -> tuple[Any, str]:
     places = [*_places(value)]
     holder, key = rng.choice(places) if places else (None, None)
-    new = rng.choice(VALUES)
+    new = deepcopy(rng.choice(VALUES))  # a later change in it is of this file alone
     if holder is None or rng.random() < 0.02:
         return new, f"all is {str(new)[:30]!r}"
     if isinstance(holder, dict) and rng.random() < 0.15:
