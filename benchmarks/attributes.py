@@ -22,8 +22,8 @@ from dear.backbone.load import load_clip
 from dear.data.loading import load_dataset
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.tasks import downstream_names, load_task
-from dear.evaluation.base_to_novel import adapt_on_base, base_to_novel
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import CACHE_BYTES, RunContext
 from dear.methods.dear.settings import DearSettings
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
@@ -74,7 +74,7 @@ def main() -> None:
         for name in given.variants.split(","):
             if (name, task, seed) not in done:
                 plan, options = VARIANTS[name]
-                found = measure(RunContext(clip, roles, options, cache=cache, keep=True), task, plan, seed)
+                found = measure(RunContext(clip, roles, options, cache=cache), task, plan, seed)
                 with given.out.open("a") as file:
                     file.write(json.dumps({"run": (name, task, seed), **found}) + "\n")
 
@@ -85,12 +85,13 @@ def measure(context: RunContext, task: str, plan: Plan, seed: int) -> dict[str, 
     """
     start = time.perf_counter()
     dataset = load_dataset(task)
-    record = base_to_novel(context, dataset, plan, seed=seed)
+    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], plan, seed=seed))
+    record = trial.make()
     found = {part: record["results"][part]["accuracy"] for part in ("base", "novel")}
     found |= {f"{part} decoupled": record["results"][part]["decoupled"] for part in ("base", "novel")}
     found["fusion"] = record.get("fusion_weights")
     if plan.method == "dear":
-        method = adapt_on_base(context, dataset, plan, seed=seed).method
+        method = trial.method
         images = load_task(task).test
         features = all_features(method, images)
         found["precision"] = {

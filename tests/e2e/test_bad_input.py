@@ -12,7 +12,7 @@ from tests.unit.training.world import role_table
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
-from dear.evaluation import base_to_novel, context, records
+from dear.evaluation import adapt, records, trial
 from dear.roles.table import RoleTable
 
 RUN = ["run", "base-to-novel"]
@@ -176,7 +176,10 @@ def test_a_damaged_role_table(
         (["--coop.tokens", "8"], "--coop.tokens goes with coop, which is not run: dear"),
         (["--mmrl++.beta", "0.5"], "--mmrlpp.beta goes with mmrl++, which is not run: dear"),
         (["--methods", "coop"], "--dear.first goes with dear, which is not run: coop"),
-        (["--methods", "coop", "--dear.first", "9", "--mask", "shuffled"], "--mask goes with dear, which is"),
+        (
+            ["--methods", "coop", "--dear.first", "9", "--mask", "shuffled"],
+            "--role-variant goes with dear, which is",
+        ),
         (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),
         (["--train.warmup-epochs", "2"], "warmup_epochs is 2 of 2 epochs"),
         (["--train.precision", "16-mixed"], "precision is 16-mixed, which needs a GPU"),
@@ -265,7 +268,7 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            place = {"training": (context, "train"), "test": (base_to_novel, "evaluate")}[during]
+            place = {"training": (adapt, "train"), "test": (trial, "evaluate")}[during]
             patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()

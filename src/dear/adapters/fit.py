@@ -17,10 +17,11 @@ from dear.data.fewshot import Subset, draw_few
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
+from dear.evaluation.adapt import adapt
 from dear.evaluation.plan import Plan, Select
+from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import environment
-from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.run_context import Progress, RunContext, adapt, no_progress
+from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, OWN, known_method
@@ -72,15 +73,15 @@ def fit(
     picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
     held = _held_out(images, picked) if calibrate else None
     context = RunContext(clip, table, train or TrainOptions(), select)
-    every = range(len(images.classnames))
-    adapted = adapt(context, few, every, plan, seed=seed, shots=count, progress=progress)
+    run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
+    adapted = adapt(context, run, range(len(images.classnames)), progress=progress)
     bundle = Bundle(
         method=method,
-        settings=settings_of(plan, images.name),
+        settings=run.settings,
         model=model,
         pretrained=pretrained,
         weights=clip.identity,
-        roles=adapted.roles,
+        roles=run.roles,
         classes=images.classnames,
         templates=images.templates,
         tensors={name: one.detach().clone() for name, one in trained(adapted.method).items()},
@@ -94,7 +95,7 @@ def fit(
             "seed": seed,
             "epoch": adapted.tested,
             "seconds": sum(epoch["seconds"] for epoch in adapted.epochs),
-            "train": asdict(training_of(plan, context.training)),
+            "train": asdict(run.training),
             "environment": environment(),
         },
     )

@@ -14,7 +14,7 @@ NEXT = """\
 Next:
   your own images   dear run base-to-novel --data FOLDER   (layout: docs/how-to/own-data.md)
   a real CLIP       ... --model ViT-B-16 --pretrained laion2b_s34b_b88k --roles ROLES.json
-  the ablations     dear run base-to-novel --mask roles,all-isolated,all-mixed,shuffled --seeds 1,2,3"""
+  the ablations     dear run ablation --seeds 1,2,3"""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,16 @@ def command(
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
     from dear.data.loading import load_dataset
-    from dear.data.world.tasks import downstream_names, load_task
-    from dear.evaluation.base_to_novel import adapt_on_base
-    from dear.evaluation.experiment import Run
+    from dear.data.world.tasks import downstream_names
     from dear.evaluation.plan import Plan
+    from dear.evaluation.protocols.base_to_novel import BaseToNovel
+    from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.records import make_folder
     from dear.evaluation.run_context import RunContext
     from dear.evaluation.runs import run_one
     from dear.methods.registry import OWN, USUAL
     from dear.report.html import write_report
     from dear.report.tables import base_to_novel_table
-    from dear.retrieval.world import world_retrieval
     from dear.roles.packaged import role_table
     from dear.training.settings import TrainSettings
 
@@ -75,29 +74,27 @@ def command(
     with RunProgress(len(datasets) * len(plans), TrainSettings().epochs) as progress:
         for plan in plans:
             for name in datasets:
-                run = Run("base-to-novel", name, plan, seed, SHOTS)
+                run = context.resolve(BaseToNovel(), [datasets[name]], plan, seed=seed, shots=SHOTS)
                 records.append(
                     run_one(
                         context,
                         run,
-                        datasets.__getitem__,
                         out=out / "records",
                         start_over=start_over,
                         progress=progress,
                     )
                 )
             watch.lap(f"base-to-novel, {plan.method}")
-    adapted = adapt_on_base(context, load_dataset(RETRIEVAL_TASK), Plan(OWN), seed=seed, shots=SHOTS)
-    retrieval = world_retrieval(adapted.method, load_task(RETRIEVAL_TASK).test)
+    task = [load_dataset(RETRIEVAL_TASK)]
+    retrieval = run_one(context, context.resolve(Retrieval(), task, Plan(OWN), seed=seed, shots=SHOTS))
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)
     report = out / "report.html"
     write_report(
         report,
         title="DeAR on the Attribute World",
-        records=records,
+        records=[*records, retrieval],
         role_table=table_of_roles.to_json(),
-        retrieval=retrieval,
         timings=[{"step": step, "seconds": seconds} for step, seconds in watch.laps.items()],
         notes=(*NOTES, f"Head roles: {table_of_roles.source}."),
     )

@@ -9,10 +9,11 @@ import csv
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from docstring_parser import DocstringStyle, parse
@@ -33,6 +34,16 @@ from dear.limits import LimitError, at_most
 from dear.methods.registry import METHODS, option_groups
 from dear.reading.files import ReadingError, require_plain
 from dear.reading.plain import require_small_yaml
+
+T = TypeVar("T")
+FLAT = "flat"
+Flat = Annotated[T, FLAT]
+"""A parameter whose class, a dataclass, is taken apart: its fields are options of the command. Its own name
+must be none of theirs.
+"""
+
+RENAMED = {"--mask": "--role_variant", "--task": "--data"}
+"""Options that have had another name, in the commands that have the new one."""
 
 WIDTH = 100
 LONGEST = 1000  # letters of an error, which may quote what a file holds
@@ -90,11 +101,15 @@ class CommandParser:
         parser: jsonargparse's parser, with underscores in the names of its options.
         listed: the options whose value is a list.
         texts: those of them whose value is a list of texts.
+        flat: the parameters whose fields are options of their own, with their classes.
+        renamed: options that have had another name, by it: they go on to work, with a notice.
     """
 
     parser: ArgumentParser
     listed: frozenset[str]
     texts: frozenset[str]
+    flat: Mapping[str, type]
+    renamed: Mapping[str, str]
 
     def help(self) -> str:
         """Return the help text, 100 columns wide."""
@@ -121,7 +136,10 @@ class CommandParser:
             raise UsageError(f"{message}{self._hint(message)} See '{self.parser.prog} --help'.") from None
         keywords = dict(vars(values))
         keywords.pop("config")
-        return keywords, bool(keywords.pop("json"))
+        as_json = bool(keywords.pop("json"))
+        for name, kind in self.flat.items():
+            keywords[name] = kind(**{one.name: keywords.pop(one.name) for one in fields(kind)})
+        return keywords, as_json
 
     def _plain(self, arguments: Sequence[str]) -> list[str]:
         """Write options the way jsonargparse knows them: underscores in names, brackets round lists."""
@@ -134,6 +152,9 @@ class CommandParser:
                 group, dot, field = name[2:].partition(".")
                 group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
                 name = "--" + f"{group}{dot}{field}".replace("-", "_")
+                if name in self.renamed:
+                    warnings.warn(f"{name} is called {_dashed(self.renamed[name])} now.", stacklevel=2)
+                    name = self.renamed[name]
                 plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
                 plain.append(self._bracketed(plain[-1], word) if plain else word)
@@ -189,7 +210,13 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     described = {entry.arg_name: entry.description for entry in documented.params}
     parameters = inspect.signature(function).parameters.values()
     hints = get_type_hints(function)
-    flags = [one for one in parameters if hints.get(one.name) is bool]
+    extras = get_type_hints(function, include_extras=True)
+    flat = {name: hints[name] for name, hint in extras.items() if FLAT in getattr(hint, "__metadata__", ())}
+    for kind in flat.values():
+        hints |= get_type_hints(kind)
+        described |= {one.arg_name: one.description for one in parse(inspect.getdoc(kind) or "").params}
+    inner = [one for kind in flat.values() for one in inspect.signature(kind).parameters.values()]
+    flags = [one for one in (*parameters, *inner) if hints.get(one.name) is bool]
     positional = [one.name for one in parameters if one.default is one.empty and one.kind in POSITIONAL]
     several = [name for name in positional if _is_list(hints[name])]
     families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
@@ -208,8 +235,12 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         function,
         as_group=False,
         as_positional=True,
-        skip={*(flag.name for flag in flags), *families, *several},
+        skip={*(flag.name for flag in flags), *families, *several, *flat},
     )
+    for kind in flat.values():
+        parser.add_class_arguments(
+            kind, as_group=False, skip={one.name for one in flags if one in inner and one.name in hints}
+        )
     for word in several:  # jsonargparse would take one word, a list in brackets
         parser.add_argument(word, nargs="+", help=described.get(word))
     for group, method in option_groups().items() if families else ():
@@ -218,9 +249,11 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         parser.add_argument(
             f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)
         )
-    listed = {f"--{key}": hint for key, hint in hints.items() if _is_list(hint)}
+    listed = {f"--{key}": hint for key, hint in hints.items() if key not in flat and _is_list(hint)}
     texts = {key for key, hint in listed.items() if list[str] in (hint, *get_args(hint))}
-    return CommandParser(parser, frozenset(listed), frozenset(texts))
+    known = parser._option_string_actions
+    renamed = {old: new for old, new in RENAMED.items() if new in known and old not in known}
+    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, renamed)
 
 
 _load = get_loader("yaml")

@@ -1,6 +1,7 @@
 """The commands, one line each, and what the module of a command offers.
 
-To add a command write one module and one line in COMMANDS. The module has two functions:
+Every protocol has a command, made of its class (`dear.cli.run_protocol`). To add another command write one
+module and one line in COMMANDS. The module has two functions:
 
     def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
         '''Run something over tasks.
@@ -16,9 +17,10 @@ To add a command write one module and one line in COMMANDS. The module has two f
 
 - Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
   for a list; `--train.epochs 5` for a field of a dataclass; `**settings: MethodSettings` for the settings of
-  every method, `--coop.tokens 4`. A parameter before `*` without a default is positional; a list takes the
-  words that follow. The docstring, in Google style, becomes the help. `--config FILE` takes options from
-  YAML.
+  every method, `--coop.tokens 4`; `machines: Flat[Machines]` for all fields of a dataclass as options of
+  their own, which several commands share. A parameter before `*` without a default is positional; a list
+  takes the words that follow. The docstring, in Google style, becomes the help. `--config FILE` takes
+  options from YAML.
 - `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
   goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may hold), else to `render`.
 - Progress goes to stderr: `dear.cli.output.progress_console`.
@@ -36,25 +38,33 @@ from typing import Any
 
 from rich.console import Console
 
+from dear.evaluation.protocols.registry import PROTOCOLS
+
 
 @dataclass(frozen=True)
 class Command:
-    """A command: the module that holds it and its line in the overview."""
+    """A command: the module that holds it and its line in the overview.
+
+    Attributes:
+        made_of: What the module makes it of with `command_of`, if it makes several.
+    """
 
     module: str
     summary: str
+    made_of: str | None = None
 
     def load(self) -> tuple[Callable[..., Any], Callable[[Any, Console], None]]:
         """Import the module; return its `command` and its `render`."""
         module = import_module(self.module)
-        return module.command, module.render
+        return module.command_of(self.made_of) if self.made_of else module.command, module.render
 
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
-    "run base-to-novel": Command(
-        "dear.cli.run_base_to_novel", "Train on half of the classes, test on both halves."
-    ),
+    **{
+        f"run {name}": Command("dear.cli.run_protocol", protocol.summary, made_of=name)
+        for name, protocol in PROTOCOLS.items()
+    },
     "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
     "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
     "predict": Command("dear.cli.predict", "Tell the classes of images, with the reasons."),
@@ -72,15 +82,7 @@ COMMANDS: Mapping[str, Command] = {
     "roles compare": Command("dear.cli.roles_compare", "Tell how far two role tables agree."),
     "roles ablate": Command("dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."),
     "roles probe": Command("dear.cli.roles_probe", "Judge discovered roles by the world's known factors."),
-    "run few-shot": Command(
-        "dear.cli.run_few_shot", "Train on 1 to 16 images of every class, test among all."
-    ),
-    "run cross-dataset": Command("dear.cli.run_cross_dataset", "Train on a source, test on other data sets."),
-    "run domain-generalization": Command(
-        "dear.cli.run_domain_generalization", "Train on a source, test on shifted variants of it."
-    ),
     "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
-    "run retrieval": Command("dear.cli.run_retrieval", "Retrieve images by each attribute's feature."),
     "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
     "index query": Command("dear.cli.index_query", "Search an index by an image or by words."),
     "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
+from dear.cli.parsing import Flat
 from dear.cli.running import Summary, render, run
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.recipe import load_recipes, restricted
@@ -18,15 +18,9 @@ def command(
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
     out: Path | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
     dry_run: bool = False,
     start_over: bool = False,
-    jobs: int = 1,
-    cluster: str | None = None,
-    gpus: float | None = None,
-    devices: int = 1,
-    nodes: int = 1,
-    log: Path | None = None,
+    machines: Flat[Machines],
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
@@ -39,16 +33,9 @@ def command(
         methods: Only these of the recipe's methods.
         seeds: Other seeds than the recipe's.
         out: Another place: each recipe writes to the folder in it that has the name of its own.
-        device: Where to compute; auto takes the GPU if there is one.
         dry_run: List the runs with an estimate of time and memory; make none.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
-        jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
-        cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
-        gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
-        devices: Processes that share each batch of a run (data parallel).
-        nodes: Machines that share each batch of a run.
-        log: Folder for TensorBoard.
     """
     chosen = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
     experiments = [replace(one, start_over=start_over) for one in chosen]
-    return run(experiments, Machines(device, jobs, cluster, gpus, devices, nodes, log), dry_run=dry_run)
+    return run(experiments, machines, dry_run=dry_run)

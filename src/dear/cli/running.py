@@ -9,21 +9,15 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.errors import SettingsError
-from dear.evaluation.ablations import ablations
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.plan import Mask, Plan, with_all
-from dear.evaluation.recipe import data_names
+from dear.evaluation.plan import Plan, RoleVariant, with_all
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
     from dear.evaluation.estimate import Estimate
-
-ALL_SHOTS = (1, 2, 4, 8, 16)
-SOURCE = "source"
-SHIFTED = ("source-resampled", "source-sketch", "source-rendition", "source-adversarial")
 
 
 @dataclass(frozen=True)
@@ -79,22 +73,25 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
 def plans_of(
     methods: Sequence[str] | None,
     settings: Mapping[str, MethodSettings],
-    mask: Sequence[Mask] | None = None,
+    role_variants: Sequence[RoleVariant] | None = None,
 ) -> tuple[Plan, ...]:
     """A plan for each method, "all" being every one, the usual ones if none is named; one with head roles
-    under each of the masks. ``settings`` are those of the methods that have any, by the names of their
-    options. Raises UnknownNameError for a method, SettingsError for what is set of one that is not run.
+    under each of the variants of its role table. ``settings`` are those of the methods that have any, by the
+    names of their options. Raises UnknownNameError for a method, SettingsError for what is set of one that is
+    not run.
     """
     named = USUAL if methods is None else with_all(methods)
     chosen = [known_method(name) for name in named]
     given = settings_of_methods(chosen, settings)
     roles = methods_with_roles()
-    if mask is not None and not {*roles} & {*chosen}:
-        raise SettingsError(f"--mask goes with {' or '.join(roles)}, which is not run: {', '.join(chosen)}.")
+    if role_variants is not None and not {*roles} & {*chosen}:
+        raise SettingsError(
+            f"--role-variant goes with {' or '.join(roles)}, which is not run: {', '.join(chosen)}."
+        )
     plans: list[Plan] = []
     for name in chosen:
-        masks = mask or ("roles",) if METHODS[name].needs_roles else ("roles",)
-        plans += [Plan(name, one, given.get(name)) for one in masks]
+        variants = role_variants or ("roles",) if METHODS[name].needs_roles else ("roles",)
+        plans += [Plan(name, one, given.get(name)) for one in variants]
     return tuple(plans)
 
 
@@ -111,11 +108,6 @@ def settings_of_methods(
             option = f"--{group}.{changes[0].replace('_', '-')}"
             raise SettingsError(f"{option} goes with {name}, which is not run: {', '.join(methods)}.")
     return found
-
-
-def data_of(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The data sets by name, all tasks of the Attribute World if none is named."""
-    return data_names(["world"] if names is None else names)
 
 
 def render(result: Summary, console: Console) -> None:
@@ -152,8 +144,3 @@ def _render_planned(result: Summary, console: Console) -> None:
 
 def _runs(result: Summary) -> str:
     return f"{result.runs} run{'s' * (result.runs != 1)}"
-
-
-def ablation_names() -> list[str]:
-    """The names of all ablations."""
-    return list(ablations())

@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dear.data.dataset import Dataset
-from dear.data.fewshot import ClassSubset, Subset, base_novel
+from dear.data.fewshot import ClassSubset, Subset
 from dear.errors import DearError, UnknownNameError
+from dear.evaluation.adapt import fresh
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.memory import peak, start_counting
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.plan import Plan
-from dear.evaluation.resolve import settings_of, training_of
+from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, check_data, check_methods
-from dear.methods.registry import build_method
 from dear.training.loop import train
-from dear.training.seeding import generator
 
 STEPS, TESTED = 2, 32
 
@@ -68,8 +65,7 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
             try:
                 if kind not in speeds:
                     speeds[kind] = None
-                    dataset = runner.load(experiment)(run.dataset)
-                    speeds[kind] = _timed(runner.context(experiment), dataset, run)
+                    speeds[kind] = _timed(runner.context(experiment), runner.resolve(experiment, run))
                 done = runner.existing(experiment, run) is not None
             except DearError as error:
                 why, done = why or str(error), False
@@ -95,42 +91,34 @@ def _missing(runner: Runner, experiment: Experiment) -> str | None:
 
 
 def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speed: _Speed | None) -> Estimate:
-    facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
+    told = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
     if done or speed is None:
-        return Estimate(*facts, 0.0 if done else None, None)
-    load = runner.load(experiment)
-    source = load(run.dataset)
-    classes = len(_classes(source, run))
-    images = classes * run.shots if speed.step else 0
-    training = training_of(run.plan, experiment.train)
-    steps = training.epochs * math.ceil(images / training.batch)
-    tested = len(source.test) + sum(len(load(target).test) for target in run.targets)
-    return Estimate(*facts, steps * speed.step + tested * speed.image, speed.memory)
+        return Estimate(*told, 0.0 if done else None, None)
+    resolved = runner.resolve(experiment, run)
+    training, steps = resolved.training, 0
+    for classes in run.protocol.stages(len(resolved.source.classnames)):
+        images = len(classes) * run.shots if speed.step else 0
+        steps += training.epochs * math.ceil(images / training.batch)
+    tested = sum(len(dataset.test) for dataset in resolved.datasets) * run.protocol.test_passes
+    return Estimate(*told, steps * speed.step + tested * speed.image, speed.memory)
 
 
-def _timed(context: RunContext, dataset: Dataset, run: Run) -> _Speed:
+def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
     """Seconds a training step and a test image."""
-    plan: Plan = run.plan
-    classes = _classes(dataset, run)
+    dataset = run.source
+    classes = run.protocol.stages(len(dataset.classnames))[0]
     start_counting()
-    method = build_method(
-        plan.method,
-        context.clip,
-        generator(0, "timing"),
-        roles=plan.table(context.roles, run.seed),
-        settings=settings_of(plan, dataset.name),
-    )
+    method = fresh(context, run)
     method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
     pool = ClassSubset(dataset.train, classes)
     step = 0.0
     if method.trainable:
-        once = replace(training_of(plan, context.training), epochs=1, warmup_epochs=0, view_cache=0.0)
-        batch = once.batch
+        once = replace(run.training, epochs=1, warmup_epochs=0, view_cache=0.0)
         for steps in (1, STEPS):
-            few = Subset(pool, torch.arange(min(steps * batch, len(pool))))
+            few = Subset(pool, torch.arange(min(steps * once.batch, len(pool))))
             started = time.perf_counter()
             train(method, few, once, seed=run.seed)
-            step = (time.perf_counter() - started) / math.ceil(len(few) / batch)
+            step = (time.perf_counter() - started) / math.ceil(len(few) / once.batch)
     evaluate(method, Subset(dataset.test, torch.arange(1)))  # what is done once only
     tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
     started = time.perf_counter()
@@ -138,8 +126,3 @@ def _timed(context: RunContext, dataset: Dataset, run: Run) -> _Speed:
     image = (time.perf_counter() - started) / len(tested)
     peaks = peak()
     return _Speed(step, image, float(peaks["gpu"] or peaks["resident"] or 0.0))
-
-
-def _classes(dataset: Dataset, run: Run) -> range:
-    number = len(dataset.classnames)
-    return base_novel(number)[0] if run.protocol == "base-to-novel" else range(number)

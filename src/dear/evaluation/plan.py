@@ -9,8 +9,8 @@ from dear.methods.registry import METHODS, known_method
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
-Mask = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
-Protocol = Literal["base-to-novel", "cross-dataset", "domain-generalization", "few-shot"]
+RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
+"""The role table as it is, or one of the paper's ablations of it."""
 Select = Literal["last", "val"]
 
 ALL = "all"
@@ -22,7 +22,7 @@ class Plan:
 
     Attributes:
         method: The method's name.
-        mask: With head roles, the role mask: of the role table, or of one of the paper's ablations of it.
+        role_variant: With head roles, which variant of the role table the mask is made of.
         settings: The method's settings (its dataclass); its defaults if None.
         quantile: With head roles, assign the roles anew with this share of the heads (percent) at each end.
         attributes: With head roles, K: how many core attributes.
@@ -30,7 +30,7 @@ class Plan:
     """
 
     method: str
-    mask: Mask = "roles"
+    role_variant: RoleVariant = "roles"
     settings: Any = None
     quantile: float | None = None
     attributes: int | None = None
@@ -42,7 +42,7 @@ class Plan:
         if self.label:
             return self.label
         parts = [
-            "" if self.mask == "roles" else self.mask,
+            "" if self.role_variant == "roles" else self.role_variant,
             "" if self.quantile is None else f"q = {self.quantile:g}%",
             "" if self.attributes is None else f"K = {self.attributes}",
         ]
@@ -67,11 +67,11 @@ class Plan:
             roles = with_attributes(roles, self.attributes)
         if self.quantile is not None:
             roles = with_quantile(roles, self.quantile)
-        if self.mask == "roles":
+        if self.role_variant == "roles":
             return roles
-        if self.mask == "shuffled":
+        if self.role_variant == "shuffled":
             return roles.shuffled(seed)
-        return roles.uniform("generalization" if self.mask == "all-isolated" else "mixed")
+        return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
 
 
 def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:

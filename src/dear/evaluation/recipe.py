@@ -1,9 +1,9 @@
 """Recipes: one YAML file an experiment. Every key is known, or the file is refused.
 
-protocol: base-to-novel          # or cross-dataset, domain-generalization, few-shot, ablation
+protocol: base-to-novel          # or another one of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
 data: world                      # the twelve tasks, or a list; the targets of the transfer protocols
-source: source                   # transfer protocols only: what is trained on
+source: source                   # options of the protocol: of the transfer protocols, what is trained on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
 of: [mask, loss]                 # ablation only: which; `without: [K = 7]` leaves rows out
 seeds: [1, 2, 3]
@@ -17,6 +17,7 @@ dataset: {template: "a {}.", ...}  # how data sets are read; files from the reci
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -26,7 +27,10 @@ from typing import Any, get_args
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.plan import Plan, Protocol, Select, with_all
+from dear.evaluation.plan import Plan, Select, with_all
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.resolve import changed, data_settings, train_options
 from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
 from dear.methods.registry import USUAL, known_method, methods_with_roles
@@ -34,12 +38,14 @@ from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
 
 WORLD = "world"
-PROTOCOLS = (*get_args(Protocol), "ablation")
+ABLATION = "ablation"
+"""In place of a protocol: plans of DeAR, varied, in base-to-novel."""
 KEYS = (
-    "protocol", "out", "data", "source", "methods", "of", "without", "seeds", "shots", "model", "pretrained",
-    "roles", "train", "select", "dataset", "about",
+    "protocol", "out", "data", "methods", "of", "without", "seeds", "shots", "model", "pretrained", "roles",
+    "train", "select", "dataset", "about",
 )  # fmt: skip
-METHOD_KEYS = ("method", "label", "mask", "quantile", "attributes", "settings")
+METHOD_KEYS = ("method", "label", "role_variant", "quantile", "attributes", "settings")
+RENAMED = {"mask": "role_variant"}
 
 
 class RecipeError(DearError):
@@ -76,17 +82,17 @@ def load_recipe(path: Path) -> Experiment:
 
 def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
     """The experiment of a recipe's content. Raises UnknownNameError for a key, SettingsError for a value."""
-    known_keys(told, KEYS, "key")
+    known_keys(told, [*KEYS, *(one.name for kind in PROTOCOLS.values() for one in fields(kind))], "key")
     for key in ("protocol", "out"):
         if key not in told:
             raise SettingsError(f"the key {key!r} is missing.")
-    protocol = told["protocol"]
-    if protocol not in PROTOCOLS:
-        raise UnknownNameError("protocol", str(protocol), PROTOCOLS)
-    ablation = protocol == "ablation"
-    for key, wanted in {"of": ablation, "without": ablation, "methods": not ablation}.items():
-        if key in told and not wanted:
-            raise SettingsError(f"the key {key!r} does not go with the protocol {protocol}.")
+    ablation = told["protocol"] == ABLATION
+    protocol = BaseToNovel() if ablation else _protocol(told)
+    own = {one.name for one in fields(protocol)}
+    fit = {"of": ablation, "without": ablation, "methods": not ablation}
+    for key in told:
+        if not fit.get(key, key in KEYS or key in own):
+            raise SettingsError(f"the key {key!r} does not go with the protocol {told['protocol']}.")
     if ablation:
         if not told.get("of"):
             raise SettingsError("the key 'of' is missing: it names the ablations.")
@@ -96,15 +102,14 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
     select = told.get("select", "last")
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
-    source, pretrained, roles = told.get("source"), told.get("pretrained"), told.get("roles")
+    pretrained, roles = told.get("pretrained"), told.get("roles")
     return Experiment(
-        protocol="base-to-novel" if ablation else protocol,
+        protocol=protocol,
         out=path_from("out", told["out"], Path()),
-        data=data_names(texts("data", told.get("data", WORLD))),
-        source=None if source is None else text("source", source),
+        data=data_names(texts("data", told.get("data", [*protocol.data]))),
         plans=plans,
         seeds=numbers("seeds", told.get("seeds", 1)),
-        shots=numbers("shots", told.get("shots", 16)),
+        shots=numbers("shots", told.get("shots", [*protocol.shots])),
         model=Model(
             text("model", told.get("model", "tiny")),
             None if pretrained is None else text("pretrained", pretrained),
@@ -115,6 +120,16 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
         dataset=data_settings(mapping("dataset", told.get("dataset", {})), folder),
         about=mapping("about", told.get("about", {})) | {"recipe": recipe},
     )
+
+
+def _protocol(told: Mapping[str, Any]) -> Protocol:
+    """The protocol of a recipe, with its options. Raises UnknownNameError, SettingsError."""
+    name = told["protocol"]
+    if name not in PROTOCOLS:
+        raise UnknownNameError("protocol", str(name), [*PROTOCOLS, ABLATION])
+    kinds = {one.name: one.type for one in fields(PROTOCOLS[name])}
+    given = {key: told[key] for key in kinds if key in told}
+    return PROTOCOLS[name](**{key: fitted(key, value, kinds[key]) for key, value in given.items()})
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -172,7 +187,11 @@ def _some(what: str, experiment: Experiment, had: Sequence[str], wanted: Sequenc
 
 
 def _name(experiment: Experiment) -> str:
-    return f"the recipe {experiment.about['recipe']}" if "recipe" in experiment.about else experiment.protocol
+    return (
+        f"the recipe {experiment.about['recipe']}"
+        if "recipe" in experiment.about
+        else experiment.protocol.name
+    )
 
 
 def _roles(told: Any, folder: Path) -> Path:
@@ -195,6 +214,10 @@ def _plan(told: Any) -> Plan:
     if isinstance(told, str):
         told = {"method": told}
     given = mapping("methods", told)
+    for old, new in RENAMED.items():
+        if old in given:
+            warnings.warn(f"the key {old!r} of a method is called {new!r} now.", stacklevel=2)
+            given[new] = given.pop(old)
     known_keys(given, METHOD_KEYS, "key of a method")
     if "method" not in given:
         raise SettingsError("an item of 'methods' lacks the key 'method'.")
@@ -202,7 +225,7 @@ def _plan(told: Any) -> Plan:
     kinds = {field.name: field.type for field in fields(Plan)}
     plan = Plan(**{name: fitted(name, value, kinds[name]) for name, value in given.items()})
     known_method(plan.method)
-    for name in ("mask", "quantile", "attributes"):
+    for name in ("role_variant", "quantile", "attributes"):
         if name in given and not plan.needs_roles:
             wanted = " or ".join(methods_with_roles())
             raise SettingsError(f"{plan.method} has no head roles: the key {name!r} goes with {wanted}.")

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -15,13 +14,14 @@ import torch
 
 from dear import __version__
 from dear.data.dataset import Dataset
+from dear.data.fewshot import Pick
 from dear.errors import DataError, OutputError
 from dear.evaluation.memory import peak
-from dear.evaluation.plan import Protocol
-from dear.evaluation.resolve import settings_of, training_of
-from dear.evaluation.run_context import Adapted, RunContext
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import SCHEMA
 from dear.evaluation.validate import check_record
+from dear.methods.base import Method
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -31,44 +31,36 @@ PACKAGE = Path(__file__).parents[1]
 
 def run_record(
     context: RunContext,
-    protocol: Protocol,
-    datasets: Sequence[Dataset],
-    classes: Sequence[str],
-    adapted: Adapted,
+    run: ResolvedRun,
+    method: Method,
     results: Mapping[str, Any],
-    started: float,
+    *,
+    pick: Pick | None,
+    epochs: Sequence[Mapping[str, Any]],
+    tested: int | None,
+    test_seconds: float,
 ) -> dict[str, Any]:
-    """The record of a run: trained on the first data set, tested on it or on the others; ``started`` is the
-    clock (time.perf_counter) at the start of testing.
-    """
-    source, plan, roles = datasets[0], adapted.plan, adapted.roles
-    method = adapted.method
+    """The record of a run whose method was trained on ``pick``, and tested after the epoch ``tested``."""
     return {
         "schema": SCHEMA,
-        "protocol": protocol,
-        "key": context.key(protocol, datasets, plan, adapted.seed, adapted.shots),
-        "method": plan.method,
-        "variant": plan.variant,
-        "settings": {
-            "method": asdict(settings_of(plan, source.name)),
-            "train": asdict(training_of(plan, context.training)),
-        },
-        "dataset": _dataset(source) | {"classes": [*classes]},
-        "targets": [_dataset(dataset) for dataset in datasets[1:]],
-        "weights": asdict(context.clip.identity),
-        "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
-        "seed": adapted.seed,
-        "shots": adapted.shots,
-        "fewshot": None if adapted.pick is None else adapted.pick.to_json(),
-        "train": {"epochs": adapted.epochs},
-        "selection": {"rule": context.select, "epoch": adapted.tested},
+        "protocol": run.protocol.name,
+        "key": run.key,
+        "method": run.plan.method,
+        "variant": run.plan.variant,
+        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
+        "targets": [_dataset(dataset) for dataset in run.targets],
+        "weights": dict(run.weights),
+        "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
+        "seed": run.seed,
+        "shots": run.shots,
+        "fewshot": None if pick is None else pick.to_json(),
+        "train": {"epochs": [*epochs]},
+        "selection": {"rule": run.select, "epoch": tested},
         "results": dict(results),
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {
-            "train": sum(epoch["seconds"] for epoch in adapted.epochs),
-            "test": time.perf_counter() - started,
-        },
+        "seconds": {"train": sum(epoch["seconds"] for epoch in epochs), "test": test_seconds},
         "peak_memory": peak(),
         "environment": environment() | {"device": _device(context)},
     }

@@ -1,28 +1,139 @@
-"""The settings that a plan runs with, and plans from plain values (of a recipe). Light to import: the one
-place that knows how methods tell their settings.
+"""Settings, settled once: what a run goes with in the end (`ResolvedRun`), and settings from plain values (of
+a recipe). Light to import.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
+from dear.evaluation.plan import Plan, Select
+from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.values import fitted, known_keys, path_from
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
+if TYPE_CHECKING:
+    from dear.backbone.clip import Clip
+    from dear.data.dataset import Dataset
+    from dear.roles.table import RoleTable
+
 Training = TrainSettings | TrainOptions
 """Settings of training: whole ones, or what is set for all methods over what each is published with."""
 
 
-def settings_of(plan: Plan, dataset: str) -> MethodSettings:
-    """The settings that a plan runs with on a data set: its own, or the published ones."""
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run with everything that its numbers depend on but for the code, settled once: nothing below asks
+    again.
+
+    Attributes:
+        datasets: The one that is trained on, and after it those that are tested on beside it.
+        settings: The method's, for the data set that it trains on.
+        training: The settings of training: as given, or as the method is published.
+        select: Which epoch is tested: the last, or the best on validation images of the training classes.
+        roles: The role table of the plan's variant (shuffled roles are another deal for each seed); None for
+            a method without head roles.
+        weights: The identity of the backbone.
+    """
+
+    protocol: Protocol
+    plan: Plan
+    seed: int
+    shots: int
+    datasets: tuple["Dataset", ...]
+    settings: MethodSettings
+    training: TrainSettings
+    select: Select
+    roles: "RoleTable | None"
+    weights: Mapping[str, Any]
+
+    @property
+    def source(self) -> "Dataset":
+        return self.datasets[0]
+
+    @property
+    def targets(self) -> tuple["Dataset", ...]:
+        return self.datasets[1:]
+
+    @cached_property
+    def key(self) -> str:
+        """16 digits that change with whatever the numbers of the run depend on, but for the code."""
+        return self._key(self.protocol.fingerprint, self.datasets)
+
+    @cached_property
+    def training_key(self) -> str | None:
+        """The like for the training alone, where protocols share it."""
+        shared = self.protocol.shared_training
+        return None if shared is None else self._key(shared, self.datasets[:1])
+
+    @property
+    def name(self) -> str:
+        """The name of the run's files."""
+        return run_name(self.protocol, self.source.name, self.plan, self.seed, self.shots, self.key)
+
+    def _key(self, what: str, datasets: Sequence["Dataset"]) -> str:
+        fields = [
+            what,
+            self.plan.method,
+            self.seed,
+            self.shots,
+            self.select,
+            self.weights,
+            [dataset.identity for dataset in datasets],
+            self.training.fingerprint_fields(),
+            asdict(self.settings),
+            self.roles and self.roles.to_json(),
+        ]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
+    """The name of a run's files: "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
+    parts = [dataset, plan.method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
+    if protocol.trained_on is not None:
+        parts.insert(0, protocol.name)
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
+
+
+def resolve(
+    protocol: Protocol,
+    plan: Plan,
+    datasets: Sequence["Dataset"],
+    clip: "Clip",
+    *,
+    seed: int,
+    shots: int,
+    roles: "RoleTable | None" = None,
+    training: Training | None = None,
+    select: Select = "last",
+) -> ResolvedRun:
+    """Settle a run. Raises UnknownNameError for the method, SettingsError for what its settings cannot be."""
+    return ResolvedRun(
+        protocol,
+        plan,
+        seed,
+        shots,
+        tuple(datasets),
+        settings_of(plan).for_data(datasets[0].name),
+        training_of(plan, training or TrainOptions()),
+        select,
+        plan.table(roles, seed),
+        asdict(clip.identity),
+    )
+
+
+def settings_of(plan: Plan) -> MethodSettings:
+    """The settings that a plan names: its own, or the published ones."""
     mine: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
-    return mine.for_data(dataset)
+    return mine
 
 
 def training_of(plan: Plan, given: Training) -> TrainSettings:

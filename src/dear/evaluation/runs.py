@@ -1,6 +1,5 @@
 """Runs in turn: each leaves a record, none is repeated, and one that was cut off goes on where it stopped."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -12,16 +11,17 @@ from lightning_fabric import Fabric
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
-from dear.data.fewshot import base_novel, draw_few
+from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
-from dear.evaluation.base_to_novel import base_to_novel
+from dear.evaluation.adapt import fresh, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
-from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.resolve import Training, training_of
-from dear.evaluation.run_context import RunContext, fresh, validation_images
-from dear.evaluation.transfer import no_target, transfer
+from dear.evaluation.resolve import ResolvedRun, Training
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.trial import Trial, checkpoint_of
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
@@ -74,23 +74,26 @@ class Runner:
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
         """The data sets of an experiment by name. Raises DearError for one that cannot be had."""
+        load, source = self.load(experiment), experiment.protocol.trained_on
+        return {name: load(name) for name in (*experiment.data, *filter(None, [source]))}
+
+    def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
+        """A run of an experiment with all that its numbers depend on."""
         load = self.load(experiment)
-        return {name: load(name) for name in (*experiment.data, *filter(None, [experiment.source]))}
+        datasets = [load(run.dataset), *map(load, run.targets)]
+        context = self.context(experiment)
+        return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made."""
-        load = self.load(experiment)
-        source, targets = load(run.dataset), [load(name) for name in run.targets]
-        key = self.context(experiment).key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
-        path = experiment.out / f"{run_name(run, source.name, key)}.json"
+        path = experiment.out / f"{self.resolve(experiment, run).name}.json"
         return read_record(path) if path.exists() else None
 
     def run_one(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
         """Make a run of an experiment, or read its record; what another experiment has made is copied."""
         return run_one(
             self.context(experiment),
-            run,
-            self.load(experiment),
+            self.resolve(experiment, run),
             out=experiment.out,
             done=self._done,
             start_over=experiment.start_over,
@@ -100,16 +103,16 @@ class Runner:
 
 def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
     """Find out what an experiment asks of its data sets that they cannot give. Raises DataError."""
-    source = experiment.source
-    if source is not None:
-        no_target(found[source], [found[name] for name in experiment.data])
-    if any(plan.trains for plan in experiment.plans):
-        for name in experiment.data if source is None else [source]:
-            base, number = experiment.protocol == "base-to-novel", len(found[name].classnames)
-            classes = base_novel(number)[0] if base else range(number)
-            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes if base else None)
-            if experiment.select == "val":
-                validation_images(found[name], classes)
+    protocol, source = experiment.protocol, experiment.protocol.trained_on
+    for name in experiment.data if source is None else [source]:
+        targets = [] if source is None else [found[target] for target in experiment.data]
+        protocol.check_data(found[name], targets)
+        stages = protocol.stages(len(found[name].classnames))
+        if any(plan.trains for plan in experiment.plans):
+            for classes in stages:
+                draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
+                if experiment.select == "val":
+                    validation_images(found[name], classes)
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
@@ -120,15 +123,13 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
     longest, dataset = names[int(lengths.argmax())]
     for plan in experiment.plans:
-        others = experiment.protocol != "few-shot"
-        method = fresh(context, datasets[0], plan, seed=experiment.seeds[0], other_classes=others)
-        method.set_classes([longest], dataset.templates)
+        run = context.resolve(experiment.protocol, datasets[:1], plan, seed=experiment.seeds[0])
+        fresh(context, run).set_classes([longest], dataset.templates)
 
 
 def run_one(
     context: RunContext,
-    run: Run,
-    load: Load,
+    run: ResolvedRun,
     *,
     out: Path | None = None,
     done: dict[str, dict[str, Any]] | None = None,
@@ -139,24 +140,23 @@ def run_one(
 
     A run that was cut off goes on from its checkpoint in ``out``/unfinished; with ``start_over`` one whose
     checkpoint is damaged sets it aside and starts over. ``done`` holds records by their keys: a run in it is
-    copied.
+    copied. Raises DataError for data sets that the protocol cannot run on.
     """
     done = {} if done is None else done
-    source, targets = load(run.dataset), [load(name) for name in run.targets]
-    key = context.key(run.protocol, [source, *targets], run.plan, run.seed, run.shots)
-    name = run_name(run, source.name, key)
-    path = None if out is None else out / f"{name}.json"
-    checkpoint = None if out is None else out / UNFINISHED / f"{name}.pt"
+    path = None if out is None else out / f"{run.name}.json"
+    unfinished = None if out is None else out / UNFINISHED
     if path is not None and path.exists():
         record = read_record(path)
-    elif key in done:
-        record = done[key] | {"variant": run.plan.variant}
+    elif run.key in done:
+        record = done[run.key] | {"variant": run.plan.variant}
         _write(context, path, record)
     else:
-        context.cache.begin(source.identity)
+        run.protocol.check_plan(run.plan)
+        run.protocol.check_data(run.source, run.targets)
+        context.cache.begin(run.source.identity)
 
         def make() -> dict[str, Any]:
-            return _made(context, run, source, targets, checkpoint, name, progress)
+            return Trial(context, run, unfinished, partial(progress, run.name)).make()
 
         try:
             record = make()
@@ -169,42 +169,12 @@ def run_one(
                 context.fabric.barrier()
             record = make()
         _write(context, path, record)
-    if checkpoint is not None and context.main:  # with a record too: a process may have ended between the two
-        checkpoint.unlink(missing_ok=True)
-    done[key] = record
-    progress(name, training_of(run.plan, context.training).epochs, {})
+    if unfinished is not None and context.main:  # with a record too: a process may have ended between the two
+        for stage, _ in enumerate(run.protocol.stages(len(run.source.classnames))):
+            checkpoint_of(unfinished, run, stage).unlink(missing_ok=True)
+    done[run.key] = record
+    progress(run.name, run.training.epochs, {})
     return record
-
-
-def _made(
-    context: RunContext,
-    run: Run,
-    source: Dataset,
-    targets: Sequence[Dataset],
-    checkpoint: Path | None,
-    name: str,
-    progress: RunProgress,
-) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "seed": run.seed,
-        "shots": run.shots,
-        "checkpoint": checkpoint,
-        "label": name,
-        "progress": lambda epoch, parts: progress(name, epoch, parts),
-    }
-    if run.protocol == "base-to-novel":
-        return base_to_novel(context, source, run.plan, **options)
-    if run.protocol == "few-shot":
-        return few_shot(context, source, run.plan, **options)
-    return transfer(context, source, targets, run.plan, protocol=run.protocol, **options)
-
-
-def run_name(run: Run, dataset: str, key: str) -> str:
-    """The name of a run's files: "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
-    parts = [dataset, run.plan.method, run.plan.variant or "", f"{run.shots}shot", f"seed{run.seed}", key[:8]]
-    if run.targets:
-        parts.insert(0, run.protocol)
-    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
 
 
 def _write(context: RunContext, path: Path | None, record: dict[str, Any]) -> None:
@@ -217,6 +187,7 @@ def run_all(
     datasets: Iterable[Dataset],
     plans: Sequence[Plan],
     *,
+    protocol: Protocol | None = None,
     seeds: Sequence[int] = (1,),
     shots: int = 16,
     roles: RoleTable | None = None,
@@ -225,7 +196,7 @@ def run_all(
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
-    """Base-to-novel for every data set, seed and plan; returns the records in that order.
+    """A protocol (base-to-novel if None) for every data set, seed and plan: the records, in that order.
 
     With ``out`` each record is written there at once, and a run whose record is already there is read
     instead of run. What ``training`` leaves open is as each method is published.
@@ -233,11 +204,11 @@ def run_all(
     if out is not None:
         make_folder(out)
     context = RunContext(clip, roles, training or TrainOptions())
+    protocol = protocol or BaseToNovel()
     return [
         run_one(
             context,
-            Run("base-to-novel", dataset.name, plan, seed, shots),
-            lambda _name, dataset=dataset: dataset,  # type: ignore[misc]
+            context.resolve(protocol, [dataset], plan, seed=seed, shots=shots),
             out=out,
             start_over=start_over,
             progress=progress,

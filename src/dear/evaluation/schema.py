@@ -4,7 +4,8 @@ too.
 
 from typing import Any, NotRequired, TypedDict
 
-from dear.reading.typed import Count, Share
+from dear.errors import DataError
+from dear.reading.typed import Count, Share, typed
 
 SCHEMA = 2
 
@@ -92,22 +93,22 @@ class Scores(TypedDict):
     decoupled: NotRequired[Share | None]
 
 
-class Neighbour(TypedDict):
-    """An image, PNG in base64, and what is known of it."""
-
-    image: str
-    factors: NotRequired[dict[str, str | int]]
-
-
-class Query(Neighbour):
-    """A query with its neighbours by feature."""
-
-    title: NotRequired[str]
-    neighbours: dict[str, list[Neighbour]]
+def part_of(record: Any, *path: str | int) -> Any:
+    """What stands in a record at a path of keys and places. Raises DataError naming the first that lacks."""
+    for depth, key in enumerate(path, start=1):
+        held = isinstance(record, list) and isinstance(key, int) and key < len(record)
+        if not held and not (isinstance(record, dict) and key in record):
+            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
+        record = record[key]
+    return record
 
 
-class Retrieval(TypedDict):
-    """Results of the protocol retrieval; precision by feature and factor."""
+def check_scores(record: Any, *path: str | int) -> None:
+    """Raise DataError where there are no accuracies at a path of the results."""
+    where = ".".join(map(str, ("results", *path)))
+    typed(part_of(record, "results", *path), Scores, "", where)
 
-    queries: NotRequired[list[Query]]
-    precision: NotRequired[dict[str, dict[str, Share]]]
+
+def harmonic_mean(base: float, novel: float) -> float:
+    """2 b n / (b + n), in the unit of the two; 0 if either is 0. Source: the paper, base-to-novel."""
+    return 2 * base * novel / (base + novel) if base and novel else 0.0

@@ -22,7 +22,7 @@ def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     some = [record for record in records if record.get("method") == METHOD]
     if not some:
         return []
-    found = checked(some, "base-to-novel")
+    found = checked(some)
     by_variant = grouped(found, lambda record: str(record.get("variant") or ""))
     grids = [_grid(one, by_variant) for one in ablations().values()]
     return [grid for grid in grids if grid is not None]
@@ -41,9 +41,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
     rows = []
     for row in one.rows:
         entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
-        cells: list[Cell | None] = [
-            None if entry is None else Cell(entry[m].mean, entry[m].std, entry[m].seeds) for m in MEASURES
-        ]
+        cells: list[Cell | None] = [None if entry is None else entry[m] for m in MEASURES]
         rows.append(GridRow(row.shown, tuple(cells)))
     rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in marked(rows)]
     columns = [SHOWN[m] for m in MEASURES]

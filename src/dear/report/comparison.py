@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dear.evaluation.harmonic import harmonic_mean
+from dear.evaluation.schema import harmonic_mean
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.intervals import half_width, paired
@@ -19,7 +19,7 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
     Raises:
         DataError: for records that may not stand in one table.
     """
-    methods = grouped(checked(records, "base-to-novel"), method_label)
+    methods = grouped(checked(records), method_label)
     first = next(iter(methods))
     means = {
         method: {name: _mean(runs) for name, runs in _by_data(some).items()}
@@ -51,7 +51,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
     """
     printed = published.base_to_novel()
     rows, slips = [], []
-    for method, some in grouped(checked(records, "base-to-novel"), method_label).items():
+    for method, some in grouped(checked(records), method_label).items():
         paper = published.paper_method(method)
         for runs in _by_data(some).values():
             name = published.paper_data_set(data_set(runs[0]))

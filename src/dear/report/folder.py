@@ -12,12 +12,12 @@ from dear.reading.plain import read_json
 from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html
-from dear.report.reading import Record, field, readable
-from dear.report.retrieval import averaged
+from dear.report.protocols.registry import report_of
+from dear.report.reading import Record, field, protocol, readable
 from dear.report.sections import tables_of, weights_of
 from dear.writing.folders import LIST, write_folder
 
-RETRIEVAL, PAGE = "retrieval", "report.html"
+PAGE = "report.html"
 NOTES = (
     "Numbers that are called published are the paper's; all others are of the run records.",
     "Nothing is chosen on test images: the last epoch is tested, or the best on validation images where a "
@@ -93,18 +93,11 @@ def write_folder_report(
     """
     out = out or folder / "report"
     records = of_weights(read_folder(folder), weights)
-    retrieval = [record for record in records if record["protocol"] == RETRIEVAL]
-    runs = [record for record in records if record["protocol"] != RETRIEVAL]
+    runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:
-        raise DataError(f"there is no run record beside retrieval in {folder}.")
+        raise DataError(f"the records in {folder} only illustrate others: there is no table to make of them.")
     tables = (*tables_of(runs), slips_grid())
-    text = report_html(
-        title=title,
-        records=runs,
-        retrieval=averaged([field(record, "results") for record in retrieval]) if retrieval else None,
-        notes=NOTES,
-        appendix=[slips_grid()],
-    )
+    text = report_html(title=title, records=records, notes=NOTES, appendix=[slips_grid()])
     files = {PAGE: text}
     for grid in tables:
         files[f"{grid.name}.md"] = grid.to_markdown()

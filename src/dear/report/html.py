@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from dear.errors import DataError, OutputError
+from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.methods.registry import FROZEN
 from dear.report import plots
-from dear.report.few_shot import few_shot_curves
-from dear.report.few_shot_plot import few_shot_plot
 from dear.report.grid import Grid
+from dear.report.protocols.registry import report_of
 from dear.report.reading import (
     Record,
     data_set,
@@ -25,14 +24,12 @@ from dear.report.reading import (
     mean_fusion_weights,
     mean_losses,
     method_label,
+    protocol,
     readable,
 )
-from dear.report.retrieval import panels, precision_table
-from dear.report.sections import main_runs, of_protocol, tables_of, weights_of
-from dear.report.tables import MEASURES, MISSING, SHOWN, Measure, Table, base_to_novel_table
+from dear.report.sections import by_protocol, tables_of, weights_of
+from dear.report.svg import inline
 from dear.writing.files import atomic_write
-
-_SVG_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 
 def write_report(
@@ -41,7 +38,6 @@ def write_report(
     title: str,
     records: Iterable[Record],
     role_table: Mapping[str, Any] | None = None,
-    retrieval: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Path:
@@ -55,7 +51,6 @@ def write_report(
         title=title,
         records=records,
         role_table=role_table,
-        retrieval=retrieval,
         timings=timings,
         notes=notes,
     )
@@ -67,49 +62,42 @@ def report_html(
     title: str,
     records: Iterable[Record],
     role_table: Mapping[str, Any] | None = None,
-    retrieval: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
     appendix: Sequence[Grid] = (),
 ) -> str:
     """The text of the report, with the tables of ``appendix`` too; the same input gives the same text."""
-    found = readable(records)
-    if len(weights := weights_of(found)) > 1:
+    everything = readable(records)
+    found = [record for record in everything if not report_of(protocol(record)).illustrates]
+    if not found:
+        raise DataError("there is no run record to report beside those that only illustrate others")
+    if len(weights := weights_of(everything)) > 1:
         shown = ", ".join(sha[:16] for sha in weights)
         raise DataError(f"the records mix different weights ({shown}); report them apart")
-    base = main_runs(of_protocol(found, "base-to-novel"))
-    table = base_to_novel_table(base) if base else None
-    few = of_protocol(found, "few-shot")
-    by_method = grouped(base or found, method_label)
+    groups = by_protocol(everything)
+    headlines = (report_of(name).headline(some) for name, some in groups.items())
+    by_method = grouped(next((some for some in headlines if some), found), method_label)
     main, reference = _main(by_method), _reference(by_method)
     fusion = mean_fusion_weights(by_method[main])
     losses = mean_losses(by_method[main])
-    retrieval = retrieval or {}
     role_table = role_table or role_table_of(found)
+    own: dict[str, Any] = {}
+    placed: set[str] = set()
+    for name in PROTOCOLS:
+        own |= report_of(name).page(groups.get(name, []), main, reference)
+        placed |= report_of(name).placed
     return page(
         "report.html.j2",
+        **own,
         title=title,
         main=main,
-        table=table,
-        measures=[(measure, SHOWN[measure]) for measure in MEASURES],
-        missing=MISSING,
-        has_deviations=table is not None
-        and any(cell and cell["base"].std is not None for row in table.with_average for cell in row.entries),
-        setting=_setting(base, table) if table else "",
-        tiles=_tiles(table, main, reference) if table else [],
         reference=reference,
-        highest=_highest(table, main) if table else None,
-        bars=inline(plots.accuracy_bars(table)) if table and any(table.average.entries) else None,
-        grids=[*(grid for grid in tables_of(found) if grid.name != "base-to-novel"), *appendix],
-        curves=inline(few_shot_plot(few_shot_curves(few))) if few else None,
+        grids=[*(grid for grid in tables_of(found) if grid.name not in placed), *appendix],
         fusion=inline(plots.fusion_heat_map(fusion)) if fusion else None,
         training=inline(plots.training_curves(losses)) if losses else None,
         roles=inline(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
         foreign=_foreign(found),
-        panels=panels(retrieval),
-        retrievals=int(retrieval.get("runs") or 1),
-        precision=precision_table(retrieval.get("precision"), retrieval.get("chance")),
         timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(found),
@@ -137,46 +125,6 @@ def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
 
 def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
     return FROZEN if FROZEN in by_method else None
-
-
-def _setting(records: Sequence[Record], table: Table) -> str:
-    shots = [shots for shots in distinct(record.get("shots") for record in records) if shots]
-    seeds = distinct(record.get("seed") for record in records)
-    words = f"{_count(len(table.rows), 'data set')}"
-    if shots:
-        words += f", {' or '.join(map(str, shots))} training images a class"
-    return f"{words}, {_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _tiles(table: Table, main: str, reference: str | None) -> list[dict[str, str]]:
-    """The headline: the main method's averages, each with the reference's and the difference in points."""
-    ours = table.entry(main)
-    if ours is None:
-        return []
-    theirs = table.entry(reference) if reference and reference != main else None
-    names: Mapping[Measure, str] = {"base": "base classes", "novel": "novel classes", "hm": "harmonic mean"}
-    tiles = []
-    for measure in MEASURES:
-        tile = {"name": names[measure], "value": f"{ours[measure].mean:.1f}", "reference": "", "points": ""}
-        if theirs:
-            tile["reference"] = f"{theirs[measure].mean:.1f}"
-            tile["points"] = f"{ours[measure].mean - theirs[measure].mean:+.1f}".replace("-", "−")
-        tiles.append(tile)
-    return tiles
-
-
-def _highest(table: Table, main: str) -> str | None:
-    """What to say where another method has the higher average HM."""
-    means = {
-        m: entry["hm"].mean for m, entry in zip(table.methods, table.average.entries, strict=True) if entry
-    }
-    if main not in means or (best := max(means, key=lambda method: means[method])) == main:
-        return None
-    return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."
 
 
 READ_BY_FOREIGN = {
@@ -244,11 +192,6 @@ def page(template: str, **material: Any) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**material)
-
-
-def inline(svg: str) -> Markup:
-    """An SVG made by `plots`, which escapes all text; inside HTML it needs no namespace."""
-    return Markup(svg.replace(_SVG_NAMESPACE, "", 1))
 
 
 def write_whole(path: Path, text: str) -> Path:

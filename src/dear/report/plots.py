@@ -1,4 +1,6 @@
-"""The figures, each an SVG string: fusion weights, head roles, training curves, accuracy by method."""
+"""The figures, each an SVG string: fusion weights, head roles, training curves, accuracy by method and by
+shots.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +12,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.ticker import MaxNLocator
 
 from dear.errors import DataError
+from dear.report.grid import Cell
 from dear.report.svg import INK, draw
 from dear.report.tables import MEASURES, SHOWN, Table
 
@@ -20,6 +23,11 @@ DASHES = ("-", "--", ":", "-.")
 ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
 ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
 HEAT = "#2F86D1"
+ACROSS = 3
+
+AVERAGE = "Average"
+Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
+"""Data set title (the average last) -> method -> shots -> accuracy."""
 
 
 def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
@@ -118,7 +126,7 @@ def accuracy_bars(table: Table) -> str:
         for at, (method, entry) in enumerate(shown):
             places = [group - 0.4 + width * (at + 0.5) for group in range(len(MEASURES))]
             means = [entry[measure].mean for measure in MEASURES]
-            spreads = [entry[measure].std or 0.0 for measure in MEASURES]
+            spreads = [entry[measure].spread or 0.0 for measure in MEASURES]
             axes.bar(places, means, width * 0.9, color=colors[at % len(colors)], label=method)
             if any(spreads):
                 axes.errorbar(places, means, spreads, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
@@ -130,7 +138,7 @@ def accuracy_bars(table: Table) -> str:
         axes.set_xticks(range(len(MEASURES)), [SHOWN[measure] for measure in MEASURES])
         axes.set_ylabel("average accuracy (%)")
         top = max(
-            entry[measure].mean + (entry[measure].std or 0) for _, entry in shown for measure in MEASURES
+            entry[measure].mean + (entry[measure].spread or 0) for _, entry in shown for measure in MEASURES
         )
         axes.set_ylim(0, top * 1.12 + 1)
         plain(axes)
@@ -219,3 +227,59 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
         for head in heads
     )
     return f"Role of each attention head. {words}."
+
+
+def few_shot_plot(curves: Curves) -> str:
+    """Accuracy in percent by shots, the average first; 0 shots is a level line. Raises DataError without a
+    curve.
+    """
+    titles = sorted(curves, key=lambda title: title != AVERAGE)
+    if not titles:
+        raise DataError("there is no few-shot run to draw")
+    methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
+    colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
+    down = -(-len(titles) // ACROSS)
+
+    def paint(figure: Figure) -> None:
+        for at, title in enumerate(titles, start=1):
+            axes = figure.add_subplot(down, ACROSS, at)
+            shots = sorted({n for curve in curves[title].values() for n in curve if n})
+            for method, curve in curves[title].items():
+                look: dict[str, Any] = {"label": method, "linewidth": 1.4}
+                if method not in colored:
+                    axes.axhline(curve[0].mean, color=NEUTRAL, linestyle="--", **look)
+                    continue
+                number = colored.index(method)
+                look["color"] = PALETTE[number % len(PALETTE)]
+                known = [n for n in shots if n in curve]
+                style = DASHES[number // len(PALETTE) % len(DASHES)]
+                axes.errorbar(
+                    [shots.index(n) for n in known],
+                    [curve[n].mean for n in known],
+                    [curve[n].spread or 0.0 for n in known],
+                    marker="o", markersize=3, linestyle=style, capsize=2, **look,
+                )  # fmt: skip
+            axes.set_xticks(range(len(shots)), [str(n) for n in shots])
+            axes.set_title(title, fontsize=10)
+            if at > len(titles) - ACROSS:
+                axes.set_xlabel("images a class")
+            plain(axes)
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(methods), 4)
+        )
+
+    words = "; ".join(
+        f"{title}: " + ", ".join(
+            f"{method} " + " ".join(f"{n} shots {cell.mean:.1f}" for n, cell in curve.items())
+            for method, curve in curves[title].items()
+        )
+        for title in titles
+    )  # fmt: skip
+    return draw(
+        "few-shot", f"Accuracy in percent by images a class. {words}.", (7.6, 0.5 + 2.1 * down), paint
+    )

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dear.evaluation.harmonic import harmonic_mean
+from dear.evaluation.schema import harmonic_mean
 
 TOLERANCE = 0.05
 """Points. Rounding of the three numbers explains 0.01; a mean of the seeds' HMs can differ a little more."""

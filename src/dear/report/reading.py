@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.errors import DataError
+from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import SCHEMA
 from dear.methods.registry import METHODS
 
@@ -13,21 +14,22 @@ Record = Mapping[str, Any]
 HALVES = ("base", "novel")
 
 
-def field(record: Record, *path: str) -> Any:
-    """The value at a path of keys.
+def field(record: Record, *path: str | int) -> Any:
+    """The value at a path of keys, and of places in lists.
 
     Raises:
         DataError: if the record lacks it.
     """
     value: Any = record
     for depth, key in enumerate(path, start=1):
-        if not isinstance(value, Mapping) or key not in value:
-            raise DataError(f"the run record lacks {'.'.join(path[:depth])!r}")
+        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+        if not listed and not (isinstance(value, Mapping) and key in value):
+            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
         value = value[key]
     return value
 
 
-def accuracy(record: Record, *part: str, read: str = "accuracy") -> float:
+def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
     """The accuracy on a part of the results (base, novel, all, source, targets NAME), a fraction; ``read``
     "decoupled" is that of the class feature alone.
 
@@ -36,7 +38,7 @@ def accuracy(record: Record, *part: str, read: str = "accuracy") -> float:
     """
     value = field(record, "results", *part, read)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        where = " ".join(part)
+        where = " ".join(map(str, part))
         raise DataError(f"{name(record)}: the {where} {read} {value!r} is no fraction between 0 and 1")
     return float(value)
 
@@ -125,28 +127,28 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def checked(records: Iterable[Record], wanted: str) -> list[Record]:
-    """The records as a list, after making sure that their numbers may stand in one table.
+def checked(records: Iterable[Record]) -> list[Record]:
+    """The records of one protocol as a list, after making sure that their numbers may stand in one table.
 
     Raises:
-        DataError: if there is none; for another schema version or protocol; where weights differ, or sources
-            of transfer; where one data set has two identities, or one method two numbers of shots (but in
-            few-shot), settings, role tables or rules for the tested epoch; where two records are of one run.
+        DataError: if there is none; for another schema version, or several protocols; where weights differ,
+            or the source of a transfer; where one data set has two identities, or one method two numbers of
+            shots (but where the table has a place for them), settings, role tables or rules for the tested
+            epoch; where two records are of one run.
     """
     found = readable(records)
-    for record in found:
-        if protocol(record) != wanted:
-            raise DataError(f"{name(record)}: the protocol is {record['protocol']!r}, not {wanted!r}")
+    _one_value(found, lambda _: "", protocol, "protocols")
+    kind = protocol_class(protocol(found[0]))
     _one_value(found, lambda _: "", lambda record: field(record, "weights", "sha256"), "weights")
     told = [{"dataset": one} for run in found for one in (field(run, "dataset"), *(run.get("targets") or ()))]
     _one_value(told, data_set, lambda record: field(record, "dataset").get("identity"), "data")
-    if wanted in ("cross-dataset", "domain-generalization"):
+    if kind().trained_on is not None:
         _one_value(found, lambda _: "", data_set, "sources")
     _one_value(found, method_label, _roles, "role tables")
     _one_value(
         found, method_label, lambda record: (record.get("selection") or {}).get("rule"), "rules of --select"
     )
-    if wanted != "few-shot":
+    if not kind.several_shots:
         _one_value(found, method_label, lambda record: record.get("shots"), "numbers of shots")
     _one_value(found, method_label, lambda record: (record.get("settings") or {}).get("train"), "training")
     # A method may be published with other settings for each data set, but not for each seed.

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dear.report import plots, roles_plots
-from dear.report.html import inline, page, write_whole
+from dear.report.html import page, write_whole
+from dear.report.svg import inline
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from dear.report.grid import Cell, Grid, GridRow, Mark
+from dear.report.grid import Cell, Grid, GridRow
 from dear.report.reading import Record, grouped, method_label
-from dear.report.tables import MEASURES, SHOWN, Entry, Table
+from dear.report.tables import MEASURES, SHOWN, Table
 
 COSTS = ("Trainable parameters", "Seconds a run")
 PEAK = "Peak memory, MiB"
@@ -22,7 +22,7 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     runs, peaks = grouped(records, method_label), grouped(memory or (), method_label)
     rows = []
     for method, entries in zip(table.methods, table.average.entries, strict=True):
-        averages = [None if entries is None else _average(entries[measure]) for measure in MEASURES]
+        averages = [None if entries is None else entries[measure] for measure in MEASURES]
         costs = [_cost(max, map(_parameters, runs[method])), _cost(median, map(_seconds, runs[method]), 1)]
         peak = [] if memory is None else [_cost(max, map(_memory, peaks.get(method, ())))]
         rows.append(GridRow(method, (*averages, *costs, *peak)))
@@ -36,11 +36,6 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     return Grid(
         "base-to-novel-methods", "Methods side by side", "Method", names, tuple(rows), (" ".join(notes),)
     )
-
-
-def _average(entry: Entry) -> Cell:
-    mark: Mark | None = "best" if entry.best else "second" if entry.second else None
-    return Cell(entry.mean, entry.std, entry.seeds, mark)
 
 
 def _cost(

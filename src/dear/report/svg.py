@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib import style
 from matplotlib.figure import Figure
 
@@ -14,6 +15,7 @@ INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to this share of its size; then it scrolls, or its text could not be read.
 SMALLEST = 0.65
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 _STYLE: dict[str, Any] = {
     "font.size": 10,
@@ -60,3 +62,8 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
     look = f"max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; stroke-linejoin: round"
     label = html.escape(description, quote=True)
     return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="{look}"', 1).strip() + "\n"
+
+
+def inline(svg: str) -> Markup:
+    """An SVG of `draw`, which escapes all text; inside HTML it needs no namespace."""
+    return Markup(svg.replace(_NAMESPACE, "", 1))

@@ -1,7 +1,7 @@
 """The result table in the paper's shape: data sets down, methods across, base / novel / HM for each."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dear.evaluation.harmonic import harmonic_mean
+from dear.evaluation.schema import harmonic_mean
+from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
 from dear.report.reading import (
     HALVES,
     Record,
@@ -26,35 +27,12 @@ Measure = Literal["base", "novel", "hm"]
 
 MEASURES: tuple[Measure, ...] = ("base", "novel", "hm")
 SHOWN: Mapping[Measure, str] = {"base": "Base", "novel": "Novel", "hm": "HM"}
-DECIMALS = 2
-MISSING = "–"
 
-# By seed: (base, novel), fractions.
 Pairs = Mapping[Any, tuple[float, float]]
+"""By seed: (base, novel), fractions."""
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One number, in percent. The deviation is the sample's (n - 1), None with a single seed."""
-
-    mean: float
-    std: float | None
-    seeds: int
-    best: bool = False
-    second: bool = False
-
-    @property
-    def value(self) -> str:
-        """The mean as shown."""
-        return f"{self.mean:.{DECIMALS}f}"
-
-    @property
-    def spread(self) -> str:
-        """The deviation as shown, empty where there is none."""
-        return "" if self.std is None else f"± {self.std:.{DECIMALS}f}"
-
-    def __str__(self) -> str:
-        return f"{self.value} {self.spread}".rstrip()
+Entry = dict[Measure, Cell]
+"""Base, novel and HM of a method on a data set, in percent."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class Row:
     """The numbers of one data set: for each method its base, novel and HM, or None where there is no run."""
 
     title: str
-    entries: tuple[dict[Measure, Entry] | None, ...]
+    entries: tuple[Entry | None, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +63,10 @@ class Table:
         """Print the table for people, the best of a row in bold; a line a method where too wide."""
         across = self._methods_across()
         wide = console.measure(across, options=console.options.update(width=10_000)).maximum
-        console.print(across if wide <= console.width else self._methods_down())
+        if wide <= console.width:
+            console.print(across)
+        else:
+            base_to_novel_grid(self).render(console)
 
     def _methods_across(self) -> RichTable:
         shown = RichTable(box=SIMPLE_HEAD, pad_edge=False)
@@ -100,25 +81,12 @@ class Table:
             shown.add_row(escape(row.title), *(_rich(entry) for entry in self._flat(row)))
         return shown
 
-    def _methods_down(self) -> RichTable:
-        shown = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("Data set", "Method"):
-            shown.add_column(name)
-        for measure in MEASURES:
-            shown.add_column(SHOWN[measure], justify="right", no_wrap=True)
-        for row in self.with_average:
-            for at, (method, cell) in enumerate(zip(self.methods, row.entries, strict=True)):
-                numbers = [_rich(cell[measure] if cell else None) for measure in MEASURES]
-                shown.add_row("" if at else escape(row.title), escape(method), *numbers)
-            shown.add_section()
-        return shown
-
-    def entry(self, method: str, title: str | None = None) -> dict[Measure, Entry] | None:
+    def entry(self, method: str, title: str | None = None) -> Entry | None:
         """The numbers of a method on the data set of that title, or on average."""
         row = self.average if title is None else next(row for row in self.rows if row.title == title)
         return row.entries[self.methods.index(method)]
 
-    def _flat(self, row: Row) -> list[Entry | None]:
+    def _flat(self, row: Row) -> list[Cell | None]:
         return [None if cell is None else cell[measure] for cell in row.entries for measure in MEASURES]
 
 
@@ -131,7 +99,7 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
     Raises:
         DataError: for records that may not stand in one table (see `checked`) or lack a number.
     """
-    found = checked(records, "base-to-novel")
+    found = checked(records)
     methods = grouped(found, method_label)
     pairs = {
         (method, name): {run.get("seed"): (accuracy(run, "base"), accuracy(run, "novel")) for run in runs}
@@ -147,7 +115,7 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
     return Table(tuple(methods), tuple(rows), _row("Average", averages))
 
 
-def numbers(pairs: Pairs | None) -> dict[Measure, Entry] | None:
+def numbers(pairs: Pairs | None) -> Entry | None:
     """Means over seeds, in percent."""
     if not pairs:
         return None
@@ -155,12 +123,12 @@ def numbers(pairs: Pairs | None) -> dict[Measure, Entry] | None:
     hms = [harmonic_mean(*both) for both in zip(base, novel, strict=True)]
     means = (fmean(base), fmean(novel), harmonic_mean(fmean(base), fmean(novel)))
     return {
-        measure: Entry(mean, stdev(values) if len(values) > 1 else None, len(values))
+        measure: Cell(mean, stdev(values) if len(values) > 1 else None, len(values))
         for measure, mean, values in zip(MEASURES, means, (base, novel, hms), strict=True)
     }
 
 
-def average(by_data_set: Sequence[Pairs | None]) -> dict[Measure, Entry] | None:
+def average(by_data_set: Sequence[Pairs | None]) -> Entry | None:
     """The average over data sets, None where one is missing."""
     found = [pairs for pairs in by_data_set if pairs]
     if len(found) < len(by_data_set):
@@ -172,41 +140,49 @@ def average(by_data_set: Sequence[Pairs | None]) -> dict[Measure, Entry] | None:
     mean = _mean_pair([_mean_pair(list(pairs.values())) for pairs in found])
     entries = numbers({None: mean})
     fewest = min(len(pairs) for pairs in found)
-    return entries and {measure: Entry(entry.mean, None, fewest) for measure, entry in entries.items()}
+    return entries and {measure: Cell(entry.mean, None, fewest) for measure, entry in entries.items()}
 
 
 def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return fmean(base for base, _ in pairs), fmean(novel for _, novel in pairs)
 
 
-def _row(title: str, cells: Sequence[dict[Measure, Entry] | None]) -> Row:
-    """A row with the best and the second of each measure marked: equal as shown is equally good; alone is not
-    best, and of two the other is not second.
-    """
-    present = [cell for cell in cells if cell is not None]
-    if len(present) < 2:
-        return Row(title, tuple(cells))
-    levels = {
-        measure: sorted({round(cell[measure].mean, DECIMALS) for cell in present}, reverse=True)
-        for measure in MEASURES
-    }
-    marked: list[dict[Measure, Entry] | None] = []
-    for cell in cells:
-        marked.append(
-            cell
-            and {
-                measure: replace(
-                    entry,
-                    best=(place := levels[measure].index(round(entry.mean, DECIMALS))) == 0,
-                    second=place == 1 and len(present) > 2,
-                )
-                for measure, entry in cell.items()
-            }
-        )
-    return Row(title, tuple(marked))
+def base_to_novel_grid(table: Table) -> Grid:
+    """The result table as a grid: a row a method and data set."""
+    rows = [
+        GridRow(f"{row.title}: {method}", _cells(entry))
+        for row in table.with_average
+        for method, entry in zip(table.methods, row.entries, strict=True)
+    ]
+    seeds = max((cell.seeds for row in rows for cell in row.cells if cell), default=1)
+    note = "Mean ± standard deviation over seeds. " if seeds > 1 else "One seed. "
+    return Grid(
+        "base-to-novel",
+        "Base-to-novel generalization",
+        "Data set: method",
+        tuple(SHOWN[measure] for measure in MEASURES),
+        tuple(rows),
+        (note + "Percent. The average's HM is that of the averages. Best and second by data set.",),
+    )
 
 
-def _rich(entry: Entry | None) -> str:
-    if entry is None:
+def _row(title: str, entries: Sequence[Entry | None]) -> Row:
+    """A row with the best and the second of each measure marked."""
+    rows = marked([GridRow("", _cells(entry)) for entry in entries])
+    return Row(
+        title,
+        tuple(
+            entry and dict(zip(MEASURES, (cell for cell in row.cells if cell), strict=True))
+            for entry, row in zip(entries, rows, strict=True)
+        ),
+    )
+
+
+def _cells(entry: Entry | None) -> tuple[Cell | None, ...]:
+    return tuple(None if entry is None else entry[measure] for measure in MEASURES)
+
+
+def _rich(cell: Cell | None) -> str:
+    if cell is None:
         return MISSING
-    return f"[bold]{entry}[/bold]" if entry.best else str(entry)
+    return f"[bold]{cell}[/bold]" if cell.mark == "best" else str(cell)

@@ -4,8 +4,8 @@ torch.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields, make_dataclass
+from typing import Any, Literal, get_type_hints
 
 from dear.errors import SettingsError
 
@@ -91,41 +91,15 @@ class TrainSettings:
         return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """What is set of :class:`TrainSettings` for all methods; the rest is as each method's authors have it.
+def _optional(settings: type) -> Any:
+    """A dataclass with the fields of another, each None where it is not given."""
+    kinds = get_type_hints(settings)
+    given = [(one.name, kinds[one.name] | None, None) for one in fields(settings)]
+    return make_dataclass(f"Optional{settings.__name__}", given, frozen=True)
 
-    Attributes:
-        epochs: Passes over the few-shot images, the warm-up's included.
-        batch: Images a step.
-        lr: Learning rate after the warm-up.
-        warmup_epochs: First epochs, at the constant rate warmup_lr.
-        warmup_lr: Learning rate of the warm-up.
-        weight_decay: Weight decay.
-        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
-        optimizer: "adamw", or "sgd" with momentum.
-        momentum: Momentum of SGD.
-        view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
-            so that runs share them.
-        view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
-        view_cache_type: What they are rounded to there; float32 changes no number.
-        text_chunk: Prompts that go through the text span at a time, computed again for gradients: less memory
-            and more time, the same loss; 0 for all of them.
-    """
 
-    epochs: int | None = None
-    batch: int | None = None
-    lr: float | None = None
-    warmup_epochs: int | None = None
-    warmup_lr: float | None = None
-    weight_decay: float | None = None
-    precision: Precision | None = None
-    optimizer: Optimizer | None = None
-    momentum: float | None = None
-    view_seed: int | None = None
-    view_cache: float | None = None
-    view_cache_type: CacheType | None = None
-    text_chunk: int | None = None
+class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
+    """What is set of :class:`TrainSettings` for all methods; the rest is as each method's authors have it."""
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
         """The settings of a method that is published with these. Raises SettingsError, for a warm-up of all
@@ -139,6 +113,11 @@ class TrainOptions:
                 "warm-up's rate. Give more --train.epochs or fewer --train.warmup-epochs."
             )
         return found
+
+
+# The account of the fields, for help texts.
+_, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
+TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
 @dataclass(frozen=True)

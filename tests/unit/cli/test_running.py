@@ -1,5 +1,11 @@
-"""The plans that options name."""
+"""The plans that options name, and options that have had another name."""
 
+from typing import Any
+
+import pytest
+
+from dear.cli.parsing import build_parser
+from dear.cli.registry import COMMANDS
 from dear.cli.running import plans_of
 from dear.evaluation.plan import Plan
 from dear.methods.coop.settings import CoOpSettings
@@ -13,5 +19,27 @@ def test_all_methods_each_with_its_settings() -> None:
     assert plans == plans_of(list(METHODS), settings, ["roles", "shuffled"])
     assert list(dict.fromkeys(plan.method for plan in plans)) == list(METHODS)
     assert Plan("coop", settings=CoOpSettings(tokens=7)) in plans
-    assert [plan.mask for plan in plans if plan.method == "dear"] == ["roles", "shuffled"]
+    assert [plan.role_variant for plan in plans if plan.method == "dear"] == ["roles", "shuffled"]
     assert plans_of(["coop"], settings) == (Plan("coop", settings=CoOpSettings(tokens=7)),)
+
+
+def parsed(command: str, *words: str) -> dict[str, Any]:
+    values, _ = build_parser(command, COMMANDS[command].load()[0]).parse(words)
+    return values
+
+
+def test_options_that_have_had_another_name_go_on_to_work() -> None:
+    with pytest.warns(UserWarning, match="^--mask is called --role-variant now.$"):
+        old = parsed("run base-to-novel", "--mask", "roles,shuffled", "--seeds=2")
+    assert old == parsed("run base-to-novel", "--role-variant", "roles,shuffled", "--seeds", "2")
+    with pytest.warns(UserWarning, match="^--task is called --data now.$"):
+        old = parsed("run retrieval", "--task=spun-tiles")
+    assert old == parsed("run retrieval", "--data", "spun-tiles")
+
+
+def test_shared_options_are_the_same_in_every_command_of_a_protocol() -> None:
+    one, two = (parsed(f"run {name}", "--jobs", "2", "--dry-run") for name in ("few-shot", "continual"))
+    assert (one["machines"], one["options"]) == (two["machines"], two["options"])
+    assert one["machines"].jobs == 2
+    assert one["options"].dry_run
+    assert parsed("run continual", "--groups", "3")["protocol"].groups == 3

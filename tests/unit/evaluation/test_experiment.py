@@ -10,9 +10,12 @@ from dear.errors import DearError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.continual import Continual
+from dear.evaluation.protocols.retrieval import Retrieval
+from dear.evaluation.protocols.transfer import CrossDataset
 from dear.training.settings import TrainOptions
 
-GOOD = Experiment("cross-dataset", Path("out"), ("tags",), (Plan("dear"),), source="source")
+GOOD = Experiment(CrossDataset(), Path("out"), ("tags",), (Plan("dear"),))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +26,10 @@ GOOD = Experiment("cross-dataset", Path("out"), ("tags",), (Plan("dear"),), sour
         ({"seeds": ()}, "there is no seed"),
         ({"data": ("tags", "source")}, "source is the source and a target too"),
         ({"data": ("tags", "")}, "a data set's name is empty"),
-        ({"source": ""}, "a data set's name is empty"),
+        ({"protocol": CrossDataset("")}, "a data set's name is empty"),
+        ({"shots": (1, 2)}, "cross-dataset has one number of shots"),
+        ({"shots": (0,)}, "each must be at least 1"),
+        ({"protocol": Retrieval(), "plans": (Plan("coop"),)}, "coop has no feature for an attribute"),
         ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
         ({"train": TrainOptions(view_seed=1, view_cache=float("inf"))}, "view_cache is inf"),
     ],
@@ -31,6 +37,14 @@ GOOD = Experiment("cross-dataset", Path("out"), ("tags",), (Plan("dear"),), sour
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DearError, match=message):
         replace(GOOD, **changes)
+
+
+def test_a_continual_run_has_groups() -> None:
+    with pytest.raises(DearError, match="groups is 1: it must be at least 2"):
+        Continual(groups=1)
+    with pytest.raises(DearError, match="4 groups need as many classes, and there are 3"):
+        Continual(groups=4).stages(3)
+    assert [[*group] for group in Continual(groups=3).stages(7)] == [[0, 1, 2], [3, 4], [5, 6]]
 
 
 def test_the_seeds_that_torch_takes() -> None:

@@ -6,8 +6,8 @@ from tests.unit.training.world import CLASSES, Noise, small_dear
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
-from dear.evaluation.harmonic import harmonic_mean
 from dear.evaluation.metrics import evaluate, trunks
+from dear.evaluation.schema import harmonic_mean
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache

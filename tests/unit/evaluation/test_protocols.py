@@ -11,12 +11,13 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
 from dear.errors import DataError
-from dear.evaluation.experiment import Run
-from dear.evaluation.few_shot import few_shot
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
-from dear.evaluation.transfer import transfer
 from dear.methods.dear.method import Dear
 from dear.methods.dear.settings import DearSettings
 from dear.methods.registry import METHODS
@@ -30,6 +31,12 @@ def context(clip: Clip, **options: Any) -> RunContext:
     return RunContext(clip, role_table(clip), TRAINING, **options)
 
 
+def made(
+    context: RunContext, protocol: Protocol, datasets: list[Dataset], plan: Plan = DEAR, *, shots: int = 2
+) -> dict[str, Any]:
+    return run_one(context, context.resolve(protocol, datasets, plan, seed=1, shots=shots))
+
+
 def other(name: str, labels: list[int]) -> Dataset:
     names = ["red square", "the sea"]
     images = Noise(labels, seed=5)
@@ -37,7 +44,7 @@ def other(name: str, labels: list[int]) -> Dataset:
 
 
 def test_few_shot_is_over_all_classes(small_clip: Clip) -> None:
-    record = few_shot(context(small_clip), noise_dataset(), DEAR, seed=1, shots=2)
+    record = made(context(small_clip), FewShot(), [noise_dataset()])
     assert record["protocol"] == "few-shot"
     assert len(record["fewshot"]["indices"]) == 8
     assert set(record["results"]["all"]["per_class"]) == {*CLASSES, "blue square"}
@@ -58,9 +65,9 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     monkeypatch.setattr(Dear, "loss", counted)
     shared, targets = context(small_clip), [other("toys", [0, 1, 1]), other("cars", [1, 0])]
     source = noise_dataset()
-    one = transfer(shared, source, targets, DEAR, protocol="cross-dataset", seed=1, shots=2)
+    one = made(shared, CrossDataset(), [source, *targets])
     assert len(steps) == 3 * 3 + 1  # 8 images in batches of 3, 3 epochs; and what the last step left
-    two = transfer(shared, source, targets[:1], DEAR, protocol="domain-generalization", seed=1, shots=2)
+    two = made(shared, DomainGeneralization(), [source, *targets[:1]])
     assert len(steps) == 3 * 3 + 1
     assert set(one["results"]["targets"]) == {"toys", "cars"}
     assert [target["name"] for target in one["targets"]] == ["toys", "cars"]
@@ -68,21 +75,19 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert one["results"]["targets"]["toys"] == two["results"]["targets"]["toys"]
     assert one["train"] == two["train"]
     assert one["key"] != two["key"]
-    alone = transfer(
-        context(small_clip), source, targets[:1], DEAR, protocol="cross-dataset", seed=1, shots=2
-    )
+    alone = made(context(small_clip), CrossDataset(), [source, *targets[:1]])
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
 
 
-@pytest.mark.parametrize("protocol", ["cross-dataset", "domain-generalization"])
+@pytest.mark.parametrize("protocol", [CrossDataset(), DomainGeneralization()])
 @pytest.mark.parametrize("name", ["mmrl", "mmrl++"])
-def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: Any, small_clip: Clip) -> None:
+def test_mmrl_scores_other_data_sets_by_the_class_feature(
+    name: str, protocol: Protocol, small_clip: Clip
+) -> None:
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
     plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
-    record = transfer(
-        context(small_clip), noise_dataset(), [shifted], plan, protocol=protocol, seed=1, shots=2
-    )
+    record = made(context(small_clip), protocol, [noise_dataset(), shifted], plan)
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
     assert target["accuracy"] == target["decoupled"]
@@ -92,17 +97,16 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(name: str, protocol: A
 
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:
-    options: dict[str, Any] = {"protocol": "cross-dataset", "seed": 1, "shots": 2}
     with pytest.raises(DataError, match="at least one data set to test on"):
-        transfer(context(small_clip), noise_dataset(), [], DEAR, **options)
+        made(context(small_clip), CrossDataset(), [noise_dataset()])
     with pytest.raises(DataError, match="noise is the source and a target too"):
-        transfer(context(small_clip), noise_dataset(), [noise_dataset()], DEAR, **options)
+        made(context(small_clip), CrossDataset(), [noise_dataset(), noise_dataset()])
 
 
 class TestSelection:
     def chosen(self, clip: Clip, monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> dict[str, Any]:
         """A run whose validation accuracies are given; the test images are scored for real."""
-        from dear.evaluation import run_context as module
+        from dear.evaluation import adapt as module
 
         given = iter(scores)
         evaluate = module.evaluate
@@ -115,7 +119,7 @@ class TestSelection:
         data = noise_dataset()
         val = Noise([0, 1, 2, 3], seed=9)
         data = assemble("noise", "Noise", data.classnames, data.templates, data.train, val, data.test)
-        return few_shot(context(clip, select="val"), data, DEAR, seed=1, shots=2)
+        return made(context(clip, select="val"), FewShot(), [data])
 
     def test_the_first_of_the_best_epochs_is_tested(
         self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
@@ -132,24 +136,22 @@ class TestSelection:
         assert record["selection"] == {"rule": "val", "epoch": 2}
         assert [epoch["val"] for epoch in record["train"]["epochs"]] == [0.2, 0.7, 0.7]
         assert len(states) == 1
-        two = few_shot(
-            RunContext(small_clip, role_table(small_clip), TrainSettings(epochs=3, batch=3, lr=1e-2)),
-            noise_dataset(), DEAR, seed=1, shots=2,
-        )  # fmt: skip
+        last = RunContext(small_clip, role_table(small_clip), TrainSettings(epochs=3, batch=3, lr=1e-2))
+        two = made(last, FewShot(), [noise_dataset()])
         assert two["selection"] == {"rule": "last", "epoch": 3}
         assert "val" not in two["train"]["epochs"][0]
         assert two["fusion_weights"] != record["fusion_weights"]  # the third epoch moved them on
 
     def test_no_validation_images(self, small_clip: Clip) -> None:
         with pytest.raises(DataError, match=r"noise has no validation images.*leave --select val out"):
-            few_shot(context(small_clip, select="val"), noise_dataset(), DEAR, seed=1, shots=2)
+            made(context(small_clip, select="val"), FewShot(), [noise_dataset()])
 
 
 def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path: Path) -> None:
     shared, done = context(small_clip), {}
-    run = Run("base-to-novel", "noise", DEAR, 1, 2)
+    run = shared.resolve(BaseToNovel(), [noise_dataset()], DEAR, seed=1, shots=2)
     for folder in ("a", "b"):
-        run_one(shared, run, lambda _: noise_dataset(), out=tmp_path / folder, done=done)
+        run_one(shared, run, out=tmp_path / folder, done=done)
     one, two = (next((tmp_path / folder).glob("*.json")) for folder in ("a", "b"))
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()
@@ -157,7 +159,7 @@ def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path
 
 def test_fewer_images_by_choice(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="fewer than 5 shots"):
-        few_shot(context(small_clip), noise_dataset(), DEAR, seed=1, shots=5)
+        made(context(small_clip), FewShot(), [noise_dataset()], shots=5)
     lenient = replace(noise_dataset(), allow_fewer=True)
-    record = few_shot(context(small_clip), lenient, DEAR, seed=1, shots=5)
+    record = made(context(small_clip), FewShot(), [lenient], shots=5)
     assert len(record["fewshot"]["indices"]) == 12

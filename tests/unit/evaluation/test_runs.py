@@ -12,12 +12,13 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
-from dear.evaluation import run_context as protocol
-from dear.evaluation.base_to_novel import base_to_novel
+from dear.evaluation import adapt as protocol
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import UNFINISHED, Runner, run_all
+from dear.evaluation.runs import UNFINISHED, Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
@@ -110,7 +111,7 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     assert numbers(one) == numbers(again) != numbers(two)
     # Alone, without the cache that zero-shot and other runs have filled:
     context = RunContext(small_clip, role_table(small_clip), TRAINING)
-    alone = base_to_novel(context, noise_dataset(), DEAR, seed=2, shots=2)
+    alone = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], DEAR, seed=2, shots=2))
     assert numbers(alone) == numbers(two)
 
 
@@ -214,7 +215,7 @@ def test_the_view_cache_of_the_settings(
     assert len([*(tmp_path / "usual" / "views").rglob("*.view")]) == 4 * 2 * 2
 
     experiment = Experiment(
-        "few-shot",
+        FewShot(),
         tmp_path / "out",
         ("fine-shades",),
         (DEAR,),

@@ -12,10 +12,11 @@ from tests.unit.training.world import noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.evaluation.base_to_novel import base_to_novel
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
 from dear.methods.base import Method
 from dear.methods.coop.method import CoOp
 from dear.methods.coop.settings import CoOpSettings
@@ -25,6 +26,11 @@ from dear.training.settings import TrainOptions
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 LABELS = torch.tensor([2, 0])
+
+
+def made(context: RunContext, plan: Plan) -> dict[str, Any]:
+    run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+    return run_one(context, run)
 
 
 def make(clip: Clip, name: str, **options: Any) -> Method:
@@ -101,7 +107,7 @@ class TestCoOp:
     def test_which_has_no_base_to_novel(self, small_clip: Clip) -> None:
         plan = Plan("coop", settings=CoOpSettings(class_specific=True))
         with pytest.raises(SettingsError, match="coop with these settings cannot score classes"):
-            base_to_novel(RunContext(small_clip), noise_dataset(), plan, seed=1, shots=2)
+            made(RunContext(small_clip), plan)
 
 
 def test_the_chunks_of_cocoop_change_nothing(make_small_clip: Callable[..., Clip]) -> None:
@@ -185,7 +191,7 @@ def test_a_run_as_published(name: str, small_clip: Clip) -> None:
     """Two epochs of it on noise: the record says what the method ran with."""
     options = TrainOptions(epochs=2)
     context = RunContext(small_clip, training=options)
-    record = base_to_novel(context, noise_dataset(), Plan(name), seed=1, shots=2)
+    record = made(context, Plan(name))
     published = METHODS[name].settings.training
     assert record["settings"]["train"]["batch"] == published["batch"]
     assert record["settings"]["train"]["optimizer"] == published.get("optimizer", "adamw")

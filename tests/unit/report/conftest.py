@@ -16,9 +16,8 @@ def material() -> dict[str, Any]:
     """All that a report can show."""
     return {
         "title": "A demo",
-        "records": samples.records(),
+        "records": [*samples.records(), samples.retrieval(samples.neighbours())],
         "role_table": samples.role_table(),
-        "retrieval": samples.retrieval(),
         "timings": [{"step": "load", "seconds": 0.25}, {"step": "train", "seconds": 2.5}],
         "notes": ["A small world."],
     }

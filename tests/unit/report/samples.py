@@ -85,8 +85,13 @@ def role_table() -> dict[str, Any]:
     return {"schema": 1, "source": source, "weights": {}, "attributes": ["color", "shape"], "heads": heads}
 
 
-def retrieval() -> dict[str, Any]:
-    """One query with two neighbours by each of three features."""
+def retrieval(results: dict[str, Any]) -> dict[str, Any]:
+    """A record of the protocol retrieval."""
+    return record("tools", "dear", 0.5, 0.5, protocol="retrieval", results=results)
+
+
+def neighbours() -> dict[str, Any]:
+    """Results of a retrieval: one query with two neighbours by each of three features."""
     near = [
         {"image": PIXEL, "factors": {"color": "red", "shape": "ring"}},
         {"image": PIXEL, "factors": {"color": "blue", "shape": "star"}},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record
+from tests.unit.report.samples import record, retrieval
 
 from dear.errors import DataError, OutputError
 from dear.report.html import report_html, write_report
@@ -88,7 +88,7 @@ def test_names_are_escaped(material: dict[str, Any]) -> None:
     for run in material["records"]:
         run["dataset"] = run["dataset"] | {"classes": [bad], "title": f"{run['dataset']['name']} {bad}"}
         run["environment"] = {bad: bad}
-    material["retrieval"]["queries"][0]["title"] = bad
+    material["records"][-1]["results"]["queries"][0]["title"] = bad
     material |= {"title": bad, "notes": [bad], "timings": [{"step": bad, "seconds": 1}]}
     page = Page(report_html(**material))
     assert not page.all("script")
@@ -124,11 +124,11 @@ def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
 
 def test_location_follows_the_place() -> None:
     place = {"image": "AAAA", "factors": {"place": "sea"}}
-    retrieval = {
+    results = {
         "queries": [place | {"title": "sea", "neighbours": {"location": [place]}}],
         "precision": None,
     }
-    text = report_html(title="t", records=[record("tools", "dear", 0.5, 0.5)], retrieval=retrieval)
+    text = report_html(title="t", records=[record("tools", "dear", 0.5, 0.5), retrieval(results)])
     assert text.count('<li class="match">') == 1
 
 
@@ -148,7 +148,7 @@ def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]
 
 
 def test_bad_material_is_refused(material: dict[str, Any]) -> None:
-    material["retrieval"]["queries"][0]["image"] = '" onerror="x'
+    material["records"][-1]["results"]["queries"][0]["image"] = '" onerror="x'
     with pytest.raises(DataError, match="base64"):
         report_html(**material)
 

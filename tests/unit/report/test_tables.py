@@ -53,13 +53,13 @@ def test_seeds_give_mean_and_sample_deviation() -> None:
     assert entry is not None
     assert average is not None
     assert entry["base"].mean == pytest.approx(72)
-    assert entry["base"].std == pytest.approx(2)
+    assert entry["base"].spread == pytest.approx(2)
     assert entry["base"].seeds == 3
-    assert entry["novel"].std == 0
+    assert entry["novel"].spread == 0
     assert entry["hm"].mean == pytest.approx(2 * 72 * 50 / 122)
     # The averages by seed are 75, 76, 80: mean 77, deviations -2, -1, 3, variance 14 / 2.
     assert average["base"].mean == pytest.approx(77)
-    assert average["base"].std == pytest.approx(7**0.5)
+    assert average["base"].spread == pytest.approx(7**0.5)
     assert str(entry["base"]) == "72.00 ± 2.00"
 
 
@@ -70,7 +70,7 @@ def test_average_of_unequal_seeds_has_no_deviation() -> None:
     average = base_to_novel_table(runs).entry("dear")
     assert average is not None
     assert average["base"].mean == pytest.approx(75)
-    assert average["base"].std is None
+    assert average["base"].spread is None
 
 
 def test_a_method_that_lacks_a_data_set_has_no_average(records: list[dict]) -> None:
@@ -83,7 +83,7 @@ def test_best_is_marked_ties_too_and_alone_is_not_best(records: list[dict]) -> N
     def best(runs: list[dict], title: str = "Tools") -> dict[str, dict[str, bool]]:
         table = base_to_novel_table(runs)
         found = {method: table.entry(method, title) for method in table.methods}
-        return {method: {m: one[m].best for m in one} for method, one in found.items() if one}
+        return {method: {m: one[m].mark == "best" for m in one} for method, one in found.items() if one}
 
     alone = dict.fromkeys(("base", "novel", "hm"), True)
     none = dict.fromkeys(alone, False)
@@ -112,7 +112,7 @@ def test_a_table_too_wide_for_the_console_has_a_line_a_method(records: list[dict
     base_to_novel_table(records).render(console)
     text = console.export_text()
     assert "…" not in text
-    assert [line.split() for line in text.splitlines()][-2] == ["dear", "60.00", "75.00", "66.67"]
+    assert ["Average:", "dear", "60.00", "75.00", "66.67"] in [line.split() for line in text.splitlines()]
 
 
 def test_mixed_weights_are_refused(records: list[dict]) -> None:

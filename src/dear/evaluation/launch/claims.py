@@ -20,7 +20,7 @@ def distinct_places(experiments: Sequence[Experiment]) -> None:
     for experiment in experiments:
         other = places.setdefault(experiment.out.resolve(), experiment)
         if other is not experiment:
-            names = [str(one.about.get("recipe") or one.protocol) for one in (other, experiment)]
+            names = [str(one.about.get("recipe") or one.protocol.name) for one in (other, experiment)]
             raise OutputError(
                 f"{' and '.join(names)} write to one place, {experiment.out}: give each an out of its own."
             )

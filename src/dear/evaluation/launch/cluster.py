@@ -11,7 +11,8 @@ from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.processes import LostWorkerError
 from dear.evaluation.records import read_record
-from dear.evaluation.runs import Runner, RunProgress, run_name
+from dear.evaluation.resolve import run_name
+from dear.evaluation.runs import Runner, RunProgress
 from dear.writing.files import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -100,7 +101,8 @@ def _collect(
 
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker wrote it to the same folder."""
-    path = experiment.out / f"{run_name(run, record['dataset']['name'], record['key'])}.json"
+    told = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
+    path = experiment.out / f"{run_name(run.protocol, *told)}.json"
     if path.exists():
         return read_record(path)
     write_json(path, record)

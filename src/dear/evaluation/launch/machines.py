@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dear.errors import SettingsError
+
+Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -11,16 +14,16 @@ class Machines:
     """Where runs are computed.
 
     Attributes:
-        device: auto, cpu or cuda.
-        jobs: Runs at a time, each in a process of its own; on GPUs they are dealt out in turn.
-        cluster: A Ray cluster instead: auto, local, or ray://HOST:PORT.
-        gpus: GPUs a run on the cluster, 0.5 say; all that the device needs if None.
-        devices: Processes that share each batch of a run.
+        device: Where to compute; auto takes the GPU if there is one.
+        jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
+        cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
+        gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
+        devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
-        log: A folder for TensorBoard.
+        log: Folder for TensorBoard.
     """
 
-    device: str = "auto"
+    device: Device = "auto"
     jobs: int = 1
     cluster: str | None = None
     gpus: float | None = None

@@ -12,6 +12,7 @@ from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.launch.cluster import on_cluster
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
@@ -50,7 +51,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[4] / "src")]))
     experiment = Experiment(
-        protocol="base-to-novel",
+        protocol=BaseToNovel(),
         out=tmp_path / "runs",
         data=("fine-shades",),
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),

@@ -15,6 +15,7 @@ from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.launch.processes import in_processes
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
@@ -22,7 +23,7 @@ from dear.training.settings import TrainSettings
 
 def experiment(out: Path) -> Experiment:
     return Experiment(
-        protocol="base-to-novel",
+        protocol=BaseToNovel(),
         out=out,
         data=("fine-shades",),
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),

@@ -1,13 +1,16 @@
-"""What the retrieval panels show: which neighbours share which factor with the query. Pure."""
+"""Retrieval in the report: panels of neighbours, and how often they share a factor with the query."""
 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from dear.errors import DataError
+from dear.report.grid import Cell, Grid, GridRow
+from dear.report.protocols.base import ProtocolReport
+from dear.report.reading import Record, field
 
 # Where a feature and the factor that it should follow have different names.
 FACTOR_OF = {"location": "place"}
@@ -39,6 +42,37 @@ class PrecisionTable:
 
     factors: tuple[str, ...]
     rows: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
+
+
+class RetrievalReport(ProtocolReport):
+    """A section of the page: panels of the first run, precision as the mean of all."""
+
+    illustrates: ClassVar[bool] = True
+
+    def tables(self, records: Sequence[Record]) -> list[Grid]:
+        mean = averaged([field(record, "results") for record in records])
+        factors = tuple(dict.fromkeys(name for row in mean.get("precision", {}).values() for name in row))
+        shown = {**mean.get("precision", {}), "(chance)": mean.get("chance", {})}
+        rows = [
+            GridRow(feature, tuple(Cell(100 * row[name]) if name in row else None for name in factors))
+            for feature, row in shown.items()
+        ]
+        note = f"Percent of the nearest neighbours that share the factor, mean of {len(records)} run"
+        title = "Retrieval by attribute"
+        notes = (f"{note}{'s' * (len(records) > 1)}.",)
+        return [Grid("retrieval", title, "Feature", factors, tuple(rows), notes)]
+
+    def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
+        del main, reference
+        found = averaged([field(record, "results") for record in records]) if records else {}
+        return {
+            "panels": panels(found),
+            "retrievals": int(found.get("runs") or 1),
+            "precision": precision_table(found.get("precision"), found.get("chance")),
+        }
+
+
+REPORT = RetrievalReport()
 
 
 def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

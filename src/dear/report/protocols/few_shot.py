@@ -1,10 +1,12 @@
 """The few-shot table: accuracy by number of shots, for each data set and on average."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.plots import AVERAGE, Curves, few_shot_plot
+from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import (
     Record,
     accuracy,
@@ -15,10 +17,7 @@ from dear.report.reading import (
     grouped,
     method_label,
 )
-
-AVERAGE = "Average"
-Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
-"""Data set title (the average last) -> method -> shots -> accuracy."""
+from dear.report.svg import inline
 
 
 def few_shot_curves(records: Iterable[Record]) -> Curves:
@@ -27,7 +26,7 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
     Raises:
         DataError: for records that may not stand in one table.
     """
-    found = checked(records, "few-shot")
+    found = checked(records)
     curves: dict[str, dict[str, dict[int, Cell]]] = {}
     sums: dict[tuple[str, int], dict[str, dict[Any, float]]] = {}
     data_sets = grouped(found, data_set)
@@ -68,3 +67,17 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
         tuple(rows),
         ("Percent, all classes. 0 shots is zero-shot CLIP. Published numbers are not known to us.",),
     )
+
+
+class FewShotReport(ProtocolReport):
+    """A table and curves over the shots."""
+
+    def tables(self, records: Sequence[Record]) -> list[Grid]:
+        return [few_shot_grid(records)]
+
+    def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
+        del main, reference
+        return {"curves": inline(few_shot_plot(few_shot_curves(records))) if records else None}
+
+
+REPORT = FewShotReport()

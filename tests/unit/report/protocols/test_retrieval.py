@@ -1,6 +1,6 @@
 """Retrievals averaged by hand, and the table of them."""
 
-from dear.report.retrieval import averaged, precision_table
+from dear.report.protocols.retrieval import averaged, precision_table
 
 
 def result(query: str, cls: float, shape: float, chance: float) -> dict:

@@ -6,6 +6,7 @@ from typing import Any
 
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import (
     Record,
     accuracy,
@@ -43,7 +44,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     Raises:
         DataError: for records that may not stand in one table.
     """
-    found = checked(records, protocol)
+    found = checked(records)
     source = data_set_title(found[0])
     titles = {
         str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in field(run, "targets")
@@ -74,6 +75,19 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )
+
+
+class TransferReport(ProtocolReport):
+    """The table of one of the two protocols."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+
+    def tables(self, records: Sequence[Record]) -> list[Grid]:
+        return [transfer_grid(records, self.protocol)]
+
+
+REPORT = {name: TransferReport(name) for name in TITLES}
 
 
 def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) -> GridRow:

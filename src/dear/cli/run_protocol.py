@@ -1,0 +1,57 @@
+"""`dear run PROTOCOL`: a command for every protocol, made of its class: the docstring is the help, the fields
+are options.
+"""
+
+from collections.abc import Callable
+from inspect import cleandoc
+
+from dear.cli.parsing import Flat
+from dear.cli.run_options import MethodOptions, RunOptions
+from dear.cli.running import Summary, plans_of, render, run
+from dear.errors import SettingsError
+from dear.evaluation.launch.machines import Machines
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.registry import protocol_class
+from dear.methods.declaration import MethodSettings
+
+__all__ = ["command_of", "render"]
+
+AFTER = """
+Each run leaves one record in the output folder; a run whose record is there already is not repeated, and
+one that was cut off goes on where it stopped.
+
+Args:
+    settings: Settings of the methods, as --dear.beta or --coop.tokens.
+"""
+
+
+def command_of(name: str) -> Callable[..., Summary]:
+    """The command of the protocol of that name."""
+    kind = protocol_class(name)
+
+    def command(
+        *,
+        protocol: Flat[Protocol],
+        chosen: Flat[MethodOptions],
+        options: Flat[RunOptions],
+        machines: Flat[Machines],
+        **settings: MethodSettings,
+    ) -> Summary:
+        plans = plans_of(chosen.methods, settings, chosen.role_variant)
+        if chosen.methods is None:
+            plans = tuple(plan for plan in plans if _fits(protocol, plan))
+        return run([options.experiment(name, protocol, plans)], machines, dry_run=options.dry_run)
+
+    command.__annotations__["protocol"] = Flat[kind]  # type: ignore[misc, valid-type]
+    about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
+    command.__doc__ = f"{about}\n{AFTER}"
+    return command
+
+
+def _fits(protocol: Protocol, plan: Plan) -> bool:
+    try:
+        protocol.check_plan(plan)
+    except SettingsError:
+        return False
+    return True

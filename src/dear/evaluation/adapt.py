@@ -1,0 +1,122 @@
+"""The part that all protocols begin with: build a method, draw its few images, train it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dear.data.dataset import Dataset
+from dear.data.fewshot import ClassSubset, Pick, draw_few
+from dear.errors import DataError, SettingsError
+from dear.evaluation.memory import start_counting
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.run_context import Progress, RunContext, no_progress
+from dear.methods.base import Method
+from dear.methods.registry import build_method
+from dear.training.loop import train
+from dear.training.seeding import generator
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A method after training, with what its record tells of it."""
+
+    method: Method
+    pick: Pick | None
+    epochs: list[dict[str, Any]]
+    tested: int | None
+
+
+def adapt(
+    context: RunContext,
+    run: ResolvedRun,
+    classes: Sequence[int],
+    *,
+    method: Method | None = None,
+    checkpoint: Path | None = None,
+    share: bool = False,
+    label: str = "run",
+    progress: Progress = no_progress,
+) -> Adapted:
+    """Train a run's method on a few images of some classes: a fresh one, or a ``method`` that goes on.
+
+    With ``share`` the trained state is kept in the context for runs of the same training, or taken up from
+    there. Raises DataError where validation images are asked for and there are none, SettingsError for a
+    method that cannot score classes that it was not trained on where the protocol has some.
+    """
+    start_counting()
+    dataset = run.source
+    method = method or fresh(context, run)
+    method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
+    if not method.trainable:
+        return Adapted(method, None, [], None)
+    pick, few = draw_few(dataset, run.shots, run.seed, classes)
+    key = run.training_key if share else None
+    if key is not None and key in context.trained:
+        state, epochs = context.trained[key]
+        method.load_state_dict(state)
+    else:
+        epochs = train(
+            method,
+            few,
+            run.training,
+            seed=run.seed,
+            cache=context.cache,
+            views=context.views,
+            checkpoint=checkpoint,
+            fabric=context.fabric,
+            validate=_validation(context, run, method, classes),
+            label=label,
+            progress=progress,
+        )
+        if key is not None:
+            state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+            context.trained[key] = state, epochs
+    tested = len(epochs)
+    if run.select == "val":
+        tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
+    return Adapted(method, pick, epochs, tested)
+
+
+def fresh(context: RunContext, run: ResolvedRun) -> Method:
+    """A run's method before training, without classes. Raises DearError for settings that do not go with
+    the backbone, SettingsError for a method that cannot score the classes of the protocol.
+    """
+    method = build_method(
+        run.plan.method,
+        context.clip,
+        generator(run.seed, "parameters"),
+        roles=run.roles,
+        settings=run.settings,
+    )
+    if run.protocol.novel_classes and not method.open_vocabulary:
+        raise SettingsError(
+            f"{run.plan.method} with these settings cannot score classes that it was not trained on: "
+            "run it with few-shot, or change them."
+        )
+    return method
+
+
+def _validation(
+    context: RunContext, run: ResolvedRun, method: Method, classes: Sequence[int]
+) -> Callable[[], float] | None:
+    """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
+    if run.select == "last":
+        return None
+    images, precision = validation_images(run.source, classes), run.training.precision
+    return lambda: evaluate(method, images, cache=context.cache, precision=precision).accuracy
+
+
+def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
+    """The validation images of some classes, which an epoch is chosen by. Raises DataError without any."""
+    if dataset.val is None:
+        raise DataError(
+            f"{dataset.name} has no validation images to choose an epoch by: leave --select val out."
+        )
+    images = ClassSubset(dataset.val, classes)
+    if not len(images):
+        raise DataError(
+            f"{dataset.name} has no validation images of the training classes: leave --select val out."
+        )
+    return images

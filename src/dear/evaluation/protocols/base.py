@@ -1,0 +1,94 @@
+"""What a protocol is. Light to import, as every protocol's file: commands, recipes and the report ask them
+without torch, which only `run` needs.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dear.errors import SettingsError
+from dear.evaluation.schema import check_scores
+
+if TYPE_CHECKING:
+    from dear.data.dataset import Dataset
+    from dear.evaluation.plan import Plan
+    from dear.evaluation.trial import Trial
+
+
+@dataclass(frozen=True)
+class Protocol(ABC):
+    """How methods are trained and tested. The fields of a protocol are its options: of its command, and keys
+    of its recipes.
+
+    Attributes:
+        name: In commands, recipes and records.
+        summary: Its line in the list of commands.
+        place: Where its command and its tables stand among those of the others.
+        data: The data sets that it runs on if none is named.
+        shots: The numbers of training images a class that it runs with if none is given.
+        several_shots: Whether its table has a place for several numbers of shots.
+        novel_classes: Whether it scores classes that a method was not trained on.
+        shared_training: A name for its training, shared with the protocols that train in the same way.
+        scored: The parts of the results that are accuracies.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    place: ClassVar[int]
+    data: ClassVar[tuple[str, ...]] = ("world",)
+    shots: ClassVar[tuple[int, ...]] = (16,)
+    several_shots: ClassVar[bool] = False
+    novel_classes: ClassVar[bool] = True
+    shared_training: ClassVar[str | None] = None
+    scored: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def run(self, trial: "Trial") -> dict[str, Any]:
+        """Train and test one method; returns the results of its record. Nothing is chosen on test data."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What the key of a run has of the protocol: its name, and its options where it has any."""
+        options = asdict(self)
+        return f"{self.name} {json.dumps(options, sort_keys=True)}" if options else self.name
+
+    @property
+    def trained_on(self) -> str | None:
+        """The one data set that is trained on, to test on all others; None to train on each."""
+        return None
+
+    def stages(self, classes: int) -> Sequence[Sequence[int]]:
+        """The classes of each training, in turn, of so many in the data set. Raises DataError."""
+        return [range(classes)]
+
+    @property
+    def test_passes(self) -> float:
+        """How often the test images are gone through, for estimates of time."""
+        return 1.0
+
+    def shots_of(self, plan: "Plan", shots: int) -> int:
+        """The shots that a plan runs with where so many are asked for."""
+        del plan
+        return shots
+
+    def check_plan(self, plan: "Plan") -> None:
+        """Raise SettingsError for a method that the protocol cannot run."""
+        del plan
+
+    def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
+        """Raise DataError for data sets that the protocol cannot run on."""
+        del trained_on, targets
+
+    def check_shots(self, shots: Sequence[int]) -> None:
+        """Raise SettingsError for numbers of shots that make no table."""
+        if not shots or min(shots) < 1:
+            raise SettingsError(f"shots are {[*shots]}: each must be at least 1.")
+        if len(shots) > 1 and not self.several_shots:
+            raise SettingsError(f"shots are {[*shots]}: {self.name} has one number of shots.")
+
+    def check_record(self, record: Mapping[str, Any]) -> None:
+        """Raise DataError for a record that lacks a part of the results, or has one of another shape."""
+        for part in self.scored:
+            check_scores(record, part)

@@ -1,0 +1,39 @@
+"""Base-to-novel generalization: train on the first half of the classes, test on both halves, each among
+its own classes. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.schema import harmonic_mean
+
+if TYPE_CHECKING:
+    from dear.evaluation.trial import Trial
+
+
+@dataclass(frozen=True)
+class BaseToNovel(Protocol):
+    """Train on the first half of the classes, test on both halves."""
+
+    name: ClassVar[str] = "base-to-novel"
+    summary: ClassVar[str] = "Train on half of the classes, test on both halves."
+    place: ClassVar[int] = 1
+    shared_training: ClassVar[str | None] = "base"
+    scored: ClassVar[tuple[str, ...]] = ("base", "novel")
+
+    def stages(self, classes: int) -> Sequence[Sequence[int]]:
+        from dear.data.fewshot import base_novel
+
+        return [base_novel(classes)[0]]
+
+    def run(self, trial: "Trial") -> dict[str, Any]:
+        from dear.data.fewshot import base_novel
+
+        base, novel = base_novel(len(trial.source.classnames))
+        trial.train(base)
+        on_base = trial.test(trial.source, base)
+        on_novel = trial.test(trial.source, novel, novel=True)
+        hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
+        return {"base": on_base, "novel": on_novel, "hm": hm}

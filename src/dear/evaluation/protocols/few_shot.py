@@ -1,0 +1,40 @@
+"""Few-shot learning: train on a few images of every class, test among all classes. Source: CoOp (IJCV 2022),
+section 4.1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.schema import part_of
+
+if TYPE_CHECKING:
+    from dear.evaluation.plan import Plan
+    from dear.evaluation.trial import Trial
+
+
+@dataclass(frozen=True)
+class FewShot(Protocol):
+    """Train on a few images of every class, test among all classes."""
+
+    name: ClassVar[str] = "few-shot"
+    summary: ClassVar[str] = "Train on 1 to 16 images of every class, test among all."
+    place: ClassVar[int] = 4
+    shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
+    several_shots: ClassVar[bool] = True
+    novel_classes: ClassVar[bool] = False
+    scored: ClassVar[tuple[str, ...]] = ("all",)
+
+    def shots_of(self, plan: "Plan", shots: int) -> int:
+        """A method that does not train is the run with 0 shots."""
+        return shots if plan.trains else 0
+
+    def run(self, trial: "Trial") -> dict[str, Any]:
+        every = range(len(trial.source.classnames))
+        trial.train(every)
+        return {"all": trial.test(trial.source, every)}
+
+    def check_record(self, record: Mapping[str, Any]) -> None:
+        part_of(record, "shots")
+        super().check_record(record)

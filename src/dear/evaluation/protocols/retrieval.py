@@ -1,0 +1,78 @@
+"""Attribute-conditioned retrieval: train on the base classes of a task of the Attribute World, where all
+factors of every image are known, then retrieve among its test images by each feature.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
+
+from dear.errors import DataError, SettingsError
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.methods.registry import methods_with_roles
+from dear.reading.typed import Share, typed
+
+if TYPE_CHECKING:
+    from dear.data.dataset import Dataset
+    from dear.evaluation.plan import Plan
+    from dear.evaluation.trial import Trial
+
+
+class Neighbour(TypedDict):
+    """An image, PNG in base64, and what is known of it."""
+
+    image: str
+    factors: NotRequired[dict[str, str | int]]
+
+
+class Query(Neighbour):
+    """A query with its neighbours by feature."""
+
+    title: NotRequired[str]
+    neighbours: dict[str, list[Neighbour]]
+
+
+class Results(TypedDict):
+    """Precision by feature and factor, and that of neighbours drawn at random; fractions."""
+
+    queries: NotRequired[list[Query]]
+    precision: NotRequired[dict[str, dict[str, Share]]]
+
+
+@dataclass(frozen=True)
+class Retrieval(BaseToNovel):
+    """Train on the base classes of world tasks, then retrieve among their test images by each feature."""
+
+    name: ClassVar[str] = "retrieval"
+    summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
+    place: ClassVar[int] = 6
+    data: ClassVar[tuple[str, ...]] = ("cluttered-cards",)
+
+    def run(self, trial: "Trial") -> dict[str, Any]:
+        from dear.data.world.images import WorldImages
+        from dear.retrieval.world import world_retrieval
+
+        (base,) = self.stages(len(trial.source.classnames))
+        trial.train(base)
+        images = trial.source.test
+        assert isinstance(images, WorldImages)  # as check_data made sure
+        return world_retrieval(trial.method, images)
+
+    def check_plan(self, plan: "Plan") -> None:
+        if not plan.needs_roles:
+            raise SettingsError(
+                f"{plan.method} has no feature for an attribute: retrieval goes with "
+                f"{' or '.join(methods_with_roles())}."
+            )
+
+    def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
+        from dear.data.world.images import WorldImages
+
+        del targets
+        if not isinstance(trained_on.test, WorldImages):
+            raise DataError(
+                f"{trained_on.name} is no task of the Attribute World: only there are the factors of every "
+                "image known. To search your own images: dear index build."
+            )
+
+    def check_record(self, record: Mapping[str, Any]) -> None:
+        typed(record["results"], Results, "", "results")

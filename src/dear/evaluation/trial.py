@@ -1,0 +1,122 @@
+"""A run under way: what a protocol trains and tests with, and the record that comes of it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dear.data.dataset import Dataset
+from dear.data.fewshot import ClassSubset, Pick
+from dear.evaluation.adapt import adapt
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.records import run_record
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.run_context import Progress, RunContext, no_progress
+from dear.methods.base import Method
+
+
+class Trial:
+    """One method in one protocol. A protocol's `run` calls `train` once for each of its stages, in turn, and
+    `test` as it likes; training goes on where it stopped if there is a ``folder`` for checkpoints.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        run: ResolvedRun,
+        folder: Path | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.context, self.run, self.folder, self.progress = context, run, folder, progress
+        self.stage = 0
+        self.pick: Pick | None = None
+        self.epochs: list[dict[str, Any]] = []
+        self.tested: int | None = None
+        self._method: Method | None = None
+        self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        self._test_seconds = 0.0
+
+    @property
+    def source(self) -> Dataset:
+        """The data set that is trained on."""
+        return self.run.source
+
+    @property
+    def targets(self) -> tuple[Dataset, ...]:
+        """The data sets that are tested on beside it."""
+        return self.run.targets
+
+    @property
+    def method(self) -> Method:
+        """The method as trained so far."""
+        assert self._method is not None, "a protocol trains before it tests"
+        return self._method
+
+    def train(self, classes: Sequence[int]) -> None:
+        """Train the method on a few images of each of these classes; a second time it goes on."""
+        adapted = adapt(
+            self.context,
+            self.run,
+            classes,
+            method=self._method,
+            checkpoint=None if self.folder is None else checkpoint_of(self.folder, self.run, self.stage),
+            share=self.context.keep or self.run.protocol.trained_on is not None,
+            label=self.run.name,
+            progress=self.progress,
+        )
+        self._method, self.tested = adapted.method, adapted.tested
+        self._classes = _named(self.source, classes)
+        self.pick = _joined(self.pick, adapted.pick)
+        stage = {"stage": self.stage + 1} if self.stage else {}
+        self.epochs += [{**epoch, **stage} for epoch in adapted.epochs]
+        self.stage += 1
+
+    def test(self, dataset: Dataset, classes: Sequence[int], *, novel: bool = False) -> dict[str, Any]:
+        """Scores on the test images of some classes, among these; ``novel`` as in `evaluate`."""
+        started = time.perf_counter()
+        self.context.cache.begin(dataset.identity)
+        if self._classes != (named := _named(dataset, classes)):
+            self.method.set_classes(*named)
+            self._classes = named
+        every = len(classes) == len(dataset.classnames)
+        scores = evaluate(
+            self.method,
+            dataset.test if every else ClassSubset(dataset.test, classes),
+            cache=self.context.cache,
+            precision=self.run.training.precision,
+            novel=novel,
+        )
+        self._test_seconds += time.perf_counter() - started
+        return asdict(scores)
+
+    def make(self) -> dict[str, Any]:
+        """Run the protocol; returns the record."""
+        results = self.run.protocol.run(self)
+        return run_record(
+            self.context,
+            self.run,
+            self.method,
+            results,
+            pick=self.pick,
+            epochs=self.epochs,
+            tested=self.tested,
+            test_seconds=self._test_seconds,
+        )
+
+
+def checkpoint_of(folder: Path, run: ResolvedRun, stage: int) -> Path:
+    """The checkpoint of one of a run's trainings, counted from 0."""
+    return folder / (f"{run.name}.pt" if not stage else f"{run.name}-stage{stage + 1}.pt")
+
+
+def _named(dataset: Dataset, classes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What `Method.set_classes` takes."""
+    return tuple(dataset.classnames[label] for label in classes), tuple(dataset.templates)
+
+
+def _joined(one: Pick | None, other: Pick | None) -> Pick | None:
+    """The images of several trainings as one pick: all are parts of the pick over all classes."""
+    if one is None or other is None:
+        return one or other
+    return replace(one, indices=one.indices + other.indices, files=one.files + other.files)

@@ -1,0 +1,99 @@
+"""Base-to-novel in the report: the result table, methods side by side, differences, DeAR's ablations, and the
+head of the page.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from dear.evaluation.ablations import ablations
+from dear.report.ablation_tables import ablation_grids
+from dear.report.comparison import paired_grid, published_grid
+from dear.report.grid import MISSING, Grid
+from dear.report.plots import accuracy_bars
+from dear.report.protocols.base import ProtocolReport
+from dear.report.reading import Record, distinct
+from dear.report.side_by_side import methods_grid
+from dear.report.svg import inline
+from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_grid, base_to_novel_table
+
+
+class BaseToNovelReport(ProtocolReport):
+    """The main table has a place of its own on the page, as the paper prints it."""
+
+    placed: ClassVar[frozenset[str]] = frozenset({"base-to-novel"})
+
+    def tables(self, records: Sequence[Record]) -> list[Grid]:
+        runs = self.headline(records)
+        table = base_to_novel_table(runs)
+        more = methods_grid(table, runs, runs), paired_grid(runs), published_grid(runs)
+        return [base_to_novel_grid(table), *(grid for grid in more if grid)]
+
+    def appendix(self, records: Sequence[Record]) -> list[Grid]:
+        return ablation_grids(records)
+
+    def headline(self, records: Sequence[Record]) -> list[Record]:
+        """The runs of the main table: rows of the ablations have tables of their own, unless there is nothing
+        else.
+        """
+        labels = {row.label for one in ablations().values() for row in one.rows if row.label}
+        return [record for record in records if record.get("variant") not in labels] or list(records)
+
+    def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
+        runs = self.headline(records)
+        table = base_to_novel_table(runs) if runs else None
+        return {
+            "table": table,
+            "measures": [(measure, SHOWN[measure]) for measure in MEASURES],
+            "missing": MISSING,
+            "has_deviations": table is not None
+            and any(
+                cell and cell["base"].spread is not None for row in table.with_average for cell in row.entries
+            ),
+            "setting": _setting(runs, table) if table else "",
+            "tiles": _tiles(table, main, reference) if table else [],
+            "highest": _highest(table, main) if table else None,
+            "bars": inline(accuracy_bars(table)) if table and any(table.average.entries) else None,
+        }
+
+
+REPORT = BaseToNovelReport()
+
+
+def _setting(records: Sequence[Record], table: Table) -> str:
+    shots = [shots for shots in distinct(record.get("shots") for record in records) if shots]
+    seeds = distinct(record.get("seed") for record in records)
+    words = f"{_count(len(table.rows), 'data set')}"
+    if shots:
+        words += f", {' or '.join(map(str, shots))} training images a class"
+    return f"{words}, {_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _tiles(table: Table, main: str, reference: str | None) -> list[dict[str, str]]:
+    """The headline: the main method's averages, each with the reference's and the difference in points."""
+    ours = table.entry(main)
+    if ours is None:
+        return []
+    theirs = table.entry(reference) if reference and reference != main else None
+    names: Mapping[Measure, str] = {"base": "base classes", "novel": "novel classes", "hm": "harmonic mean"}
+    tiles = []
+    for measure in MEASURES:
+        tile = {"name": names[measure], "value": f"{ours[measure].mean:.1f}", "reference": "", "points": ""}
+        if theirs:
+            tile["reference"] = f"{theirs[measure].mean:.1f}"
+            tile["points"] = f"{ours[measure].mean - theirs[measure].mean:+.1f}".replace("-", "−")
+        tiles.append(tile)
+    return tiles
+
+
+def _highest(table: Table, main: str) -> str | None:
+    """What to say where another method has the higher average HM."""
+    means = {
+        m: entry["hm"].mean for m, entry in zip(table.methods, table.average.entries, strict=True) if entry
+    }
+    if main not in means or (best := max(means, key=lambda method: means[method])) == main:
+        return None
+    return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."

@@ -1,0 +1,53 @@
+"""Continual learning in the report: accuracy after each group of classes."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.protocols.base import ProtocolReport
+from dear.report.reading import (
+    Record,
+    accuracy,
+    checked,
+    data_set,
+    data_set_title,
+    field,
+    grouped,
+    method_label,
+)
+
+
+class ContinualReport(ProtocolReport):
+    """A row a data set and method, a column a group; then their average, and what is left of the first."""
+
+    def tables(self, records: Sequence[Record]) -> list[Grid]:
+        found = checked(records)
+        groups = max(len(field(record, "results", "seen")) for record in found)
+        rows: list[GridRow] = []
+        for of_data in grouped(found, data_set).values():
+            title = data_set_title(of_data[0])
+            methods = grouped(of_data, method_label)
+            rows += marked([_row(f"{title}: {method}", runs, groups) for method, runs in methods.items()])
+        columns = (*(f"Group {at + 1}" for at in range(groups)), "Average", "First, in the end")
+        notes = (
+            "Percent, mean over seeds. Group n: accuracy among all classes seen so far, after training on "
+            "the n-th group alone; no image of an earlier group is kept. Average: of these. First, in the "
+            "end: classes of the first group, among all classes, after the last group.",
+        )
+        return [Grid("continual", "Continual learning", "Data set: method", columns, tuple(rows), notes)]
+
+
+REPORT = ContinualReport()
+
+
+def _row(label: str, runs: Sequence[Record], groups: int) -> GridRow:
+    seen = [[100 * accuracy(run, "seen", at) for at in range(_groups(run))] for run in runs]
+    by_group = [[one[at] for one in seen if at < len(one)] for at in range(groups)]
+    cells = [Cell.of(values) if values else None for values in by_group]
+    cells += [Cell.of([fmean(one) for one in seen])]
+    cells += [Cell.of([100 * float(field(run, "results", "first")) for run in runs])]
+    return GridRow(label, tuple(cells))
+
+
+def _groups(run: Record) -> int:
+    return len(field(run, "results", "seen"))

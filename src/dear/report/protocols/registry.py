@@ -1,0 +1,18 @@
+"""What the report shows of a protocol, found by the protocol's name."""
+
+from functools import cache
+from importlib import import_module
+
+from dear.evaluation.protocols.registry import protocol_class
+from dear.report.protocols.base import ProtocolReport
+
+
+@cache
+def report_of(protocol: str) -> ProtocolReport:
+    """The report of a protocol: ``REPORT`` of the file here that is named as the protocol's own file, or the
+    entry of its name where one file holds several. Raises UnknownNameError.
+    """
+    module = protocol_class(protocol).__module__.rpartition(".")[2]
+    found = import_module(f"dear.report.protocols.{module}").REPORT
+    report: ProtocolReport = found[protocol] if isinstance(found, dict) else found
+    return report

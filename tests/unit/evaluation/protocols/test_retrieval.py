@@ -1,0 +1,58 @@
+"""Retrieval as a protocol: its record, and what it refuses."""
+
+import pytest
+from tests.unit.training.world import noise_dataset, role_table
+
+from dear.backbone.clip import Clip
+from dear.data.loading import load_dataset
+from dear.errors import DataError, SettingsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.retrieval import Retrieval
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.evaluation.validate import check_record
+from dear.methods.dear.settings import DearSettings
+from dear.report.sections import tables_of
+from dear.roles.table import RoleTable
+from dear.training.settings import TrainSettings
+
+DEAR = Plan("dear", settings=DearSettings(first=8))
+
+
+def context(clip: Clip) -> RunContext:
+    return RunContext(clip, role_table(clip), TrainSettings(epochs=1), keep=True)
+
+
+def test_the_record_of_a_world_task(small_clip: Clip) -> None:
+    task, shared = load_dataset("fine-shades"), context(small_clip)
+    run = shared.resolve(Retrieval(), [task], DEAR, seed=1, shots=1)
+    record = run_one(shared, run)
+    check_record(record)
+    assert record["settings"]["method"]["first"] == 8
+    table = record["roles"]["table"]
+    assert RoleTable.from_json(table, "the record") == role_table(small_clip)
+    assert set(record["results"]["precision"]) == set(record["fusion_weights"])
+    (grid,) = tables_of([record])
+    by_label = {row.label: row for row in grid.rows}
+    at = grid.columns.index("shape")
+    (shape,) = [row.cells[at] for label, row in by_label.items() if label == "(chance)"]
+    assert shape is not None
+    assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
+
+
+def test_the_training_is_that_of_base_to_novel(small_clip: Clip) -> None:
+    task, shared = load_dataset("fine-shades"), context(small_clip)
+    runs = [shared.resolve(one, [task], DEAR, seed=1, shots=1) for one in (BaseToNovel(), Retrieval())]
+    one, two = (run_one(shared, run) for run in runs)
+    assert runs[0].training_key == runs[1].training_key
+    assert one["key"] != two["key"]
+    assert one["train"] == two["train"]  # to the second: it was taken up, not made again
+
+
+def test_what_it_cannot_run(small_clip: Clip) -> None:
+    shared = context(small_clip)
+    with pytest.raises(DataError, match="noise is no task of the Attribute World"):
+        run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], DEAR, seed=1, shots=2))
+    with pytest.raises(SettingsError, match="coop has no feature for an attribute"):
+        run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], Plan("coop"), seed=1, shots=2))
