@@ -238,6 +238,9 @@ def test_the_packaged_recipes_can_be_read(path: Path) -> None:
     if path.parent.name == "methods":
         return
     other = RECIPES / ("world" if path.parent.name == "paper" else "paper") / path.name
+    if path.stem == "continual":  # the paper has none
+        assert not other.exists()
+        return
     assert load_recipe(other).protocol.name == experiment.protocol.name
 
 

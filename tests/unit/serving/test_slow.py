@@ -120,15 +120,15 @@ if sys.argv[1] == "decoding":
 elif sys.argv[1] == "model":
     service.predictor.encode = stuck
 elif sys.argv[1] == "loop":
-    from dear.serving import middleware as guard
-    before = guard.Guard.__call__
+    from dear.serving.middleware import SecurityMiddleware
+    before = SecurityMiddleware.__call__
 
     async def blocked(self, scope, *rest):
         if scope["type"] == "http":
             stuck()
         await before(self, scope, *rest)
 
-    guard.Guard.__call__ = blocked
+    SecurityMiddleware.__call__ = blocked
 opened = listen("127.0.0.1", 0, None)
 run(service, opened, host="127.0.0.1", token=None, page=True,
     ready=lambda: print(address(opened, "127.0.0.1"), flush=True))
