@@ -1,6 +1,5 @@
 """What some experiments will take: the time of a few steps of each plan, times its number of steps."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +97,7 @@ def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, spee
     training, steps = resolved.training, 0
     for classes in run.protocol.stages(len(resolved.source.classnames)):
         images = len(classes) * run.shots if speed.step else 0
-        steps += training.epochs * math.ceil(images / training.batch)
+        steps += training.epochs * training.steps(images)
     tested = sum(len(dataset.test) for dataset in resolved.datasets) * run.protocol.test_passes
     return Estimate(*told, steps * speed.step + tested * speed.image, speed.memory)
 
@@ -118,7 +117,7 @@ def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
             few = Subset(pool, torch.arange(min(steps * once.batch, len(pool))))
             started = time.perf_counter()
             train(method, few, once, seed=run.seed)
-            step = (time.perf_counter() - started) / math.ceil(len(few) / once.batch)
+            step = (time.perf_counter() - started) / once.steps(len(few))
     evaluate(method, Subset(dataset.test, torch.arange(1)))  # what is done once only
     tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
     started = time.perf_counter()

@@ -12,8 +12,8 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, training_of
-from dear.training.settings import TrainOptions
+from dear.evaluation.resolve import Training, settle
+from dear.training.settings import TrainOptions, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,22 @@ class Experiment:
             checked_seed(seed)
         for plan in self.plans:
             self.protocol.check_plan(plan)
-            training_of(plan, self.train)
+            self._training(plan)
+
+    def _training(self, plan: Plan) -> list[TrainSettings]:
+        """The settings of training of a plan's runs, each once. Raises SettingsError."""
+        trained_on = self.protocol.trained_on
+        found = [
+            settle(self.protocol, plan, name, shots, self.train)[1]
+            for name in (self.data if trained_on is None else [trained_on])
+            for shots in self.shots
+        ]
+        return list(dict.fromkeys(found))
+
+    @property
+    def precisions(self) -> list[str]:
+        """The precisions of all runs."""
+        return [one.precision for plan in self.plans for one in self._training(plan)]
 
     def runs(self) -> list[Run]:
         """All runs: data set by data set, so that what they share is computed once."""

@@ -48,6 +48,7 @@ def run_record(
         "method": run.plan.method,
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "published": [*run.published],
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),

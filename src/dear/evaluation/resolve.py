@@ -17,6 +17,7 @@ from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.values import fitted, known_keys, path_from
 from dear.methods.declaration import MethodSettings
+from dear.methods.published import AsPublished, as_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
@@ -42,6 +43,8 @@ class ResolvedRun:
         roles: The role table of the plan's variant (shuffled roles are another deal for each seed); None for
             a method without head roles.
         weights: The identity of the backbone.
+        published: Names of the rows of its authors' settings that the method runs with, beside those of
+            base-to-novel.
     """
 
     protocol: Protocol
@@ -54,6 +57,7 @@ class ResolvedRun:
     select: Select
     roles: "RoleTable | None"
     weights: Mapping[str, Any]
+    published: tuple[str, ...] = ()
 
     @property
     def source(self) -> "Dataset":
@@ -116,17 +120,19 @@ def resolve(
     select: Select = "last",
 ) -> ResolvedRun:
     """Settle a run. Raises UnknownNameError for the method, SettingsError for what its settings cannot be."""
+    found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions())
     return ResolvedRun(
         protocol,
         plan,
         seed,
         shots,
         tuple(datasets),
-        settings_of(plan).for_data(datasets[0].name),
-        training_of(plan, training or TrainOptions()),
+        found.settings.for_data(datasets[0].name),
+        settled,
         select,
         plan.table(roles, seed),
         asdict(clip.identity),
+        found.rows,
     )
 
 
@@ -136,13 +142,14 @@ def settings_of(plan: Plan) -> MethodSettings:
     return mine
 
 
-def training_of(plan: Plan, given: Training) -> TrainSettings:
-    """The settings of training that a plan runs with: whole ones as they are, else the method's published
-    ones with what is given of them.
+def settle(
+    protocol: Protocol, plan: Plan, dataset: str, shots: int, given: Training
+) -> tuple[AsPublished, TrainSettings]:
+    """A plan's settings as published for a protocol, and those of training: whole ones as they are, else the
+    published ones with what is given of them. Raises SettingsError.
     """
-    if isinstance(given, TrainSettings):
-        return given
-    return given.over(METHODS[known_method(plan.method)].settings.training)
+    found = as_published(settings_of(plan), protocol.name, dataset, shots)
+    return found, given if isinstance(given, TrainSettings) else given.over(found.training)
 
 
 def changed(

@@ -70,6 +70,7 @@ class Record(TypedDict):
     method: str
     variant: NotRequired[str | None]
     settings: NotRequired[dict[str, Any]]
+    published: NotRequired[list[str]]
     dataset: DataTold
     targets: NotRequired[list[DataTold]]
     weights: Weights

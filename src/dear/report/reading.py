@@ -8,6 +8,7 @@ from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import SCHEMA
 from dear.methods.registry import METHODS
+from dear.training.settings import LATER, TrainSettings
 
 Record = Mapping[str, Any]
 
@@ -150,17 +151,27 @@ def checked(records: Iterable[Record]) -> list[Record]:
     )
     if not kind.several_shots:
         _one_value(found, method_label, lambda record: record.get("shots"), "numbers of shots")
-    _one_value(found, method_label, lambda record: (record.get("settings") or {}).get("train"), "training")
+    _one_value(found, method_label, lambda record: _settings(record).get("train"), "training")
     # A method may be published with other settings for each data set, but not for each seed.
     by_data = grouped(found, data_set)
     for runs in by_data.values():
-        _one_value(runs, method_label, lambda record: record.get("settings"), "settings")
+        _one_value(runs, method_label, _settings, "settings")
     seen: set[tuple[str, str, Any, Any]] = set()
     for record in found:
         run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
         if run in seen:
             raise DataError(f"two records of one run: {name(record)}; remove one, or report them apart")
         seen.add(run)
+    return found
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """A record's settings, without fields of training that are as they were before there was a choice."""
+    found = dict(record.get("settings") or {})
+    if isinstance(found.get("train"), Mapping):
+        usual = {name: getattr(TrainSettings, name) for name in LATER}
+        train = found["train"].items()
+        found["train"] = {name: value for name, value in train if name not in usual or value != usual[name]}
     return found
 
 

@@ -73,7 +73,8 @@ class Batches:
     def of(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0; pictures of the next ones are loaded meanwhile."""
         order = torch.randperm(len(self.images), generator=generator(self.seed, "order", epoch))
-        parts = [self._part(epoch, *batch) for batch in enumerate(order.split(self.settings.batch))]
+        steps = order.split(self.settings.batch)[: self.settings.steps(len(order))]
+        parts = [self._part(epoch, *batch) for batch in enumerate(steps)]
         missing = [part.chosen for part in parts if not part.held]
         with closing(prefetch(self.images, missing, self.like.device)) as ahead:
             for part in parts:
@@ -87,6 +88,7 @@ class Batches:
             self.images.identity,
             *trunk_facts(self.method, self.settings.precision),
             *(self.seed, epoch, step, self.settings.batch, part.start, part.stop, self.settings.view_seed),
+            self.settings.crop,
         )
         held = key in self.cache or (
             self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1])
@@ -105,7 +107,8 @@ class Batches:
                     return self.method.continue_trunk(tokens.to(self.like), layer)
         if pictures is None:  # forgotten since the epoch began
             pictures = self.images.load(part.chosen)
-        views = views_of(pictures, self.method.clip.image_size, self._draws(epoch, part, items))
+        draws, scale = self._draws(epoch, part, items), (self.settings.crop, 1.0)
+        views = views_of(pictures, self.method.clip.image_size, draws, scale)
         with mixed(self.like.device, self.settings.precision):
             trunk = self.method.image_trunk(views.to(self.like))
         return trunk if self.views is None else self.views.put(epoch, items, trunk)
@@ -151,6 +154,7 @@ class Batches:
             clip.image_size,
             self.settings.precision,
             f"{self.like.dtype} {self.like.device.type}",
+            self.settings.crop,
         )
 
 

@@ -64,7 +64,8 @@ def train(
     )
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
-    steps = math.ceil(len(images) / settings.batch)
+    steps = settings.steps(len(images))
+    seen = min(len(images), steps * settings.batch)
     if checkpoint is not None:
         history, best = load_checkpoint(
             checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
@@ -99,7 +100,7 @@ def train(
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
-        means = {name: total / len(images) for name, total in zip(sums, totals, strict=True)}
+        means = {name: total / seen for name, total in zip(sums, totals, strict=True)}
         told = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
         if validate is not None:
             told["val"] = validate()

@@ -14,6 +14,10 @@ CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd"]
 
 
+LATER = ("crop", "drop_last")
+"""Fields of TrainSettings that older records lack: at their defaults they change nothing."""
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """Settings of the loop; the defaults are the paper's, the same for all data sets.
@@ -28,6 +32,8 @@ class TrainSettings:
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
         optimizer: "adamw", or "sgd" with momentum, as the peers up to PromptSRC.
         momentum: Momentum of SGD.
+        crop: The least share of a picture's area in a random view; 0.08 in the code of CoOp to PromptSRC.
+        drop_last: Leave out an epoch's last batch if it is not full and there is a full one, as Dassl does.
         view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
             so that runs share them.
         view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
@@ -45,6 +51,8 @@ class TrainSettings:
     precision: Precision = "auto"
     optimizer: Optimizer = "adamw"
     momentum: float = 0.9
+    crop: float = 0.5
+    drop_last: bool = False
     view_seed: int | None = None
     view_cache: float = 0.0
     view_cache_type: CacheType = "bfloat16"
@@ -62,6 +70,8 @@ class TrainSettings:
         _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
+        if not 0 < self.crop <= 1:
+            raise SettingsError(f"crop is {self.crop}: it must be above 0 and at most 1.")
         if not 0 <= self.view_cache < math.inf:
             raise SettingsError(f"view_cache is {self.view_cache}: it must be at least 0.")
         if self.view_cache and self.view_seed is None:
@@ -77,7 +87,15 @@ class TrainSettings:
             del fields["view_seed"]
         if not self.view_cache or self.view_cache_type == "float32":
             del fields["view_cache_type"]
+        for name in LATER:
+            if fields[name] == getattr(TrainSettings, name):
+                del fields[name]
         return fields
+
+    def steps(self, images: int) -> int:
+        """Steps of an epoch of so many images."""
+        full, rest = divmod(images, self.batch)
+        return full + (rest > 0 and not (self.drop_last and full))
 
     def lr_at(self, epoch: int) -> float:
         """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after

@@ -43,6 +43,7 @@ class ViewFingerprint:
     size: int
     precision: str
     computed: str
+    crop: float = 0.5
 
 
 class ViewCache:

@@ -15,6 +15,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
+from dear.training import batches
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -126,6 +127,45 @@ class TestTraining:
         )
         history = train(method, few(), TrainSettings(epochs=1, batch=5), seed=1)
         assert history[0]["loss"] == pytest.approx((5 * 5 + 2 * 2) / 7)
+
+    def test_a_last_batch_that_is_not_full_may_be_dropped(
+        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sizes: list[int] = []
+
+        def counted(self: Dear, _trunk: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            sizes.append(len(labels))
+            return {"loss": self.fusion.sum() * 0 + float(len(labels))}
+
+        monkeypatch.setattr(Dear, "loss", counted)
+        dropping = TrainSettings(epochs=1, batch=5, drop_last=True, warmup_epochs=0)
+        assert train(small_dear(small_clip), few(), dropping, seed=1)[0]["loss"] == 5
+        assert sizes == [5, 5]  # the step, and what it left
+        train(small_dear(small_clip), few(), replace(dropping, batch=9), seed=1)
+        assert sizes[2:] == [7, 7]  # there is no full one
+        assert [dropping.steps(n) for n in (1, 4, 5, 9, 10)] == [1, 1, 1, 1, 2]
+        assert [replace(dropping, drop_last=False).steps(n) for n in (1, 5, 9, 10)] == [1, 1, 2, 2]
+
+    def test_the_crop_bounds_the_views(self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Any] = []
+        views = batches.views_of
+
+        def watched(*args: Any) -> Tensor:
+            seen.append(args[3])
+            return views(*args)
+
+        monkeypatch.setattr(batches, "views_of", watched)
+        cache = TrunkCache(10**9)
+        one = train(small_dear(small_clip), few(), replace(SETTINGS, epochs=2), seed=1, cache=cache)
+        two = train(
+            small_dear(small_clip), few(), replace(SETTINGS, epochs=2, crop=0.08), seed=1, cache=cache
+        )
+        assert {*seen} == {(0.5, 1.0), (0.08, 1.0)}  # and no view of the one is taken for the other's
+        assert numbers(one) != numbers(two)
+        assert "crop" not in SETTINGS.fingerprint_fields()
+        assert replace(SETTINGS, crop=0.08).fingerprint_fields()["crop"] == 0.08
+        with pytest.raises(SettingsError, match=r"crop is 1\.5: it must be above 0"):
+            replace(SETTINGS, crop=1.5)
 
     def test_the_seed_decides(self, small_clip: Clip) -> None:
         runs = [numbers(train(small_dear(small_clip), few(), SETTINGS, seed=seed)) for seed in (1, 1, 2)]

@@ -12,7 +12,6 @@ from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.claims import claimed, distinct_places
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.resolve import training_of
 from dear.evaluation.runs import Runner, RunProgress, silent
 from dear.training.devices import device_precision, make_fabric
 
@@ -61,10 +60,9 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
     """Raise SettingsError for settings of training that contradict each other, for a device that is not here,
     or for a precision that it does not have; what a cluster has is told there.
     """
-    precisions = [training_of(plan, one.train).precision for one in experiments for plan in one.plans]
     if machines.cluster is None:
         device = find_device(machines.device)
-        for precision in precisions:
+        for precision in (name for one in experiments for name in one.precisions):
             device_precision(precision, device)
 
 
