@@ -1,33 +1,46 @@
-"""A method of one's own: CLIP's image embedding, mixed with what a small network makes of it (CLIP-Adapter).
+"""A method of one's own, in every command and from Python: CLIP's image embedding, mixed with what a small
+network makes of it. From this folder:
 
-To try an idea a class is enough; docs/how-to/add-a-method.md says what a method in the package is.
+    dear run few-shot --methods zero-shot,add_a_method:Adapter --adapter.share 0.5 --data fine-shades
+
+docs/how-to/add-a-method.md says what a method in the package is.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn.functional import linear, normalize, relu
 
 import dear
-from dear.data.fewshot import draw_few
-from dear.evaluation.metrics import evaluate
 from dear.methods.base import Method
+from dear.methods.declaration import MethodSettings
 from dear.methods.initial import uniform
-from dear.methods.registry import frozen_clip
-from dear.training.loop import train
-from dear.training.seeding import generator
-from dear.training.settings import TrainSettings
+from dear.methods.registry import register
+
+
+@dataclass(frozen=True)
+class AdapterSettings(MethodSettings):
+    """Attributes:
+    share: The share of the network's output.
+    hidden: The width of its hidden layer.
+    """
+
+    share: float = 0.2
+    hidden: int = 16
 
 
 class Adapter(Method):
     """A share of two layers' output in the image embedding; text features are the frozen ones."""
 
     name = "adapter"
+    settings: AdapterSettings
 
-    def __init__(self, clip, generator, share=0.2, hidden=16):
-        super().__init__(clip)
+    def __init__(self, clip, generator, settings=None):
+        super().__init__(clip, settings or AdapterSettings())
         # No layer is changed: both spans begin after the last one, so images are encoded once and kept.
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
-        self.share, embed = share, clip.image.embed_dim
+        embed, hidden = clip.image.embed_dim, self.settings.hidden
         # Drawn from the given generator alone, in the dtype and on the device of the backbone.
         self.down = nn.Parameter(uniform(clip.logit_scale, generator, hidden, embed))
         self.up = nn.Parameter(uniform(clip.logit_scale, generator, embed, hidden))
@@ -35,8 +48,8 @@ class Adapter(Method):
     def image_features(self, trunk):
         with torch.no_grad():
             embedded = self.clip.image.finish(trunk[:, 0])  # of the class token, not normalised
-        adapted = relu(linear(relu(linear(embedded, self.down)), self.up))
-        return normalize(self.share * adapted + (1 - self.share) * embedded, dim=-1).unsqueeze(0)
+        share, adapted = self.settings.share, relu(linear(relu(linear(embedded, self.down)), self.up))
+        return normalize(share * adapted + (1 - share) * embedded, dim=-1).unsqueeze(0)
 
     def text_features(self):
         return self.frozen_text
@@ -44,15 +57,10 @@ class Adapter(Method):
 
 def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("fine-shades")
-    _, few = draw_few(data, shots=2, seed=1)
-    adapter = Adapter(clip, generator(1, "parameters"))
-    zero_shot = frozen_clip(clip)
-    for method in (adapter, zero_shot):
-        method.set_classes(data.classnames, data.templates)
-    history = train(adapter, few, TrainSettings(epochs=5, lr=0.01, warmup_epochs=0), seed=1)
-    print(f"loss {history[0]['loss']:.3f} -> {history[-1]['loss']:.3f}")
-    for method in (zero_shot, adapter):
-        print(f"{method.name}: {evaluate(method, data.test).accuracy:.3f}")
+    plans = [dear.Plan("zero-shot"), dear.Plan(register("add_a_method:Adapter").name)]
+    training = dear.TrainOptions(epochs=5, lr=0.01)
+    for record in dear.run_all(clip, [data], plans, shots=2, training=training):
+        print(f"{record['method']}: base {record['results']['base']['accuracy']:.3f}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, build_method, known_method
+from dear.methods.registry import METHODS, PATH, build_method, known_method
 from dear.reading.files import ReadingError
 from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
@@ -209,7 +209,7 @@ class Bundle:
         try:
             told = typed(config, Config, where)
             backbone, roles = told["backbone"], told["roles"]
-            kind = METHODS[known_method(told["method"])].settings
+            kind = METHODS[_known(told["method"])].settings
             return cls(
                 method=told["method"],
                 settings=typed({**kind.defaults_of_old, **told["settings"]}, kind, where, "settings"),
@@ -229,6 +229,16 @@ class Bundle:
             raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error
         except DearError as error:
             raise BundleError(f"{where} is not the configuration of a bundle: {error}") from error
+
+
+def _known(name: str) -> str:
+    """The name of a bundle's method. Raises DearError: no code is imported because a file names it."""
+    if PATH.fullmatch(name) and name not in METHODS:
+        raise BundleError(
+            f"its method {name} is not in this package. If you trust it, give its package an entry point of "
+            f"the group dear.methods, or call dear.methods.registry.register({name!r}) first."
+        )
+    return known_method(name)
 
 
 def trained(method: Method) -> dict[str, torch.nn.Parameter]:

@@ -104,6 +104,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     from dear.cli.output import emit
     from dear.cli.parsing import build_parser
 
+    _register_methods(options)
     command, render = commands[name].load()
     parser = build_parser(name, command)
     if HELP & set(options):
@@ -126,6 +127,18 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         print(f"dear: error: {printable(refused)}", file=sys.stderr)
         return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
+
+
+def _register_methods(options: Sequence[str]) -> None:
+    """Make classes outside the package, named after --methods or --method, known with their options."""
+    from dear.methods.registry import PATH, register
+
+    for before, word in zip(["", *options], options, strict=False):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if option in ("--methods", "--method") and equals:
+            for one in value.strip("[]").split(","):
+                if PATH.fullmatch(one.strip()):
+                    register(one.strip())
 
 
 def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:

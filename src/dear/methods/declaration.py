@@ -78,6 +78,7 @@ class Declaration:
         settings: Its dataclass of settings; a method without settings has no options.
         trains: It has parameters to train: it takes training images, and shots mean something.
         needs_roles: It is built on a role table of the backbone's heads.
+        module: The module of the implementation, for a method outside the package.
     """
 
     name: str
@@ -86,8 +87,16 @@ class Declaration:
     settings: type[MethodSettings] = MethodSettings
     trains: bool = True
     needs_roles: bool = False
+    module: str | None = None
 
     @property
     def folder(self) -> str:
-        """Its folder, recipe and options: "mmrlpp" is mmrl++, as --mmrlpp.beta."""
-        return self.name.replace("+", "p").replace("-", "_")
+        """Its folder, recipe and options: "mmrlpp" is mmrl++, as --mmrlpp.beta. The options of
+        "package.module:Class" begin with its class in lower case.
+        """
+        return self.name.rpartition(":")[2].lower().replace("+", "p").replace("-", "_")
+
+    @property
+    def home(self) -> str:
+        """The module of the implementation."""
+        return self.module or f"{__package__}.{self.folder}.method"

@@ -1,14 +1,21 @@
 """The table of methods by name, and methods made by name. Reading the table loads no torch: a method's own
 code is imported when it is built.
 
-A folder of this package with ``settings.py`` and ``method.py`` is a method; nothing here lists them.
+A folder of this package with ``settings.py`` and ``method.py`` is a method; nothing here lists them. Methods
+of other packages come from their entry points of the group ``dear.methods``, each a `Declaration` in a module
+without torch, or are named by their class, "package.module:Class" (`register`).
 """
 
+import re
+import sys
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, get_type_hints
 
 import dear.methods
 from dear.errors import SettingsError, UnknownNameError
@@ -22,14 +29,39 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 
-def _declared() -> Mapping[str, Declaration]:
-    """Each folder's declaration by the method's name, in the order of the papers."""
+ENTRY_POINTS = "dear.methods"
+
+
+def _declared() -> dict[str, Declaration]:
+    """Each declaration by the method's name: of the folders in the order of the papers, then of other
+    packages.
+    """
     folders = [one.name for one in iter_modules(dear.methods.__path__) if one.ispkg]
-    found = [import_module(f"dear.methods.{folder}.settings").METHOD for folder in folders]
-    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.arxiv)})
+    own = [import_module(f"dear.methods.{folder}.settings").METHOD for folder in folders]
+    found = {one.name: one for one in sorted(own, key=lambda one: one.arxiv)}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            declared = entry.load()
+            _check(declared, found)
+            found[declared.name] = declared
+        except Exception as error:  # another package's fault must not end every command
+            warnings.warn(f"the method {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
+    return found
 
 
-METHODS: Mapping[str, Declaration] = _declared()
+def _check(declared: object, known: Mapping[str, Declaration]) -> None:
+    """Raise SettingsError for what cannot join the known methods."""
+    if not isinstance(declared, Declaration):
+        raise SettingsError("it is no dear.methods.declaration.Declaration.")
+    if declared.module is None:
+        raise SettingsError("its declaration lacks the module of the implementation.")
+    for other in known.values():
+        if other.name == declared.name or other.folder == declared.folder:
+            raise SettingsError(f"its name or options are those of the method {other.name}.")
+
+
+_known = _declared()
+METHODS: Mapping[str, Declaration] = MappingProxyType(_known)
 
 FROZEN = "zero-shot"
 """CLIP as it is: what methods are compared with."""
@@ -40,9 +72,54 @@ OWN = "dear"
 USUAL = (FROZEN, OWN)
 """The methods that are run if none is named."""
 
+PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A class outside the package, "package.module:Class"."""
+
+
+def register(path: str) -> Declaration:
+    """The declaration of a class outside the package, "package.module:Class", from then on among METHODS.
+
+    The module is imported, from the current folder too. The class is a `dear.methods.base.Method`, made from
+    (clip, generator, settings); its settings are of the class that its attribute ``settings`` is annotated
+    with. Raises SettingsError.
+    """
+    if path in _known:
+        return _known[path]
+    from dear.methods.base import Method
+
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(_imported(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise SettingsError(f"{path} is no subclass of dear.methods.base.Method.")
+    settings = get_type_hints(found).get("settings", MethodSettings)
+    if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
+        raise SettingsError(f"the settings of {path} are no dear.methods.declaration.MethodSettings.")
+    declared = Declaration(path, "", name, settings, module=module)
+    _check(declared, _known)
+    _known[path] = declared
+    return declared
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        here = str(Path.cwd())
+        if error.name != module.partition(".")[0] or here in sys.path:
+            raise
+        sys.path.append(here)
+        return import_module(module)
+
 
 def known_method(name: str) -> str:
-    """The name, if a method has it. Raises UnknownNameError, SettingsError for the name of its options."""
+    """The name, if a method has it; a class outside the package is registered. Only for names that the user
+    gives: what a file from elsewhere names is not to be imported. Raises UnknownNameError, SettingsError.
+    """
+    if PATH.fullmatch(name):
+        register(name)
     if name not in METHODS and name in option_groups():
         raise SettingsError(f"{name} is how options of the method {option_groups()[name]} begin: give that.")
     if name not in METHODS:
@@ -63,8 +140,7 @@ def methods_with_roles() -> list[str]:
 def method_class(name: str) -> "type[Method]":
     """The class of a method, from its own module. Raises UnknownNameError."""
     declared = METHODS[known_method(name)]
-    module = import_module(f"dear.methods.{declared.folder}.method")
-    found: type[Method] = getattr(module, declared.implementation)
+    found: type[Method] = getattr(import_module(declared.home), declared.implementation)
     return found
 
 
