@@ -1,9 +1,9 @@
-"""Floating-point operations of DeAR, counted by hand: the least that its equations need.
+"""Floating-point operations of DeAR, counted by hand: the minimum that its equations require.
 
-A multiply-add counts as two, as torch's counter has it. Counted are the products of matrices and attention;
-not softmax, LayerNorm, activations and sums. The gradient of attention counts five products, as a fused
-kernel makes them (scores again, then four). Frozen weights have no gradient; neither have tokens before the
-learned ones enter.
+A multiply-add counts as two, as in torch's counter. Matrix products and attention are counted; softmax,
+LayerNorm, activations and sums are not. The gradient of attention counts five products, as in a fused kernel
+(scores recomputed, then four). Neither frozen weights nor tokens before the learned ones enter have a
+gradient.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class Step:
     """A training step of DeAR.
 
     Attributes:
-        lengths: Of each class's prompt, start and end tokens included.
+        lengths: The length of each class's prompt, start and end tokens included.
         patch: Numbers in a patch: 3 x its side squared.
-        attributes: Core attributes, ``each`` tokens for one.
+        attributes: Core attributes, with ``each`` tokens per attribute.
         text_tokens: Learned tokens of the text.
     """
 
@@ -52,8 +52,9 @@ def layers(number: int, batch: int, tokens: int, width: int) -> int:
 
 
 def span(tower: Tower, batch: int, tokens: int, *, added: int = 0, read: int = 1) -> tuple[int, int]:
-    """Forward matrix products and attention of the layers from J. Learned tokens, the same for all rows, are
-    projected once; the last layer has keys and values of all tokens and the rest of those that are read.
+    """Operations of the forward pass of the layers from J: matrix products, attention. Learned tokens, the
+    same for all rows, are projected once; the last layer computes keys and values of all tokens and the rest
+    only for the tokens that are read.
     """
     width, grown = tower.width, tokens + added
     first = 6 * (batch * tokens + added) + 18 * batch * grown
@@ -66,8 +67,8 @@ def span(tower: Tower, batch: int, tokens: int, *, added: int = 0, read: int = 1
 
 
 def span_gradient(tower: Tower, batch: int, tokens: int, *, added: int, read: int = 1) -> tuple[int, int]:
-    """Its gradient by the learned tokens: as much as forward, but for the tokens that were there before; and
-    five products of attention for two.
+    """Operations of its gradient with respect to the learned tokens: as many as forward, except for the
+    tokens that were there before; attention takes five products instead of two.
     """
     forward, attending = span(tower, batch, tokens, added=added, read=read)
     return forward - 6 * batch * tokens * tower.width**2, attending * 5 // 2
@@ -103,14 +104,14 @@ def student(step: Step) -> int:
 
 
 def training_step(step: Step) -> dict[str, int]:
-    """Operations of a step: all, and with trunk and teacher taken from a view cache."""
+    """Operations of a step: "all", and "cached" with trunk and teacher taken from a view cache."""
     own = student(step)
     return {"all": trunk(step) + teacher(step) + own, "cached": own}
 
 
 def naive_step(step: Step, context: int = 77) -> int:
     """The usual code: both towers in full for student and teacher, prompts padded to the context, gradients
-    of all tokens from J on; the last layer whole.
+    of all tokens from J on; the whole last layer.
     """
     total = 0
     sizes = (

@@ -1,9 +1,10 @@
 """Forms of attention with a mask: python benchmarks/attention.py [--device cuda] [--bf16]
 
-Forward and backward, at the sizes of ViT-B/16 with five learned tokens in a batch of 16 (a role mask, one a
-head) and of prompts (a causal mask): torch's fused attention without a mask, with it (four dimensions), with
-it in three dimensions, which no fused kernel takes; heads grouped by role, so that none needs a mask; written
-out; and the fused form on tokens padded to a multiple of eight, as GPU kernels like. In turn in one process.
+Forward and backward, at the sizes of ViT-B/16 with five learned tokens in a batch of 16 (a role mask, one
+per head) and of prompts (a causal mask): torch's fused attention without a mask, with it (four dimensions),
+and with it in three dimensions, which no fused kernel accepts; heads grouped by role, so that none needs a
+mask; written out; and the fused form on tokens padded to a multiple of eight, which GPU kernels prefer. The
+forms are timed in turn in one process.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,13 @@ from dear.backbone.attention import attend_written_out, causal_bias
 PATCHES, ATTRIBUTES, HEADS, DIM = 197, 5, 12, 64
 PROMPTS = ((50, 15), (235, 14), (500, 23))
 TEXT_HEADS = 8
-# A layer's heads in the order of their groups: three isolated, one or two of each attribute, two mixed.
+# The sizes of a layer's groups of heads, in order: three isolated, one or two of each attribute, two mixed.
 CORE = (2, 1, 1, 2, 1)
 ISOLATED = 3
 
 
 def role_mask() -> Tensor:
-    """Of one layer: isolated heads, core heads attribute by attribute, mixed heads."""
+    """The mask of one layer: isolated heads, core heads attribute by attribute, mixed heads."""
     tokens = PATCHES + ATTRIBUTES
     mask = torch.zeros(HEADS, tokens, tokens)
     mask[:ISOLATED, :PATCHES, PATCHES:] = mask[:ISOLATED, PATCHES:, :PATCHES] = float("-inf")

@@ -3,7 +3,7 @@
     python benchmarks/attributes.py --out runs/attributes.jsonl --seeds 1,2,3
     python benchmarks/attributes.py --out runs/attributes.jsonl --table
 
-One training serves all three. A run that the file has is not repeated.
+One training serves all three. Runs that are already in the file are not repeated.
 """
 
 import argparse
@@ -25,20 +25,21 @@ from dear.data.world.tasks import downstream_names, load_task
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import CACHE_BYTES, RunContext
+from dear.evaluation.trial import Trial
 from dear.methods.dear.settings import DearSettings
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
 
-# Name: the plan of the run, the training options that differ from the published ones.
+# By name: the plan of the run, and the training options that differ from the published ones.
 VARIANTS: dict[str, tuple[Plan, TrainOptions]] = {
     "zero-shot": (Plan("zero-shot"), TrainOptions()),
     "exclusive": (Plan("dear"), TrainOptions()),
     "eq9": (Plan("dear", settings=DearSettings(core_mask="eq9")), TrainOptions()),
-    "isolated": (Plan("dear", mask="all-isolated"), TrainOptions()),
-    "mixed": (Plan("dear", mask="all-mixed"), TrainOptions()),
-    "shuffled": (Plan("dear", mask="shuffled"), TrainOptions()),
+    "isolated": (Plan("dear", role_variant="all-isolated"), TrainOptions()),
+    "mixed": (Plan("dear", role_variant="all-mixed"), TrainOptions()),
+    "shuffled": (Plan("dear", role_variant="shuffled"), TrainOptions()),
     "beta 0.5": (Plan("dear", settings=DearSettings(beta=0.5)), TrainOptions()),
     "beta 0.1": (Plan("dear", settings=DearSettings(beta=0.1)), TrainOptions()),
     "fusion rate 30": (Plan("dear", settings=DearSettings(fusion_rate=30.0)), TrainOptions()),
@@ -52,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="file of the runs, one JSON object a line")
+    parser.add_argument("--out", type=Path, required=True, help="file of the runs, one JSON object per line")
     parser.add_argument("--tasks", default=",".join(downstream_names()))
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--variants", default="zero-shot,exclusive,eq9,isolated,mixed,shuffled")
@@ -133,7 +134,7 @@ def tables(runs: Iterable[dict[str, Any]]) -> None:
             retrieval(some)
             by_feature = {f: fmean(r["fusion"][f] for r in some) for f in some[0]["fusion"]}
             print("\nfusion weights: " + ", ".join(f"{f} {w:.3f}" for f, w in by_feature.items()))
-            named(some)
+            fusion_relevance(some)
 
 
 def harmonic(runs: list[dict[str, Any]], suffix: str = "") -> float:
@@ -143,7 +144,7 @@ def harmonic(runs: list[dict[str, Any]], suffix: str = "") -> float:
 
 
 def paired(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
-    """Mean difference of HM over the tasks and seeds that both have, with the interval over tasks."""
+    """Mean difference of HM over the tasks and seeds common to both, with the interval over tasks."""
     shared = {tuple(r["run"][1:]) for r in one} & {tuple(r["run"][1:]) for r in other}
     kept = [[r for r in some if tuple(r["run"][1:]) in shared] for some in (one, other)]
     gaps = []
@@ -157,26 +158,26 @@ def paired(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
     )
 
 
-def named(runs: list[dict[str, Any]]) -> None:
-    """Whether the fusion weights name the factors that tell a task's classes apart."""
-    told: dict[bool, list[float]] = {True: [], False: []}
+def fusion_relevance(runs: list[dict[str, Any]]) -> None:
+    """Print whether the fusion weights identify the factors that separate a task's classes."""
+    by_relevance: dict[bool, list[float]] = {True: [], False: []}
     first = chance = 0.0
     for run in runs:
-        telling = set(load_task(run["run"][1]).train.factors_of_class)
+        relevant = set(load_task(run["run"][1]).train.factors_of_class)
         weights = {name: run["fusion"][name] for name in FACTOR_NAMES}
         for name, weight in weights.items():
-            told[name in telling].append(weight)
-        first += max(weights, key=lambda name: weights[name]) in telling
-        chance += len(telling) / len(weights)
-    yes, no = (fmean(told[key]) for key in (True, False))
+            by_relevance[name in relevant].append(weight)
+        first += max(weights, key=lambda name: weights[name]) in relevant
+        chance += len(relevant) / len(weights)
+    yes, no = (fmean(by_relevance[key]) for key in (True, False))
     print(
-        f"an attribute's mean weight is {yes:.3f} where it tells a task's classes apart, {no:.3f} where not; "
-        f"the heaviest attribute tells them apart in {first:.0f} of {len(runs)} runs (by chance {chance:.1f})"
+        f"an attribute's mean weight is {yes:.3f} where it separates a task's classes, {no:.3f} elsewhere; "
+        f"the heaviest attribute separates them in {first:.0f} of {len(runs)} runs (by chance {chance:.1f})"
     )
 
 
 def retrieval(runs: list[dict[str, Any]]) -> None:
-    """Precision at 10, features down and factors across, over the tasks in which the factor varies."""
+    """Print precision at 10, features by factors, over the tasks in which the factor varies."""
     print("| feature | " + " | ".join(FACTOR_NAMES) + " |\n| --- |" + " ---: |" * len(SIZES))
     rows: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
         f: (lambda run, f=f: run["precision"][f]) for f in runs[0]["precision"]

@@ -3,9 +3,9 @@
     python benchmarks/clusters.py TEXTSPAN.txt --layers 9-12
 
 For each space: HDBSCAN on the heads' phrases alone and with the package's pool; the number of clusters,
-the share of phrases that is left out, DBCV (comparable within a space's dimension only), and the mean
-adjusted Rand index between clusterings of seeded 80% subsamples of the phrases. UMAP is tried where it is
-installed; it is no dependency.
+the share of phrases left unassigned, DBCV (comparable within a space's dimension only), and the mean
+adjusted Rand index between clusterings of seeded 80% subsamples of the phrases. UMAP is included if it is
+installed; it is not a dependency.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Epoch time with and without the decode cache, and resident memory: python benchmarks/data.py DATA
 
-Loads every training image of a data set once an epoch, in batches in random order, and makes random
-views of it. Prints the seconds of each epoch (the first one fills the cache), medians of the others, their
-ratio, and resident memory after each epoch. Without the cache pictures are not kept in memory either.
+Loads every training image of a data set once per epoch, in batches in random order, and makes random
+views of it. Prints the seconds of each epoch (the first one fills the cache), the medians of the others,
+their ratio, and resident memory after each epoch. Without the cache images are not kept in memory either.
 """
 
 import argparse
@@ -27,10 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", help="a data set: a benchmark's name, a folder, a table or a zip")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of each kind")
-    parser.add_argument("--batch", type=int, default=16, help="images a batch")
-    parser.add_argument("--images", type=int, default=None, help="images an epoch; all if not given")
+    parser.add_argument("--batch", type=int, default=16, help="images per batch")
+    parser.add_argument("--images", type=int, default=None, help="images per epoch; all if not given")
     parser.add_argument("--size", type=int, default=224, help="pixels of a view")
-    parser.add_argument("--threads", type=int, default=0, help="threads that decode; 0 is one a processor")
+    parser.add_argument("--threads", type=int, default=0, help="decoding threads; 0: one per processor")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -3,10 +3,10 @@
     python benchmarks/evaluate.py --batch 32
     python benchmarks/evaluate.py --device cuda --batch 250 --bf16
 
-Times image features and scores of a batch (ViT-B/16, random weights, random pictures on the device) in turn
-in one process: open_clip's own image tower; this package's, whose last layer runs for the class token only;
+Times image features and scores of a batch (ViT-B/16, random weights, random images on the device) in turn in
+one process: open_clip's own image tower; this package's, whose last layer runs for the class token only;
 DeAR, fused; and DeAR and the frozen CLIP together, which share the trunk. The ratio is to this package's
-plain CLIP. Classes' text features are computed once, before.
+plain CLIP. Text features of the classes are computed once, beforehand.
 """
 
 import torch
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _flops(clip: object, method: object, batch: int, classes: int) -> dict[str, int]:
-    """Of the least for each kind; for open_clip of what it runs, the whole last layer."""
+    """Minimal operations of each kind; for open_clip those that it runs, with the whole last layer."""
     tower, first = clip.image, method.image_from  # type: ignore[attr-defined]
     image = Tower(tower.width, tower.depth, tower.depth - first + 1, tower.embed_dim)
     tokens, added = (tower.image_size // tower.patch_size) ** 2 + 1, len(ATTRIBUTES)

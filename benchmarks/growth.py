@@ -1,8 +1,8 @@
-"""How the arithmetic of a training step grows with classes, image size and backbone: counted, nothing is run.
+"""How the arithmetic of a training step grows with classes, image size and backbone: counted, not run.
 
     python benchmarks/growth.py --out benchmarks/results/growth.json
 
-Batch 16, the paper's settings, prompts of nine tokens. DeAR has the last third of both towers.
+Batch 16, the paper's settings, prompts of nine tokens. DeAR's span is the last third of both towers.
 """
 
 import argparse

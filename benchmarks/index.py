@@ -1,11 +1,12 @@
-"""The index of one feature at size: time to build and to ask, recall against exact search, memory, disk.
+"""The index of one feature at scale: time to build and to query, recall against exact search, memory, disk.
 
-    python benchmarks/index.py                                  # a try: 2,000 vectors
+    python benchmarks/index.py                                  # a trial: 2,000 vectors
     python benchmarks/index.py --rows 200000 --embed 512 --data random clustered
 
-Each kind and storage runs in a process of its own, so that its peak memory is its own. Vectors are random
-units ("random", which no index can do well: nothing is near anything) or drawn around centres ("clustered",
-as images of a few thousand things are). Recall is the share of the exact ten nearest among the ten answers.
+Each kind and storage runs in a separate process, so that its peak memory is its own. Vectors are random unit
+vectors ("random", which no index can handle well: nothing is near anything) or drawn around centres
+("clustered", like images of a few thousand things). Recall is the share of the exact ten nearest among the
+ten answers.
 """
 
 import argparse
@@ -29,12 +30,12 @@ from dear.retrieval.vectors import Vectors
 
 CHUNK = 16_384
 FOUND = 10
-CENTRES_OF = 50  # rows a centre
+CENTRES_OF = 50  # rows per centre
 SPREAD = 0.7  # length of the noise around a centre of length one
 
 
 def draw(kind: str, rows: int, embed: int, seed: int, centres: int) -> np.ndarray[Any, Any]:
-    """Unit vectors in float32; those around centres get the same centres from any seed."""
+    """Unit vectors in float32; the centres of clustered ones are the same for every seed."""
     own, shared = np.random.default_rng(seed), np.random.default_rng(0)
     noise = own.standard_normal((rows, embed), dtype=np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
@@ -73,7 +74,7 @@ def exact(vectors: np.ndarray[Any, Any], queries: np.ndarray[Any, Any]) -> np.nd
 
 
 def measure(place: Path, a: argparse.Namespace) -> dict[str, Any]:
-    """Build one index, then ask it one query after the other."""
+    """Build one index, then run the queries one after the other."""
     catalogue, vectors = Catalogue.open(place), Vectors(place / "vectors-1", 1, a.embed)
     mapped, before = vectors.read(0, a.rows), peak_mib()
     started = time.perf_counter()

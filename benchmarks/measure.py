@@ -1,4 +1,4 @@
-"""What the benchmarks share: a clock, a matrix rate, peak memory, the machine in words, a model to time."""
+"""Shared parts of the benchmarks: a clock, a matrix rate, peak memory, machine facts, a model to time."""
 
 import argparse
 import copy
@@ -40,11 +40,11 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--model", default="ViT-B-16", help="an open_clip architecture; its weights are random")
     made.add_argument("--tiny", action="store_true", help="a tiny network, to try the benchmark out")
-    made.add_argument("--repeats", type=int, default=3, help="times that each is timed, in turn")
-    made.add_argument("--threads", type=int, default=0, help="threads of torch; its own choice if 0")
+    made.add_argument("--repeats", type=int, default=3, help="repetitions of each timing, in turn")
+    made.add_argument("--threads", type=int, default=0, help="torch's threads; 0: its own default")
     made.add_argument("--device", default="cpu")
-    made.add_argument("--json", action="store_true", help="print JSON and no table")
-    made.add_argument("--out", type=Path, help="write the JSON into this file too")
+    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    made.add_argument("--out", type=Path, help="also write the JSON to this file")
     return made
 
 
@@ -53,12 +53,12 @@ def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise SystemExit("--device cuda: there is no GPU here.")
+        raise SystemExit("--device cuda: no GPU is available.")
     return options
 
 
 def network(options: argparse.Namespace) -> tuple[Any, Clip]:
-    """An open_clip model with random weights, and the same as a frozen Clip."""
+    """An open_clip model with random weights, and the same model as a frozen Clip."""
     if options.tiny:
         name, tokenizer = "tiny network", WordTokenizer([], 77)
         with torch.random.fork_rng(devices=[]):
@@ -75,7 +75,7 @@ def network(options: argparse.Namespace) -> tuple[Any, Clip]:
 def dear_on(
     clip: Clip, classnames: Sequence[str], template: str = "a photo of a {}.", **settings: Any
 ) -> Dear:
-    """DeAR with roles dealt out in turn, eight kinds: a core head of each attribute and three others."""
+    """DeAR with eight kinds of heads in rotation: a core head of each attribute and three others."""
     kinds: list[tuple[Role, str | None]] = [("core", attribute) for attribute in ATTRIBUTES]
     kinds += [("generalization", None), ("other-specialized", None), ("mixed", None)]
     places = [(layer, head) for layer in range(1, clip.image.depth + 1) for head in range(clip.image.heads)]
@@ -90,7 +90,7 @@ def dear_on(
 def in_turn(
     work: dict[str, Callable[[], object]], repeats: int, device: str = "cpu"
 ) -> dict[str, list[float]]:
-    """Seconds of each, timed in turn so that what else the machine does falls on all of them."""
+    """Seconds of each, timed in turn so that other load on the machine affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(repeats):
         for name, one in work.items():
@@ -107,7 +107,7 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def matrix_rate(options: argparse.Namespace, kind: torch.dtype = torch.float32) -> float:
-    """Operations a second of a product of square matrices: the best of seven, which noise cannot raise."""
+    """Operations per second of a product of square matrices: the best of seven, which noise cannot raise."""
     device, side = options.device, 256 if options.tiny else 3072
     one, other = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
     seconds = in_turn({"product": lambda: one @ other}, 7, device)["product"]
@@ -117,7 +117,7 @@ def matrix_rate(options: argparse.Namespace, kind: torch.dtype = torch.float32) 
 def step_memory(work: Callable[[], object], device: str) -> dict[str, float]:
     """MiB before a step and at its peak: resident memory, or the GPU's allocated memory."""
     if not start_counting() and device == "cpu":
-        raise SystemExit("the peak of resident memory cannot be reset here: leave --memory out.")
+        raise SystemExit("the peak of resident memory cannot be reset here: leave out --memory.")
     kind = "gpu" if device.startswith("cuda") else "resident"
     before = float(peak()[kind] or 0)
     work()
@@ -126,7 +126,7 @@ def step_memory(work: Callable[[], object], device: str) -> dict[str, float]:
 
 
 def in_child(arguments: Sequence[str]) -> Any:
-    """What this script prints as JSON when it is run by itself with other arguments."""
+    """The JSON output of this script, run in a separate process with other arguments."""
     done = subprocess.run(
         [sys.executable, sys.argv[0], *arguments], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -134,7 +134,7 @@ def in_child(arguments: Sequence[str]) -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """What was measured on. No name of a host and no path."""
+    """Facts about the machine, without host names or paths."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -156,7 +156,7 @@ def machine() -> dict[str, Any]:
 
 
 def show(result: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print the rows as a table, or everything as JSON; write it where that is asked for."""
+    """Print the rows as a table, or everything as JSON; write the JSON to a file on request."""
     text = json.dumps(result, indent=1)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)

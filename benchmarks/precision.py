@@ -1,12 +1,12 @@
-"""bfloat16 on a CPU: which parts of a tower gain and which lose, and the whole tower in several forms.
+"""bfloat16 on a CPU: which parts of a tower get faster or slower, and the whole tower in several forms.
 
     python benchmarks/precision.py --batch 16
 
 First the parts of a ViT-B/16 layer on random tensors, float32 against bfloat16. Then the image tower: float32
-with the fused and with the written-out attention; autocast, as --train.precision bf16-mixed has it; and all
-tensors in bfloat16 with either attention, and with LayerNorm's and the residual stream in float32. Last
-open_clip's own tower under autocast, its weights frozen. Cosine is the mean of the unit features' products
-with those in float32. Everything is timed in turn in one process.
+with the fused and with the written-out attention; autocast, as with --train.precision bf16-mixed; and all
+tensors in bfloat16 with either attention, and with LayerNorms and the residual stream in float32. Last,
+open_clip's own tower under autocast, with frozen weights. Cosine is the mean cosine between the features and
+those in float32. Everything is timed in turn in one process.
 """
 
 import copy
@@ -36,7 +36,7 @@ class WideNorm(nn.Module):
 
 
 class WideSum(nn.Module):
-    """A sublayer's output in float32, so that the residual stream stays so."""
+    """A sublayer's output in float32, to keep the residual stream in float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.float()

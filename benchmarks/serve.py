@@ -1,8 +1,8 @@
-"""Load of a server: many requests at once against `dear serve`, and what they took.
+"""Load test of `dear serve`: many simultaneous requests, and the time and memory they take.
 
     python benchmarks/serve.py BUNDLE --requests 200 --concurrent 200
 
-Starts the server by itself at a free port, sends noise pictures to /api/predict, and prints errors by status,
+Starts the server itself at a free port, sends noise images to /api/predict, and prints errors by status,
 latencies, throughput, batches, and the server's memory before and at its peak. Linux only (/proc).
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("bundle")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--concurrent", type=int, default=200)
-    parser.add_argument("--side", type=int, default=512, help="pixels of a picture's side")
+    parser.add_argument("--side", type=int, default=512, help="side length of an image in pixels")
     parser.add_argument("--page", action="store_true", help="load the page's modules too")
     a = parser.parse_args()
     with socket.socket() as free:
@@ -103,7 +103,7 @@ def main() -> None:
     try:
         wait_for(url, server)
         files = pictures(32, a.side)
-        asyncio.run(load(url, files, 4, 2))  # the first requests pay for what is made once
+        asyncio.run(load(url, files, 4, 2))  # the first requests pay the one-time costs
         before = memory(server.pid)["VmRSS"]
         result = asyncio.run(load(url, files, a.requests, a.concurrent))
         result |= {"memory before MiB": before, "memory at peak MiB": memory(server.pid)["VmHWM"]}

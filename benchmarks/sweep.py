@@ -1,11 +1,11 @@
-"""Time of the paper's Table 2: DeAR trained on and tested in all 11 data sets, base-to-novel, one seed.
+"""Time of the paper's Table 2: DeAR trained and tested on all 11 data sets, base-to-novel, one seed.
 
     python benchmarks/sweep.py --device cuda
     python benchmarks/sweep.py --tiny
 
 Class names, templates and numbers of classes and test images are the data sets' own; 16 shots of the base
-classes, 10 epochs at batch 16, tests at batch 250, by the package's own loop. Pictures are random and decoded
-beforehand, in the memory of the machine; weights are random. On a CPU only --tiny is timed: a tiny network,
+classes, 10 epochs at batch 16, tests at batch 250, with the package's own loop. Images are random and decoded
+beforehand, in main memory; weights are random. On a CPU only --tiny is timed: a tiny network,
 two epochs, two shots and a hundredth of the test images.
 """
 
@@ -27,7 +27,7 @@ POOL = 1024
 
 
 class Pictures:
-    """As many labelled images as are asked for, which show the pictures of a pool in turn."""
+    """A given number of labelled images, which repeat the pictures of a pool in turn."""
 
     def __init__(self, pool: UInt8[Tensor, "picture 3 size size"], labels: Int[Tensor, "item"]) -> None:
         self.pool, self.labels, self.identity = pool, labels, f"{len(labels)} random pictures"
@@ -40,7 +40,7 @@ class Pictures:
 
 
 def spread(items: int, classes: int) -> Int[Tensor, "item"]:
-    """Labels of so many items, the same number a class as far as it goes."""
+    """Labels of so many items, spread over the classes as evenly as possible."""
     return torch.arange(items) % classes
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     start_counting()
     for benchmark in benchmarks().values():
         if "train" not in benchmark.published:
-            continue  # a variant of ImageNet, which is only tested on
+            continue  # a variant of ImageNet, used for testing only
         rows.append(_row(benchmark, clip, pool, settings, shots, part))
     whole = {
         "data set": "all",

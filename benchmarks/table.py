@@ -1,7 +1,7 @@
-"""Writes the tables of docs/performance.md from benchmarks/results: python benchmarks/table.py [--check]
+"""Write the tables of docs/performance.md from benchmarks/results: python benchmarks/table.py [--check]
 
-A table stands between the lines <!-- table: NAME --> and <!-- end -->. Where a benchmark has no result there,
-"Not measured" stands in its place.
+Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
+measured."
 """
 
 import argparse
@@ -24,7 +24,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def written(name: str) -> str:
-    """The table of a benchmark with what it was measured on."""
+    """The table of a benchmark and the machine it was measured on."""
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "Not measured.\n"
@@ -46,18 +46,14 @@ def _cell(value: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="only say whether the page is as it would be written"
-    )
+    parser.add_argument("--check", action="store_true", help="only check whether the page is up to date")
     options = parser.parse_args()
     before = PAGE.read_text(encoding="utf-8")
     after = PLACE.sub(lambda found: f"{found[1]}{written(found[2])}{found[3]}", before)
     if not options.check:
         PAGE.write_text(after, encoding="utf-8")
     elif before != after:
-        raise SystemExit(
-            "docs/performance.md is not what benchmarks/results give: run python benchmarks/table.py"
-        )
+        raise SystemExit("docs/performance.md is out of date: run python benchmarks/table.py")
 
 
 if __name__ == "__main__":

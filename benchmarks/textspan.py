@@ -1,9 +1,10 @@
 """TEXTSPAN of many heads against the published algorithm in numpy, head by head: time, memory, same phrases.
 
     python benchmarks/textspan.py                     48 heads, 10,000 images, 3,500 phrases, embedding 512
-    python benchmarks/textspan.py --reference-heads 2 times the reference on 2 of the heads, and scales it up
+    python benchmarks/textspan.py --reference-heads 2 time the reference on 2 of the heads, and scale it up
 
-Contributions are random, as of heads of 64 dimensions whose variances decay, in a memory-mapped float32 file.
+Contributions are random, like those of heads of 64 dimensions with decaying variances, in a memory-mapped
+float32 file.
 """
 
 import argparse
@@ -22,7 +23,7 @@ CHUNK = 500
 
 
 def contributions(path: Path, images: int, heads: int, head_width: int, embed: int) -> np.memmap:
-    """A file of contributions (image, head, embed): each head writes in a subspace of its own."""
+    """A file of contributions (image, head, embed): each head writes to a subspace of its own."""
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(heads, head_width, embed)) / embed**0.5
     outputs *= np.exp(-np.arange(head_width) / 16)[:, None]

@@ -2,12 +2,12 @@
 
     python benchmarks/train_step.py --classes 50 500 --json
 
-Times a step (forward and backward; ViT-B/16, random weights, random pictures) of the naive reference, of this
+Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference, of this
 package, and of this package with trunk outputs and frozen features from a view cache on disk (bf16), in turn
 in one process. Losses and gradients of the first two are compared. The memory of each kind's step is the
-resident peak of a process of its own, less what was resident before it. FLOPs are those of the least that
-the equations need, counted by hand (benchmarks/arithmetic.py); the rate is these over the time, and the share
-is of the rate of a large matrix product measured in the same process.
+resident peak of a separate process, minus what was resident before it. FLOPs are the minimum that the
+equations require, counted by hand (benchmarks/arithmetic.py); the rate is these over the time, and the share
+is relative to the rate of a large matrix product measured in the same process.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
 
 
 def usual_code(attention: str) -> ModuleType:
-    """The tests' naive reference, a copy of the module to itself."""
+    """The tests' naive reference, as a separate copy of the module."""
     spec = spec_from_file_location("naive", ROOT / "tests/parity/naive.py")
     assert spec is not None
     assert spec.loader is not None
@@ -129,7 +129,9 @@ def _forget(parameters: Any) -> None:
 def differences(
     kinds: dict[str, Callable[[], Tensor]], given: dict[str, dict[str, Tensor]]
 ) -> dict[str, float]:
-    """How far ours is from naive: the loss, and the largest difference of a gradient by its largest entry."""
+    """Difference between ours and naive: of the loss, and the largest of a gradient relative to its largest
+    entry.
+    """
     one, other = float(kinds["naive"]().detach()), float(kinds["ours"]().detach())
     gaps = []
     for name, wanted in given["naive"].items():
@@ -143,7 +145,7 @@ def differences(
 def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         kinds, step, given = steps(options, classes, folder)
-        gap = differences(kinds, given)  # which warms them up
+        gap = differences(kinds, given)  # also warms them up
         kinds["view cache"]()
         seconds = measure.in_turn(kinds, options.repeats, options.device)
     least = training_step(step)
@@ -183,8 +185,10 @@ def main() -> None:
     made = measure.parser(__doc__)
     made.add_argument("--classes", type=int, nargs="+", default=[50, 500])
     made.add_argument("--batch", type=int, default=16)
-    made.add_argument("--attention", choices=("fused", "einsum"), default="fused", help="of the naive one")
-    made.add_argument("--text-chunk", type=int, default=0, help="of ours: prompts at a time")
+    made.add_argument(
+        "--attention", choices=("fused", "einsum"), default="fused", help="attention of the naive reference"
+    )
+    made.add_argument("--text-chunk", type=int, default=0, help="prompts at a time in our text span; 0: all")
     made.add_argument("--no-memory", action="store_true", help="time only")
     made.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
     options = measure.parsed(made)
