@@ -1,10 +1,10 @@
-# Every target sets up what it needs: python3 (3.11 to 3.13) and a package registry are enough.
-# Another Python: make test PYTHON=python3.12. pip's own index settings hold for uv too.
+# Every target sets up what it needs; only python3 (3.11 to 3.13) and a package registry are required.
+# To use another Python: make test PYTHON=python3.12. pip's own index settings apply to uv too.
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-# Set-up targets must not be left half done.
+# Set-up targets must not be left incomplete.
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -18,7 +18,7 @@ SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUPPORTED)' >/dev/null 2>&1 && { echo $$p; exit; }; done)
 
-# uv reads no pip configuration, so the index and the certificates are handed on (not extra indexes and
+# uv does not read pip's configuration, so the index and the certificates are passed on (not extra indexes and
 # find-links: they may hold other builds of the pinned versions).
 define RUN_UV
 index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}}"; \
@@ -40,7 +40,7 @@ demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out
 test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
-fuzz: $(VENV)/.dev ## Attack the readers with bad files and the commands with kills, at length
+fuzz: $(VENV)/.dev ## Run the long fuzz tests: malformed files for the readers, kills for the commands
 	$(BIN)/python -m pytest tests/fuzz --fuzz-long $(ARGS)
 
 check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, generated docs
@@ -51,16 +51,16 @@ check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelli
 	$(BIN)/codespell
 	$(BIN)/python -m dear.cli.document --check
 
-format: $(VENV)/.dev ## Format the code and mend what the linter can
+format: $(VENV)/.dev ## Format the code and fix what the linter can
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.dev ## Write docs/cli.md and the table of limits anew
+docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
 	$(BIN)/python -m dear.cli.document
 
-# The three runs that the package's weights are made of; src/dear/backbone/tiny/README.md has their facts.
+# The three runs that produced the package's weights; src/dear/backbone/tiny/README.md has their details.
 LATE := --settings.late 3 --settings.restart 0 --settings.emphasis color,texture --settings.bf16 false
-pretrain: $(VENV)/.run ## Train the tiny CLIP anew (hours on a CPU); it resumes where it stopped
+pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where it stopped
 	$(BIN)/dear pretrain --out pretrained/first
 	$(BIN)/dear pretrain --out pretrained/late --start pretrained/first $(LATE) \
 	  --settings.images 320000 --settings.lr 8e-4 --settings.warmup 200 --settings.seed 11
@@ -74,7 +74,7 @@ bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write
 	$(BIN)/python benchmarks/growth.py --out benchmarks/results/growth.json
 	$(BIN)/python benchmarks/table.py
 
-pins: $(VENV)/.dev ## Resolve the pinned versions anew
+pins: $(VENV)/.dev ## Regenerate the pinned versions
 	@{ sed -n '/^#/p' $(CONSTRAINTS); \
 	  $(RUN_UV) pip compile --quiet --universal --upgrade --all-extras --python-version 3.11 \
 	    --no-header --no-annotate pyproject.toml | grep -Ev '^(cuda-|nvidia-|triton)'; } > $(CONSTRAINTS).new
@@ -87,8 +87,8 @@ clean: ## Remove the environment, the caches and the demo's output
 # The environment with uv in it.
 $(VENV)/.uv:
 	@[ -n "$(PYTHON)" ] || { \
-	  echo "dear needs Python 3.11 to 3.13, and there is none of them on the path ($$(python3 --version 2>&1))." >&2; \
-	  echo "Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	  echo "dear needs Python 3.11 to 3.13, but none is on the path ($$(python3 --version 2>&1))." >&2; \
+	  echo "Install one, or specify it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c '$(SUPPORTED)' || { \
 	  echo "dear needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
@@ -102,7 +102,7 @@ $(VENV)/.run: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
 	$(UV_INSTALL) --editable .
 	@touch $@
 
-# And what development needs.
+# What development needs in addition.
 $(VENV)/.dev: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
 	$(UV_INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.run $@

@@ -1,9 +1,9 @@
-"""A method of one's own, in every command and from Python: CLIP's image embedding, mixed with what a small
-network makes of it. From this folder:
+"""A custom method, in every command and from Python: CLIP's image embedding, mixed with the output of a small
+network on it (CLIP-Adapter). From this folder:
 
     dear run few-shot --methods zero-shot,add_a_method:Adapter --adapter.share 0.5 --data fine-shades
 
-docs/how-to/add-a-method.md says what a method in the package is.
+docs/how-to/add-a-method.md explains how to add a method to the package.
 """
 
 from dataclasses import dataclass
@@ -31,23 +31,23 @@ class AdapterSettings(MethodSettings):
 
 
 class Adapter(Method):
-    """A share of two layers' output in the image embedding; text features are the frozen ones."""
+    """Mixes a share of a two-layer network's output into the image embedding; text features stay frozen."""
 
     name = "adapter"
     settings: AdapterSettings
 
     def __init__(self, clip, generator, settings=None):
         super().__init__(clip, settings or AdapterSettings())
-        # No layer is changed: both spans begin after the last one, so images are encoded once and kept.
+        # No layer is changed: both spans begin after the last one, so images are encoded once and cached.
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         embed, hidden = clip.image.embed_dim, self.settings.hidden
-        # Drawn from the given generator alone, in the dtype and on the device of the backbone.
+        # Drawn only from the given generator, in the dtype and on the device of the backbone.
         self.down = nn.Parameter(uniform(clip.logit_scale, generator, hidden, embed))
         self.up = nn.Parameter(uniform(clip.logit_scale, generator, embed, hidden))
 
     def image_features(self, trunk):
         with torch.no_grad():
-            embedded = self.clip.image.finish(trunk[:, 0])  # of the class token, not normalised
+            embedded = self.clip.image.finish(trunk[:, 0])  # class token, not normalised
         share, adapted = self.settings.share, relu(linear(relu(linear(embedded, self.down)), self.up))
         return normalize(share * adapted + (1 - share) * embedded, dim=-1).unsqueeze(0)
 

@@ -1,7 +1,7 @@
 """Search a folder of images by an attribute: by class, by colour alone, by class in another colour.
 
-Run it with your bundle and folder, or without to try it on pictures of the Attribute World. It needs the
-extra `retrieval` and writes search.png:
+Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World. It
+needs the extra `retrieval` and writes search.png:
 
     python examples/attribute_search.py path/to/bundle path/to/images
 """
@@ -28,7 +28,7 @@ SEARCHES = {
 
 
 def world_images(task: Dataset, place: Path, every: int = 10) -> Path:
-    """Some test pictures of a world task as files."""
+    """Write some test pictures of a world task as files."""
     place.mkdir()
     for number in range(0, len(task.test), every):
         picture = task.test.load(task.test.labels.new_tensor([number]))[0]

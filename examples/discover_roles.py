@@ -1,7 +1,7 @@
 """Find what each attention head of a CLIP does, and adapt with those roles.
 
-The CLIP here is the tiny one with random weights: its heads mean nothing, but any architecture that
-`dear models` lists, with any weights, goes the same way:
+The CLIP here is the tiny one with random weights, so its heads mean nothing; any architecture that
+`dear models` lists, with any weights, works the same way:
 
     python examples/discover_roles.py ViT-B-16 laion2b_s34b_b88k path/to/images
 """
@@ -34,7 +34,7 @@ def main(model: str, pretrained: str, data: str, out: Path, images: int) -> None
             f"layer {head.layer} head {head.head}: {head.role}, {head.concept}; {', '.join(head.phrases[:3])}"
         )
 
-    # The table carries the identity of the weights it was found in: other weights refuse it.
+    # The table carries the identity of the weights it was computed from: it is refused with any others.
     bundle = dear.fit(
         data,
         model=model,

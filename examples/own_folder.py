@@ -1,6 +1,6 @@
-"""From a folder of images, one folder a class, to a classifier that gives its reasons.
+"""From a folder of images, one folder per class, to a classifier that explains its predictions.
 
-Run it with your folder, or without one to try it on pictures of the Attribute World:
+Run it with your folder, or without arguments to try it on pictures of the Attribute World:
 
     python examples/own_folder.py path/to/images
 """
@@ -15,7 +15,7 @@ import dear
 
 
 def world_folder(place: Path, images: int = 8) -> Path:
-    """Some pictures of a world task, written as a folder of images."""
+    """Write some pictures of a world task as a folder of images."""
     task = dear.load_dataset("fine-shades")
     for label, name in enumerate(task.classnames):
         (place / name).mkdir(parents=True)
@@ -26,7 +26,7 @@ def world_folder(place: Path, images: int = 8) -> Path:
 
 
 def main(data: Path, work: Path) -> None:
-    # 30% of each class are put aside for the test; `train/` and `test/` in the folder would be taken instead.
+    # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
     bundle = dear.fit(data, work / "bundle", shots=4, train=dear.TrainOptions(epochs=3), calibrate=True)
     print(
         f"accuracy on test images: {bundle.metrics['accuracy']:.3f}, {bundle.parameters:,} trained parameters"

@@ -1,4 +1,4 @@
-"""Read what a run leaves behind: one JSON object with everything its numbers depend on.
+"""Read the record of a run: one JSON object with everything its numbers depend on.
 
 python examples/read_a_record.py path/to/records
 """
@@ -12,7 +12,7 @@ import dear
 
 
 def make_records(out: Path) -> Path:
-    """Two short runs, so that there is something to read."""
+    """Two short runs, to have something to read."""
     dear.run_all(
         dear.load_clip("tiny"),
         [dear.load_dataset("fine-shades")],
