@@ -13,6 +13,7 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.methods.registry import FROZEN
 from dear.report import plots
 from dear.report.grid import Grid
+from dear.report.protocols.base import Figure
 from dear.report.protocols.registry import report_of
 from dear.report.reading import (
     Record,
@@ -27,7 +28,7 @@ from dear.report.reading import (
     protocol,
     readable,
 )
-from dear.report.sections import by_protocol, tables_of, weights_of
+from dear.report.sections import appendix_of, by_protocol, weights_of
 from dear.report.svg import inline
 from dear.writing.files import atomic_write
 
@@ -75,24 +76,34 @@ def report_html(
         shown = ", ".join(sha[:16] for sha in weights)
         raise DataError(f"the records mix different weights ({shown}); report them apart")
     groups = by_protocol(everything)
-    headlines = (report_of(name).headline(some) for name, some in groups.items())
-    by_method = grouped(next((some for some in headlines if some), found), method_label)
+    first = next((name for name, some in groups.items() if report_of(name).headline(some)), None)
+    by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)
     main, reference = _main(by_method), _reference(by_method)
     fusion = mean_fusion_weights(by_method[main])
     losses = mean_losses(by_method[main])
     role_table = role_table or role_table_of(found)
     own: dict[str, Any] = {}
-    placed: set[str] = set()
+    figures: dict[str, Figure] = {}
     for name in PROTOCOLS:
         own |= report_of(name).page(groups.get(name, []), main, reference)
-        placed |= report_of(name).placed
+    blocks: list[dict[str, Any]] = []
+    for name, some in by_protocol(found).items():
+        report = report_of(name)
+        figures |= report.figures(some)
+        tables = [grid for grid in report.tables(some) if grid.name not in report.placed]
+        blocks.append({"section": report.section, "grids": tables})
+    blocks.append({"section": None, "grids": [*appendix_of(found), *appendix]})
+    illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
     return page(
         "report.html.j2",
         **own,
         title=title,
         main=main,
         reference=reference,
-        grids=[*(grid for grid in tables_of(found) if grid.name not in placed), *appendix],
+        head=report_of(first).head if first else None,
+        blocks=blocks,
+        figures=figures,
+        illustrations=[report.section for report in illustrations if report.section],
         fusion=inline(plots.fusion_heat_map(fusion)) if fusion else None,
         training=inline(plots.training_curves(losses)) if losses else None,
         roles=inline(plots.head_role_map(role_table)) if role_table else None,

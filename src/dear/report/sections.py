@@ -21,9 +21,15 @@ def tables_of(records: Iterable[Record]) -> list[Grid]:
     Raises:
         DataError: for records that may not stand in one table.
     """
-    groups = by_protocol(readable(records))
-    tables = [grid for name, some in groups.items() for grid in report_of(name).tables(some)]
-    return tables + [grid for name, some in groups.items() for grid in report_of(name).appendix(some)]
+    found = readable(records)
+    tables = [grid for name, some in by_protocol(found).items() for grid in report_of(name).tables(some)]
+    return tables + appendix_of(found)
+
+
+def appendix_of(records: Iterable[Record]) -> list[Grid]:
+    """The tables that stand behind those of all protocols."""
+    groups = by_protocol(records)
+    return [grid for name, some in groups.items() for grid in report_of(name).appendix(some)]
 
 
 def weights_of(records: Iterable[Record]) -> list[str]:

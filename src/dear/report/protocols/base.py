@@ -2,10 +2,25 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dear.report.grid import Grid
 from dear.report.reading import Record
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure above a table of the page.
+
+    Attributes:
+        svg: As `dear.report.svg.inline` gives it.
+        name: For those who do not see it.
+    """
+
+    svg: str
+    name: str
+    caption: str
 
 
 class ProtocolReport(ABC):
@@ -14,10 +29,14 @@ class ProtocolReport(ABC):
 
     Attributes:
         illustrates: Whether its records have a section of the page only, and are left out of all else.
-        placed: Its tables that the page shows in a place of their own, by name.
+        head: The template of what it says at the head of the page, if the page begins with it.
+        section: The template of a section of its own, in templates/protocols; it stands before its tables.
+        placed: Its tables that this section shows, by name.
     """
 
     illustrates: ClassVar[bool] = False
+    head: ClassVar[str | None] = None
+    section: ClassVar[str | None] = None
     placed: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
@@ -34,9 +53,14 @@ class ProtocolReport(ABC):
         del records
         return []
 
+    def figures(self, records: Sequence[Record]) -> dict[str, Figure]:
+        """A figure for some of its tables, by their names."""
+        del records
+        return {}
+
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        """What the page's template is given of the protocol, also without any record. ``main`` is the method
-        that the page is about, ``reference`` what it is compared with.
+        """What the templates of the protocol are given, also without any record. ``main`` is the method that
+        the page is about, ``reference`` what it is compared with.
         """
         del records, main, reference
         return {}

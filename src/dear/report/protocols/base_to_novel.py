@@ -20,6 +20,8 @@ from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_gr
 class BaseToNovelReport(ProtocolReport):
     """The main table has a place of its own on the page, as the paper prints it."""
 
+    head: ClassVar[str | None] = "protocols/base_to_novel_head.html.j2"
+    section: ClassVar[str | None] = "protocols/base_to_novel.html.j2"
     placed: ClassVar[frozenset[str]] = frozenset({"base-to-novel"})
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:

@@ -48,6 +48,7 @@ class RetrievalReport(ProtocolReport):
     """A section of the page: panels of the first run, precision as the mean of all."""
 
     illustrates: ClassVar[bool] = True
+    section: ClassVar[str | None] = "protocols/retrieval.html.j2"
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         mean = averaged([field(record, "results") for record in records])
