@@ -8,6 +8,7 @@ the CPU: casts to half precision and moves to a GPU are switched off, and Dassl,
 schedules only, is replaced by empty parts. Nothing of the repository is in this file.
 """
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -94,6 +95,11 @@ def staying(move: Callable[..., Any]) -> Callable[..., Any]:
     return to
 
 
+def loss_of(told: dict[str, float]) -> float:
+    """The loss that a trainer tells of a step: "loss", or the sum of "..._loss" where it tells parts only."""
+    return told["loss"] if "loss" in told else sum(told[name] for name in told if name.endswith("_loss"))
+
+
 def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
     """Scores and losses of the public code, and its parameters after the steps, by our names."""
     ours = {
@@ -117,15 +123,18 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     code.clip._download = lambda *_args, **_options: str(weights)
     trainer = getattr(code, kind)()
     settings = their_settings(reference, case)
-    trainer.cfg = space(
-        {
-            "MODEL": {"BACKBONE": {"NAME": "ViT-B/16"}, "INIT_WEIGHTS": ""},
-            "INPUT": {"SIZE": (small.IMAGE, small.IMAGE)},
-            "DATASET": {"NAME": "OxfordPets"},
-            "OPTIM": {"MAX_EPOCH": small.STEPS},
-            "TRAINER": {kind: settings, kind.upper(): settings},  # a section has the trainer's name
-        }
-    )
+    elsewhere = {name: settings.pop(name) for name in [*settings] if "." in name}
+    sections: dict[str, dict[str, Any]] = {
+        "MODEL": {"BACKBONE": {"NAME": "ViT-B/16"}, "INIT_WEIGHTS": ""},
+        "INPUT": {"SIZE": (small.IMAGE, small.IMAGE)},
+        "DATASET": {"NAME": "OxfordPets"},
+        "OPTIM": {"MAX_EPOCH": small.STEPS},
+        "TRAINER": dict.fromkeys(reference.get("sections", [kind, kind.upper()]), settings),
+    }
+    for name, value in elsewhere.items():
+        section, key = name.split(".")
+        sections.setdefault(section, {})[key] = value
+    trainer.cfg = space(sections)
     trainer.dm = space({"dataset": {"classnames": reference.get("classnames", small.CLASSES)}})
     trainer.device = "cpu"
     trainer.register_model = lambda *_args, **_options: None
@@ -151,7 +160,7 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
             found["logits"] = trainer.model(images[0])
     trainer.model.train()
     losses = [
-        trainer.forward_backward({"img": image, "label": label})["loss"]
+        loss_of(trainer.forward_backward({"img": image, "label": label}))
         for image, label in zip(images, small.LABELS, strict=True)
     ]
     found["losses"] = torch.tensor(losses)
@@ -161,10 +170,28 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     return {name: value.contiguous().clone() for name, value in found.items()}
 
 
+def edited(repository: str, edits: dict[str, dict[str, str]], folder: Path) -> str:
+    """A copy of a checkout in the folder, in which pieces of its files stand as others: what is written in
+    for ViT-B/16, say. Raises ValueError for a piece that is not there once.
+    """
+    copied = shutil.copytree(repository, folder / "edited", ignore=shutil.ignore_patterns(".git"))
+    for name, pieces in edits.items():
+        text = (copied / name).read_text(encoding="utf-8")
+        for old, new in pieces.items():
+            if text.count(old) != 1:
+                raise ValueError(f"{name} has {old!r} {text.count(old)} times")
+            text = text.replace(old, new)
+        (copied / name).write_text(text, encoding="utf-8")
+    return str(copied)
+
+
 def main(method: str, *repositories: str) -> None:
-    sys.path[:0] = repositories
     reference, found = small.references()[method], {}
     with tempfile.TemporaryDirectory() as folder:
+        first, *others = repositories
+        if "edits" in reference:
+            first = edited(first, reference["edits"], Path(folder))
+        sys.path[:0] = [first, *others]
         weights = Path(folder) / "small.pt"
         torch.save(small.openai_state(), weights)
         for case in small.cases():

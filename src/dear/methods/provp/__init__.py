@@ -1,0 +1,1 @@
+"""ProVP-Ref (Xu et al., IJCV 2024)."""

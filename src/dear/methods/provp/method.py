@@ -1,0 +1,86 @@
+"""ProVP-Ref (Xu et al., IJCV 2024): prompts of every layer of the image tower, each mixed with what the layer
+before made of its own, and image features that stay recognisable among those of the frozen CLIP.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dear.backbone.clip import Clip
+from dear.backbone.towers import Injection
+from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.initial import uniform
+from dear.methods.provp.settings import ProVpSettings
+
+WORDING = {
+    "a photo of a {}, a type of pet.": "a type of pet, a photo of a {}.",
+    "a photo of a {}, a type of flower.": "a type of flower, a photo of a {}.",
+    "a photo of a {}, a type of aircraft.": "a type of aircraft, a photo of a {}.",
+    "a photo of {}, a type of food.": "a type of food, a photo of {}.",
+    "{} texture.": "a texture of {}.",
+}
+"""The authors' templates of benchmarks, by ours, where the two differ."""
+
+
+class ProVP(Method):
+    """Progressive visual prompts: those of layer 1 stand between the class token and the patches, after the
+    first LayerNorm and without positions; those of a later layer take beta of their places and the last
+    layer's output keeps the rest. Class features are the frozen CLIP's, of hand-written templates.
+
+    Source: arXiv 2304.08386; github.com/MCG-NJU/ProVP at 837b8fb, trainers/provp.py and clip/model.py. The
+    code settles: the mixture is 0.99 to 0.01; the re-formation loss is a cross-entropy of raw cosines,
+    without a temperature, so that it starts near the logarithm of the batch and hardly falls; its weight is 1
+    on every data set; the bound of the random start is a Xavier bound for patches of 14 pixels.
+
+    Differs from the code: no part is cast to half precision. Prompts are put in whatever their number: the
+    code puts in more than 4 only, and with fewer mixes those of later layers into the first patches. Layers
+    and width are the backbone's, where the code has 12 and 768. The authors test the epoch that is best on
+    the test images, on novel classes too: not followed.
+    """
+
+    name = "provp"
+    settings: ProVpSettings
+    layout = TokenLayout(before_patches=True)
+    uses_frozen_image = True
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
+        super().__init__(clip, s := settings or ProVpSettings())
+        self.image_from, self.text_from = 1, clip.text.depth + 1
+        tower, patch = clip.image, s.start_patch or clip.image.patch_size
+        bound = math.sqrt(6 / (3 * patch**2 + tower.width))
+        drawn = uniform(tower.projection, generator, tower.depth, s.tokens, tower.width)
+        self.image_prompts = nn.Parameter(drawn * (bound * math.sqrt(tower.width)))  # drawn within 1 / sqrt
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        if self.settings.wording == "authors":
+            templates = [WORDING.get(template, template) for template in templates]
+        super().set_classes(classnames, templates)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        inject = Injection(self.image_prompts, self.settings.beta, at=1)
+        return self.class_feature(trunk, inject).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self.frozen_text
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Cross-entropy of the scores, and the re-formation loss: that of finding each image's own frozen
+        feature among the batch's by the cosine. It depends on which images share a batch; where several
+        devices share one, each contrasts its own part [ours].
+        """
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
+        image = self.image_features(trunk)
+        ce = cross_entropy(self.logits(image, self.text_features()), labels)
+        own = torch.arange(len(labels), device=labels.device)
+        ref = cross_entropy(image[0] @ frozen.to(image.dtype).T, own)
+        return {"loss": ce + self.settings.ref_weight * ref, "ce": ce, "ref": ref}

@@ -1,0 +1,119 @@
+"""What is particular to ProVP; what all methods share is in tests/contract, its numbers in tests/parity."""
+
+import json
+import math
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import noise_dataset
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip
+from dear.errors import SettingsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import settle
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.provp.method import WORDING, ProVP
+from dear.methods.provp.settings import ProVpSettings
+from dear.training.settings import TrainOptions
+
+LABELS = torch.tensor([2, 0, 1])
+
+
+def make(clip: Clip, template: str = "a photo of a {}", **options: Any) -> ProVP:
+    method = ProVP(clip, torch.Generator().manual_seed(1), ProVpSettings(**options))
+    method.set_classes(["red circle on the sea", "house", "green tree"], [template])
+    return method
+
+
+def images() -> Tensor:
+    return torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 6])
+@torch.no_grad()
+def test_layer_by_layer(tokens: int, make_small_clip: Callable[..., Clip]) -> None:
+    """Any number of prompts is put in, 4 and fewer too, and each layer mixes its own in."""
+    clip = make_small_clip(dtype=torch.float64)
+    method = make(clip, tokens=tokens, beta=0.8)
+    x = trunk = method.image_trunk(images())
+    own = method.image_prompts.expand(3, -1, -1, -1)
+    for layer in range(clip.image.depth):
+        if layer == 0:
+            x = torch.cat([x[:, :1], own[:, 0], x[:, 1:]], dim=1)
+        else:
+            mixed = 0.8 * own[:, layer] + 0.2 * x[:, 1 : 1 + tokens]
+            x = torch.cat([x[:, :1], mixed, x[:, 1 + tokens :]], dim=1)
+        x = clip.image.layers(x, layer + 1, layer + 1)
+    assert x.shape[1] == 26 + tokens
+    want = normalize(clip.image.finish(x[:, 0]), dim=-1)
+    torch.testing.assert_close(method.image_features(trunk)[0], want, rtol=0, atol=1e-12)
+
+
+def test_the_loss_finds_each_image_by_its_cosine(small_clip: Clip) -> None:
+    method = make(small_clip, tokens=2, ref_weight=0.5)
+    trunk = method.image_trunk(images().float())
+    parts, frozen = method.loss(trunk, LABELS), method.frozen_image(trunk)
+    assert torch.equal(parts["loss"], method.loss(trunk, LABELS, frozen)["loss"])
+    torch.testing.assert_close(parts["loss"], parts["ce"] + 0.5 * parts["ref"])
+    cosines = method.image_features(trunk)[0] @ frozen.T
+    torch.testing.assert_close(parts["ref"], cross_entropy(cosines, torch.arange(3)))
+    assert method.loss(trunk[:1], LABELS[:1])["ref"] == 0  # nothing to contrast with
+
+
+@pytest.mark.parametrize(("given", "side"), [(14, 14), (None, 4), (1, 1)])
+def test_the_bound_of_the_start(given: int | None, side: int, small_clip: Clip) -> None:
+    assert small_clip.image.patch_size == 4
+    start = make(small_clip, start_patch=given).image_prompts.detach().abs()
+    bound = math.sqrt(6 / (3 * side**2 + small_clip.image.width))
+    assert start.shape == (small_clip.image.depth, 16, small_clip.image.width)
+    assert 0.99 * bound < start.max() <= bound
+
+
+def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) -> None:
+    file = files("dear.data.sources").joinpath("benchmarks.json")
+    ours = {one["template"] for one in json.loads(file.read_text(encoding="utf-8")).values()}
+    assert {*WORDING} < ours
+    pets = "a photo of a {}, a type of pet."
+    found = make(small_clip, pets).frozen_text
+    assert torch.equal(found, make(small_clip, WORDING[pets], wording="dataset").frozen_text)
+    assert not torch.equal(found, make(small_clip, pets, wording="dataset").frozen_text)
+
+
+@pytest.mark.parametrize(("shots", "epochs", "weight"), [(1, 50, 0), (2, 100, 0), (4, 100, 0), (16, 200, 1)])
+def test_few_shot(shots: int, epochs: int, weight: float) -> None:
+    found, training = settle(FewShot(), Plan("provp"), "Food101", shots, TrainOptions())
+    assert found.settings == ProVpSettings(tokens=50, ref_weight=weight)
+    assert (training.epochs, training.lr, training.weight_decay) == (epochs, 0.1, 5e-4)
+
+
+def test_a_run_as_published(small_clip: Clip) -> None:
+    """Two epochs of it on noise."""
+    context = RunContext(small_clip, training=TrainOptions(epochs=2))
+    run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("provp"), seed=1, shots=2)
+    record = run_one(context, run)
+    train = record["settings"]["train"]
+    assert (train["optimizer"], train["batch"], train["weight_decay"]) == ("sgd", 32, 1e-3)
+    assert {"loss", "ce", "ref"} <= {*record["train"]["epochs"][-1]}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": 0}, "tokens is 0: it must be at least 1"),
+        ({"beta": 1.1}, "beta is 1.1: it must be from 0 to 1"),
+        ({"ref_weight": -1.0}, "ref_weight is -1.0: it must be at least 0"),
+        ({"wording": "mine"}, "wording is 'mine': it must be one of authors, dataset"),
+        ({"start_patch": 0}, "start_patch is 0: it must be at least 1, or none"),
+    ],
+)
+def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ProVpSettings(**options)
