@@ -37,7 +37,7 @@ def read_bytes(path: Path, most: str = "json_bytes") -> bytes:
         try:
             content = file.read(limit(most) + 1)  # it may have grown, and files of /proc report 0
         except OSError as error:
-            raise ReadingError(path, _told(error)) from error
+            raise ReadingError(path, _reason(error)) from error
     at_most(most, len(content), path)
     return content
 
@@ -53,7 +53,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         require_plain(path)
         file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115 (below)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        raise ReadingError(path, _told(error), missing=isinstance(error, FileNotFoundError)) from error
+        raise ReadingError(path, _reason(error), missing=isinstance(error, FileNotFoundError)) from error
     with file:
         _plain(path, os.fstat(file.fileno()).st_mode)  # the path may have been replaced since the check
         yield file
@@ -95,7 +95,7 @@ def _plain(path: Path, mode: int) -> None:
         )
 
 
-def _told(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -59,9 +59,9 @@ def read_table(
         require_distinct(str(settings.classnames or table), keys, names)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
-    parted = [entry for entry in entries if entry.split]
+    with_split = [entry for entry in entries if entry.split]
     notes: tuple[str, ...] = ()
-    if not parted:
+    if not with_split:
         shares = {"train": 1 - settings.test_share, "test": settings.test_share}
         splits = seeded_split(rows, shares, settings.split_seed, names)
         recorded = record_split(splits, names, settings.cache_folder() / "splits", table.stem)

@@ -21,7 +21,7 @@ def choose_classes(values: Sequence[Sequence[int]], count: int, seed: int) -> li
     """
     candidates = list(product(*values))
     if count > len(candidates):
-        raise ValueError(f"{count} classes asked for, but there are only {len(candidates)} combinations")
+        raise ValueError(f"{count} classes were requested, but there are only {len(candidates)} combinations")
     rank = Stream(seed, torch.arange(len(candidates))).bits("classes")[:, 0].tolist()
     candidates = [candidate for _, candidate in sorted(zip(rank, candidates, strict=True))]
     base = _spread(candidates, (count + 1) // 2)
