@@ -1,7 +1,6 @@
-"""The errors that a user can mend. Every message says what is wrong and what to do about it.
+"""Errors that a user can fix. Every message says what is wrong and what to do about it.
 
-The command line prints them without a traceback; anything else that is raised is a bug and keeps
-its traceback.
+The command line prints them without a traceback; any other exception is a bug and keeps its traceback.
 """
 
 import errno
@@ -11,15 +10,15 @@ from pathlib import Path
 
 CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""What a disk says that is full, used up, closed or failing."""
+"""Errors of a disk that is full, over quota, read-only or failing."""
 
 
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
-"""Signs that steer a terminal, end a line or turn the direction of writing: names of files hold them."""
+"""Characters that control a terminal, end a line or change the text direction; file names may hold them."""
 
 
 class DearError(Exception):
-    """Something that the user can mend: the message says what is wrong and what to do, in one line."""
+    """An error that the user can fix: the message says what is wrong and what to do, in one line."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -29,9 +28,9 @@ class UnknownNameError(DearError):
     """A name (of a task, a method, a backbone, a command, ...) that is not among the known ones.
 
     Attributes:
-        kind: what the name should have named, in the singular: "task", "method".
-        name: the name as it was given.
-        known: the known names, nearest to the given one first. The message lists at most ``most`` of them.
+        kind: what the name should refer to, in the singular: "task", "method".
+        name: the given name.
+        known: the known names, closest match first. The message lists at most ``most`` of them.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], most: int | None = None) -> None:
@@ -48,36 +47,36 @@ class UnknownNameError(DearError):
 
 
 class WeightsError(DearError):
-    """Weights that are missing, cut short, damaged, or of another architecture than was asked for."""
+    """Weights that are missing, truncated, damaged, or of another architecture than requested."""
 
 
 class RoleTableError(DearError):
-    """A role table that is malformed or that was computed from other weights than those in use."""
+    """A role table that is malformed or was computed from weights other than those in use."""
 
 
 class DataError(DearError):
-    """A data set, split or image that is missing, malformed, or too small for what was asked."""
+    """A data set, split or image that is missing, malformed, or too small for the request."""
 
 
 class BundleError(DearError):
-    """An adapter bundle that is missing, damaged, of another schema, or fitted on other weights."""
+    """An adapter bundle that is missing, damaged, of an unsupported schema, or fitted on other weights."""
 
 
 class ExportError(DearError):
-    """A model that cannot be exported, or that does not give the same once it is."""
+    """A model that cannot be exported, or whose export gives different results."""
 
 
 class SettingsError(DearError):
-    """A setting outside the values that it can take."""
+    """A setting outside its allowed values."""
 
 
 class TrainingDiverged(DearError):
     """A loss or gradient that is no longer finite; the last good checkpoint is kept.
 
     Attributes:
-        step: the optimisation step, counted from 1, at which it was noticed.
+        step: the optimisation step, counted from 1, at which it was detected.
         advice: what to try next, as one or more sentences.
-        checkpoint: the last good checkpoint, if one had been written.
+        checkpoint: the last good checkpoint, if one was written.
     """
 
     def __init__(self, step: int, advice: str, checkpoint: Path | None = None) -> None:
@@ -89,13 +88,11 @@ class TrainingDiverged(DearError):
 
 
 class OutputError(DearError):
-    """A place that cannot be written to: no permission, not a directory, or taken already."""
+    """An output path that cannot be written: no permission, not a directory, or already in use."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """A text that is only seen, wherever it is shown: control characters as escapes; line ends and tabs stay
-    with ``lines``.
-    """
+    """Text for display, with control characters escaped; ``lines`` keeps line ends and tabs."""
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
 
 
@@ -104,24 +101,24 @@ _ESCAPES_IN_LINES = {code: shown for code, shown in _ESCAPES.items() if code not
 
 
 def of_the_disk(error: OSError) -> bool:
-    """Whether the disk, and nothing in what was asked, is why a file cannot be written."""
+    """Whether a write failed because of the disk rather than the request."""
     return error.errno in NO_ROOM
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:
-    """Names for a message, in their order: "a, b" and, beyond ``most``, "a, b ... and 3 more"."""
+    """Names for a message, in the given order: "a, b" or, beyond ``most``, "a, b ... and 3 more"."""
     shown = names[:most]
     rest = f" ... and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
     return (", ".join(shown) or "none") + rest
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error, at most 200 letters of it; its class if it says nothing."""
+    """The first line of another library's error, up to 200 characters; its class if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Sort the known names by likeness to the given one, regardless of case; ties in alphabetical order."""
+    """Sort the known names by similarity to the given one, ignoring case; ties alphabetically."""
     return sorted(known, key=lambda candidate: (-_likeness(name, candidate), candidate))
 
 

@@ -1,7 +1,7 @@
-"""What input from outside may ask for: one table of limits, each raised by an environment variable.
+"""Limits on untrusted input: one table, each limit raised by an environment variable.
 
-Every reader of something that a stranger may have written asks here before it unpacks, nests, allocates or
-loops. The environment reaches the command line, the Python API, worker processes and the server alike.
+Every reader of untrusted input checks its limit before it unpacks, nests, allocates or loops. The environment
+variables apply to the command line, the Python API, worker processes and the server alike.
 """
 
 import os
@@ -14,14 +14,14 @@ from dear.errors import DearError, SettingsError
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound: its default, and what it bounds, in the plural with its unit ("bytes of a JSON file")."""
+    """A limit: its default, and what it limits, in the plural with its unit ("bytes of a JSON file")."""
 
     default: int
     what: str
 
 
 class LimitError(DearError):
-    """More was asked for than a limit allows; the message names the variable that raises it."""
+    """Input beyond a limit; the message names the variable that raises the limit."""
 
 
 # Sorted by kind of input: files, images, classes and text, tables of heads, indexes.
@@ -30,7 +30,7 @@ LIMITS: Final = MappingProxyType({
     "json_values": Limit(10_000_000, "values in a JSON file"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
     "yaml_bytes": Limit(256 * 2**10, "bytes of a YAML file"),
-    "yaml_values": Limit(100_000, "values in a YAML file, what aliases repeat each time"),
+    "yaml_values": Limit(100_000, "values in a YAML file, aliases expanded"),
     "text_bytes": Limit(128 * 2**20, "bytes of a text file or table"),
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
@@ -38,9 +38,9 @@ LIMITS: Final = MappingProxyType({
     "image_pixels": Limit(2**27, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
     "classes": Limit(25_000, "class names"),
-    "class_name": Limit(1000, "letters of a class name"),
+    "class_name": Limit(1000, "characters of a class name"),
     "templates": Limit(1000, "templates"),
-    "template": Limit(1000, "letters of a template"),
+    "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
@@ -57,7 +57,7 @@ LIMITS: Final = MappingProxyType({
 
 
 def limit(name: str) -> int:
-    """A limit in force: its default, or what its environment variable says. Raises SettingsError."""
+    """The limit in force: its environment variable or its default. Raises SettingsError."""
     given = os.environ.get(variable(name))
     if given is None:
         return LIMITS[name].default
@@ -72,10 +72,10 @@ def variable(name: str) -> str:
 
 
 def at_most(name: str, value: int, where: object) -> None:
-    """Refuse more than a limit allows; ``where`` names the input. Raises LimitError."""
+    """Raise LimitError for a value above a limit; ``where`` names the input."""
     most = limit(name)
     if value > most:
         raise LimitError(
-            f"{where} asks for {value:,} {LIMITS[name].what}; at most {most:,} are read. "
+            f"{where}: {value:,} {LIMITS[name].what}, above the limit of {most:,}. "
             f"Set {variable(name)} to raise it."
         )

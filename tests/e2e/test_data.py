@@ -139,7 +139,7 @@ def test_list_and_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(listed["benchmarks"]) == 15
     assert {row["there"] for row in listed["benchmarks"]} == {False}
     got = run(["data", "get", "imagenet-r", "--root", str(tmp_path)], capsys)
-    assert (got["name"], got["why"]) == ("ImageNetR", "torchvision does not fetch it")
+    assert (got["name"], got["why"]) == ("ImageNetR", "torchvision does not download it")
     assert "unknown benchmark 'foods'" in refused(["data", "get", "foods", "--root", str(tmp_path)], capsys)
     assert "give --root or set" in refused(["data", "get", "dtd"], capsys)
 
@@ -165,7 +165,7 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     assert "1 of 8 images are empty" in refused([*pick, str(folder)], capsys)
     (folder / "train/red/1.png").write_text("words")
     line = refused(["data", "cache", str(folder)], capsys)
-    assert "train/red/1.png: it is no image of a kind that is read" in line
+    assert "train/red/1.png: it is not an image of a supported format" in line
     skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
     assert len(skipped["pick"]["files"]) == 4
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
@@ -306,7 +306,7 @@ class TestFaults:
             made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
             table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
         found = self.found(table, capsys)
-        told = ["none of train, val, test", "leads out", "needs path, label", "line 8 already"]
+        told = ["not train, val or test", "leads out", "needs path, label", "already in"]
         told += ["it is not readable JSON", "needs path, label"] * (form == "jsonl")
         assert_told(found["faults"], told)
         assert found["missing"] == ["train/red/9.png"]
@@ -325,7 +325,7 @@ class TestFaults:
         (photos["coop"] / "images" / rows["train"][1][0]).write_text("words")
         (photos["coop"] / "images" / rows["train"][2][0]).unlink()
         found = self.found(photos["coop"], capsys)
-        told = ["test[5]: the path '/x.png' leads out", "test[6]", "test[7]", "is in train and in test"]
+        told = ["test[5]: the path '/x.png' leads out", "test[6]", "test[7]", "is in both train and test"]
         assert_told(found["faults"], told)
         assert found["missing"] == [rows["train"][2][0]]
         assert [*found["broken"]] == [rows["train"][1][0], rows["train"][2][0]]

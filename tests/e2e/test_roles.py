@@ -171,7 +171,7 @@ BAD = [
     (["assign", "nowhere.txt"], "nowhere.txt: No such file or directory"),
     (["assign", "SPANS", "--layers", "9-12"], "no phrases for 12 heads of layers 9, 10, 11, 12"),
     (["assign", "SPANS", "--settings.min-sizes", "[5000]"], "fewer than two clusters"),
-    (["assign", "SPANS", "--attributes", "colour"], "no concept is called 'colour'"),
+    (["assign", "SPANS", "--attributes", "colour"], "there is no concept 'colour'"),
     (["assign", "EMPTY"], "1 heads have no phrase with a concept; the first is layer 6 head 2"),
     (["assign", "SPANS", "--settings.quantile", "0.7"], "quantile is 0.7"),
     (["compare", "SPANS", "published"], "is not a role table"),
@@ -231,7 +231,7 @@ def test_a_table_with_missing_heads(spans: Path, tmp_path: Path, capsys: pytest.
     short = tmp_path / "short.json"
     short.write_text(json.dumps(content))
     line = refused(["roles", "compare", str(short), str(out)], capsys)
-    assert "lacks 1 heads of layers that the other covers; the first is layer 6 head 1" in line
+    assert "lacks 1 heads of layers in the other table; the first is layer 6 head 1" in line
 
 
 def test_ablate(small: Clip, photos: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,9 +146,9 @@ def test_unreadable_images_are_reported_and_the_rest_done(
     found = json.loads(out)
     assert [one["image"] for one in found["predictions"]] == [str(good)]
     assert [Path(one["image"]).name for one in found["unreadable"]] == ["bad.jpg", "nowhere.png"]
-    assert "bad.jpg: it is no image" in err
+    assert "bad.jpg: it is not an image" in err
     bad, long = str(tmp_path / "bad.jpg"), str(tmp_path / ("x" * 300))
-    assert refused(["predict", str(bundle), bad], capsys).count("bad.jpg: it is no image") == 1
+    assert refused(["predict", str(bundle), bad], capsys).count("bad.jpg: it is not an image") == 1
     assert "File name too long" in refused(["predict", str(bundle), long], capsys)
     err = run(["predict", str(bundle), bad, long], capsys, 2)[1]
     assert f"none of 2 images can be read; the first: cannot read the image {bad}" in err

@@ -30,7 +30,7 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
 ) -> None:
     monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "7")
     at_most("json_depth", 7, "file.json")
-    with pytest.raises(LimitError, match=r"file\.json asks for 8 .* at most 7 .*DEAR_LIMIT_JSON_DEPTH"):
+    with pytest.raises(LimitError, match=r"file\.json: 8 .* limit of 7\. .*DEAR_LIMIT_JSON_DEPTH"):
         at_most("json_depth", 8, "file.json")
 
 
@@ -50,12 +50,12 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
     monkeypatch.setenv("DEAR_LIMIT_PROMPTS", "6")
     method.set_classes(names, templates)
     monkeypatch.setattr(Clip, "tokenize", lambda *_: pytest.fail("names were encoded"))
-    with pytest.raises(LimitError, match=r"3 class names asks for 9 prompts"):
+    with pytest.raises(LimitError, match=r"3 class names: 9 prompts"):
         method.set_classes(names, [*templates, "the {}"])
     monkeypatch.setenv("DEAR_LIMIT_CLASSES", "3")
     require_distinct("here", names, names)
-    with pytest.raises(LimitError, match="here asks for 4 class names"):
+    with pytest.raises(LimitError, match="here: 4 class names"):
         require_distinct("here", [*names, "sea"], [*names, "sea"])
     monkeypatch.setenv("DEAR_LIMIT_CLASS_NAME", "4")
-    with pytest.raises(LimitError, match="here asks for 5 letters of a class name"):
+    with pytest.raises(LimitError, match="here: 5 characters of a class name"):
         require_distinct("here", names, names)

@@ -1,1 +1,1 @@
-"""Frozen CLIP: load, towers as trunk and span, taps. The only package that imports open_clip."""
+"""Frozen CLIP: loading, towers as trunk and span, head contributions. Only this package imports open_clip."""

@@ -1,8 +1,8 @@
-"""Attention with one additive bias a head: a fused form for use and one written out to check it against.
+"""Attention with one additive bias per head: a fused form for use and an explicit one as its reference.
 
 The bias is added to the scaled scores before the softmax; ``-inf`` blocks an edge, and a blocked weight is
-exactly zero in both forms. Heads are a dimension of every tensor here, which is what lets a role mask differ
-by head. A query whose every edge is blocked is undefined: zero in the fused form, NaN in the other.
+exactly zero in both forms. Every tensor has a head dimension, so that a role mask can differ by head. The
+result for a query with all edges blocked is undefined: zero in the fused form, NaN in the explicit one.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def attend(
     value: Float[Tensor, "batch head key dim"],
     bias: Float[Tensor, "*#batch #head #query key"] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
-    """Softmax attention through torch's fused kernel, which takes a bias of two or four dimensions only."""
+    """Softmax attention by torch's fused kernel, which only takes a bias of two or four dimensions."""
     if bias is not None and bias.ndim == 3:
         bias = bias.unsqueeze(0)
     return scaled_dot_product_attention(query, key, value, attn_mask=bias)

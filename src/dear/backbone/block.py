@@ -1,4 +1,4 @@
-"""The one transformer block of both towers, sharing its weights with an open_clip block."""
+"""The transformer block of both towers, sharing its weights with an open_clip block."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from dear.backbone.attention import Attend, attend
 class Block(nn.Module):
     """Pre-norm residual block: attention, then MLP. The tensors are the source block's own, not copies.
 
-    Source: open_clip ``ResidualAttentionBlock``. Built by :mod:`dear.backbone.convert`, which refuses what
-    differs.
+    Source: open_clip ``ResidualAttentionBlock``. Built by :mod:`dear.backbone.convert`, which refuses blocks
+    that differ.
     """
 
     in_proj_weight: Tensor
@@ -40,8 +40,8 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
 
-        The last layer of a tower needs its output at a few tokens only: queries and MLP are then computed for
-        those alone, with the same result. ``bias`` has one row for each token that is read.
+        The last layer of a tower needs its output at only a few tokens: queries and MLP are then computed for
+        those alone, with the same result. ``bias`` has one row per token in ``read``.
         """
         return self._updated(tokens if read is None else read, self.head_outputs(tokens, bias, read))
 
@@ -51,14 +51,14 @@ class Block(nn.Module):
         projected: Float[Tensor, "batch token three_widths"],
         bias: Float[Tensor, "*#batch #head #token token"] | None = None,
     ) -> Float[Tensor, "batch token width"]:
-        """The block's output from its ``project`` of the tokens."""
+        """The block's output, given the result of ``project`` for the tokens."""
         query, key, value = (_split(x, self.heads) for x in projected.chunk(3, dim=-1))
         return self._updated(tokens, self.attend(query, key, value, bias))
 
     def project(
         self, tokens: Float[Tensor, "batch token width"]
     ) -> Float[Tensor, "batch token three_widths"]:
-        """Queries, keys and values side by side: each token's depend on that token alone."""
+        """Queries, keys and values, concatenated; each token's depend on that token alone."""
         return linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias)
 
     def _updated(
@@ -87,7 +87,7 @@ class Block(nn.Module):
         Float[Tensor, "batch head token dim"],
         Float[Tensor, "batch head token dim"],
     ]:
-        """Queries of the tokens that are read, keys and values of all."""
+        """Queries of the tokens in ``read``, keys and values of all tokens."""
         width = tokens.shape[-1]
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if read is None:

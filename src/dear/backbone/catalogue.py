@@ -1,4 +1,4 @@
-"""Every open_clip architecture tried: built without memory for its weights, mapped, and compared if small."""
+"""Check every open_clip architecture: build it without its weights, map it, and compare it if small."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,8 +46,8 @@ def names_of_open_clip() -> list[str]:
 
 
 def try_architecture(name: str, compare_below: float = 0.0) -> Verdict:
-    """Build an architecture and say whether it fits; below so many million parameters compare its features
-    with open_clip's.
+    """Build an architecture and report whether it fits. Below ``compare_below`` million parameters, also
+    compare its features with open_clip's.
     """
     try:
         with torch.device("meta"):
@@ -82,7 +82,7 @@ def difference(name: str) -> float:
 
 
 def markdown(verdicts: Sequence[Verdict], version: str, compare_below: float = 0.0) -> str:
-    """The page of docs/reference."""
+    """The Markdown of docs/reference/models.md."""
     fits = [v for v in verdicts if v.works]
     others = [v for v in verdicts if not v.works]
     compared = compare_below > 0
@@ -106,7 +106,7 @@ def markdown(verdicts: Sequence[Verdict], version: str, compare_below: float = 0
 
 
 def _texts(network: nn.Module, generator: torch.Generator) -> torch.Tensor:
-    """Random token ids; the end-of-text token has the highest id and stands somewhere in the second half."""
+    """Random token ids, with the end-of-text token (the highest id) somewhere in the second half."""
     model: Any = network
     texts = torch.randint(1, model.vocab_size - 1, (IMAGES, model.context_length), generator=generator)
     ends = torch.randint(model.context_length // 2, model.context_length, (IMAGES, 1), generator=generator)
@@ -114,5 +114,5 @@ def _texts(network: nn.Module, generator: torch.Generator) -> torch.Tensor:
 
 
 def _reason(message: str, name: str) -> str:
-    """The reason alone, of a message like "NAME does not fit: REASON. What dear needs."."""
+    """The reason from a message of the form "NAME does not fit: REASON. What dear needs."."""
     return message.removeprefix(f"{name} does not fit: ").split(". ")[0].rstrip(".")

@@ -17,12 +17,12 @@ Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
 @dataclass(frozen=True)
 class Identity:
-    """Which weights these are. Everything computed from them (roles, adapters, records) carries it.
+    """The identity of a set of weights, stored with everything computed from them (roles, adapters, records).
 
     Attributes:
-        pretrained: where they came from, for people: a tag or a file's name. It is not compared, because the
-            same tensors may lie in files of any name and form.
-        sha256: of the tensors (`tensors_hash`); empty where it was not published.
+        pretrained: where they came from, for display: a tag or a file name. Not compared, because the same
+            tensors may be in files of any name and format.
+        sha256: hash of the tensors (`tensors_hash`); empty if it was not published.
     """
 
     model: str
@@ -34,7 +34,7 @@ class Identity:
 
 
 class Clip(nn.Module):
-    """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalised unless said."""
+    """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalised unless stated."""
 
     mean: Tensor
     std: Tensor
@@ -66,13 +66,13 @@ class Clip(nn.Module):
 
     @property
     def scale(self) -> Float[Tensor, ""]:
-        """1 / tau, the factor of cosines in logits."""
+        """1 / tau, the factor on cosines in the logits."""
         return self.logit_scale.exp().squeeze()
 
     def normalize_pixels(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
-        """Images in [0, 1] to the towers' input."""
+        """Convert images in [0, 1] to the towers' input."""
         return (images - self.mean) / self.std
 
     def encode_image(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
@@ -104,19 +104,19 @@ def fill(template: str, classnames: Sequence[str]) -> list[str]:
 def span_start(depth: int, first: int = 9, of: int = 12) -> int:
     """Layer at which a span begins in a tower of ``depth`` layers if it begins at ``first`` in one of ``of``.
 
-    The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. Differs from
-    the paper: it has 12 layers only, this mapping is ours.
+    The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. The paper
+    only has towers of 12 layers; this mapping is ours.
     """
     return depth - layer_share(depth, of - first + 1, of) + 1
 
 
 def layer_share(depth: int, layers: int, of: int = 12) -> int:
-    """How many layers of a tower of ``depth`` are the share of ``layers`` in one of ``of``; at least one."""
+    """The number of layers in a tower of ``depth`` that corresponds to ``layers`` of ``of``; at least one."""
     return max(1, round(layers / of * depth))
 
 
 def tensors_hash(state: dict[str, Tensor]) -> str:
-    """SHA-256 over names, shapes and float32 values in the order of names: the file form does not matter."""
+    """SHA-256 over names, shapes and float32 values, sorted by name; independent of the file format."""
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().to("cpu", torch.float32).contiguous()

@@ -1,4 +1,4 @@
-"""From an open_clip model to our towers: weights are shared, what cannot be mapped exactly is refused."""
+"""Convert an open_clip model to our towers, sharing its weights; refuse it if the mapping is not exact."""
 
 from typing import Any
 

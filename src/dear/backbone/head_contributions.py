@@ -16,9 +16,9 @@ class Contributions:
     """What each head and each MLP of some layers adds to the image embedding, and the rest.
 
     An MLP's biases are its own. ``rest`` holds the input of layer 1, the biases of the output projections
-    and of the final LayerNorm, and all that the layers which were not asked for add. [ours] Gandelsman et
-    al. spread the constant biases over heads and tokens, which moves means only: TEXTSPAN and mean ablation
-    see no difference.
+    and of the final LayerNorm, and everything the other layers add. [ours] Gandelsman et al. spread the
+    constant biases over heads and tokens, which only shifts means: TEXTSPAN and mean ablation give the same
+    results.
     """
 
     layers: tuple[int, ...]
@@ -37,9 +37,9 @@ def head_contributions(
 ) -> Contributions:
     """Contributions of the heads and MLPs of ``layers`` (counted from 1) to the class token's embedding.
 
-    A head's is the sum over its source tokens. The final LayerNorm is linear once its mean and deviation
-    are those of the full forward pass, so the terms add up to the embedding. Raises
-    ValueError if ``layers`` is empty, repeats a layer or names one that is not there.
+    A head's contribution is the sum over its source tokens. The final LayerNorm is linear once its mean and
+    deviation are fixed to those of the full forward pass, so the terms add up to the embedding. Raises
+    ValueError if ``layers`` is empty, repeats a layer or names one that does not exist.
     """
     if not layers or len(set(layers)) < len(layers) or not all(1 <= one <= tower.depth for one in layers):
         raise ValueError(f"layers must be distinct and between 1 and {tower.depth}, got {list(layers)}")
@@ -77,7 +77,7 @@ def projected_heads(
 
 
 class FrozenFinish:
-    """The final LayerNorm and projection as a linear map: statistics from ``final``, bias kept apart."""
+    """The final LayerNorm and projection as a linear map: statistics from ``final``, bias separate."""
 
     def __init__(self, tower: VisionTower, final: Float[Tensor, "batch width"]) -> None:
         norm = tower.ln_final

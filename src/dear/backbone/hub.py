@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub: from its cache if they are there, so that it works offline, else fetched."""
+"""Files of the Hugging Face hub: from its cache if present, so that it works offline, else downloaded."""
 
 import urllib.error
 import urllib.request
@@ -16,11 +16,11 @@ from dear.reading.typed import Positive, typed
 PREFIX = "hf-hub:"
 CONFIG = "open_clip_config.json"
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
-"""What open_clip calls the weights, the first that a repository has."""
+"""open_clip's names for a weights file; the first that a repository has is used."""
 
 
 class ModelConfig(TypedDict):
-    """Of the towers; what stands in theirs is open_clip's own to judge."""
+    """The towers; open_clip checks the content of their configurations itself."""
 
     embed_dim: Positive
     vision_cfg: dict[str, Any]
@@ -28,21 +28,21 @@ class ModelConfig(TypedDict):
 
 
 class PixelConfig(TypedDict, total=False):
-    """What the pixels are normalised by."""
+    """The normalisation of the pixels."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
 class Config(TypedDict):
-    """What a repository's configuration holds."""
+    """The content of a repository's configuration."""
 
     model_cfg: ModelConfig
     preprocess_cfg: NotRequired[PixelConfig]
 
 
 def cached(repository: str, files: Sequence[str]) -> Path | None:
-    """The first of some files that the hub's cache holds."""
+    """The first of ``files`` in the hub's cache, or None."""
     for file in files:
         found = try_to_load_from_cache(repository, file)
         if isinstance(found, str):
@@ -51,7 +51,7 @@ def cached(repository: str, files: Sequence[str]) -> Path | None:
 
 
 def fetch(repository: str, files: Sequence[str]) -> Path:
-    """The first of some files that a repository has. Raises WeightsError that says which file is wanted."""
+    """The first of ``files`` that a repository has. Raises WeightsError naming the file."""
     if (found := cached(repository, files)) is not None:
         return found
     problem: Exception = FileNotFoundError("no such file")
@@ -59,17 +59,20 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
         try:
             reach()
             return Path(hf_hub_download(repository, file))
-        except Exception as error:  # the network, the hub, the disk: they share no class of error
+        except Exception as error:  # the network, the hub and the disk share no exception class
             problem = error
     raise WeightsError(
         f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(problem)}). "
-        f"Fetch it where there is a network with `hf download {repository}`, which puts it into the hub's "
-        f"cache ({constants.HF_HUB_CACHE}); copy that folder here."
+        f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder to "
+        f"{constants.HF_HUB_CACHE} here."
     ) from problem
 
 
 def architecture(repository: str) -> dict[str, Any]:
-    """open_clip's configuration of a repository: model_cfg and preprocess_cfg. Raises WeightsError."""
+    """open_clip's configuration of a repository: model_cfg and preprocess_cfg.
+
+    Raises WeightsError if it is unavailable or malformed.
+    """
     path = fetch(repository, [CONFIG])
     try:
         return dict(typed(read_json(path), Config, path))
@@ -80,10 +83,10 @@ def architecture(repository: str) -> dict[str, Any]:
 
 
 def reach() -> None:
-    """Raise URLError at once if the hub does not answer: its client would retry for a minute."""
+    """Raise URLError at once if the hub does not answer; its client would retry for a minute."""
     if constants.HF_HUB_OFFLINE:
         raise ConnectionError("HF_HUB_OFFLINE is set")
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10).close()
     except urllib.error.HTTPError:
-        return  # it answers, and the client may know how to ask
+        return  # the hub answers; let the client decide

@@ -37,20 +37,21 @@ Triple = tuple[float, float, float]
 def load_clip(
     model: str = tiny.NAME, pretrained: str | None = None, *, device: str | torch.device = "cpu"
 ) -> Clip:
-    """A frozen CLIP in float32 by architecture and weights.
+    """Load a frozen CLIP in float32.
 
-    ``model`` is "tiny", the CLIP in the package, an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
-    repository in open_clip's form, which brings its weights (``pretrained`` may name a file in their place
-    or ``random:SEED``). Else ``pretrained`` is an
-    open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin, .safetensors) or
-    ``random:SEED``; for "tiny", a folder that ``dear pretrain`` wrote, ``random:SEED``, or None for the
-    weights in the package.
+    Args:
+        model: "tiny" (the CLIP in the package), an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
+            repository in open_clip's format.
+        pretrained: An open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin,
+            .safetensors) or ``random:SEED``. For "tiny": a folder written by ``dear pretrain``,
+            ``random:SEED``, or None for the weights in the package. For a repository: None for its own
+            weights, a local file or ``random:SEED``.
+        device: "auto" selects the GPU if there is one.
 
-    ``device`` "auto" takes the GPU if there is one; SettingsError for a GPU where there is none.
-
-    No code in a file is run. A tag brings its activation: where one trained with QuickGELU meets an
-    architecture without, open_clip only warns, here the tag's is taken. Raises UnknownNameError and
-    WeightsError.
+    No code in a file is run. A tag determines the activation: for a tag trained with QuickGELU on an
+    architecture without it, open_clip only warns; here the tag's activation is used. Raises
+    UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
+    SettingsError for a GPU if there is none.
     """
     device = find_device(device)
     if model == tiny.NAME:
@@ -80,7 +81,7 @@ def load_clip(
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     """An open_clip architecture with its initial weights, in the class that open_clip's factory gives it.
 
-    ``tag`` is a tag's configuration; it decides the activation. Raises WeightsError for towers that come from
+    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for towers from
     another library (timm, transformers).
     """
     config = open_clip.get_model_config(name)
@@ -90,7 +91,7 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
 
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
-    """The same from open_clip's configuration of a model, which is used up."""
+    """The same from open_clip's configuration of a model, which is modified."""
     if "hf_model_name" in config["text_cfg"]:
         raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
     if "timm_model_name" in config["vision_cfg"]:
@@ -103,24 +104,24 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
 
 
 def random_network(name: str, seed: int) -> nn.Module:
-    """An open_clip architecture with weights drawn from ``seed``; the global generator is left as it was."""
+    """An open_clip architecture with weights drawn from ``seed``; the global generator is left unchanged."""
     with tiny.drawn_from(seed):
         return build(name)
 
 
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, in float32. Raises WeightsError if it is cut, foreign or unsafe."""
+    """The tensors of a checkpoint, in float32. Raises WeightsError if it is damaged or unsafe."""
     if path.suffix == ".safetensors":
         return tiny.read_tensors(path)
     if _is_torchscript(path):
         raise WeightsError(
-            f"{path} is a TorchScript archive, the form of OpenAI's files, and cannot be read without "
+            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
             'running its code. If you trust it, convert it once: python -c "import torch; '
             f"torch.save(torch.jit.load('{path}', map_location='cpu').state_dict(), '{path.stem}-state.pt')\""
         )
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a foreign file may fail anywhere in the reader
+    except Exception as error:  # an unsupported file may fail anywhere in the reader
         raise WeightsError(
             f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "
             "copy it again, or save its state dict alone."
@@ -131,13 +132,13 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         raise WeightsError(f"{path} holds a {type(saved).__name__}: save model.state_dict().")
     if strange := [str(name) for name, value in saved.items() if not isinstance(value, Tensor)]:
         raise WeightsError(
-            f"{path} is no state dict, {strange[0]!r} is no tensor in it: save model.state_dict()."
+            f"{path} is not a state dict: {strange[0]!r} is not a tensor. Save model.state_dict()."
         )
     try:
         state = {str(name).removeprefix("module."): value.float() for name, value in saved.items()}
         require_finite(state.items(), path)
-    except (RuntimeError, TypeError) as error:  # sparse, quantised, without storage
-        raise WeightsError(f"{path} holds tensors of a kind no CLIP has ({first_line(error)}).") from error
+    except (RuntimeError, TypeError) as error:  # sparse, quantised or without storage
+        raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
     return state
 
 
@@ -151,14 +152,14 @@ def _fill(network: Any, path: Path) -> None:
     activation = network.visual.transformer.resblocks[0].mlp.gelu
     if len(notes) == len(OPENAI_NOTES) and not isinstance(activation, QuickGELU):
         warnings.warn(
-            f"{path} has the form of OpenAI's weights, which were trained with QuickGELU: "
-            "with those, use the architecture's -quickgelu name.",
+            f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
+            "if so, use the architecture's -quickgelu name.",
             stacklevel=3,
         )
 
 
 def _load_hub(model: str, pretrained: str | None) -> Clip:
-    """A repository of the hub in open_clip's form, or its architecture with weights from elsewhere."""
+    """A hub repository in open_clip's format, or its architecture with weights from elsewhere."""
     repository = model.removeprefix(hub.PREFIX)
     config = hub.architecture(repository)
     network = _on_meta(model, config["model_cfg"])
@@ -180,22 +181,22 @@ def _load_hub(model: str, pretrained: str | None) -> Clip:
 
 
 def _on_meta(model: str, config: dict[str, Any]) -> nn.Module:
-    """A repository's architecture without its weights, before anything is allocated. Raises WeightsError for
-    what open_clip cannot make, LimitError.
+    """A repository's architecture on the meta device, so that nothing is allocated. Raises WeightsError if
+    open_clip cannot build it, LimitError if it is too large.
     """
     for tower, sizes in (("vision_cfg", {"layers": "layers"}), ("text_cfg", TEXT_SIZES)):
         for key, bound in sizes.items():
             if isinstance(size := config[tower].get(key), int):
-                at_most(bound, size, f"{model}, {tower}.{key},")
+                at_most(bound, size, f"{model}, {tower}.{key}")
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             network = build_from(model, copy.deepcopy(config))
     except DearError:
         raise
-    except Exception as error:  # a foreign configuration may fail anywhere in open_clip's classes
+    except Exception as error:  # a bad configuration may fail anywhere in open_clip's classes
         raise WeightsError(
-            f"{model} does not fit: open_clip cannot make it ({first_line(error)})."
+            f"{model} does not fit: open_clip cannot build it ({first_line(error)})."
         ) from error
     at_most("parameters", sum(one.numel() for one in network.parameters()), model)
     return network
@@ -212,7 +213,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
     for file in (tiny.VOCABULARY, tiny.WEIGHTS):
         if not (folder / file).is_file():
             raise WeightsError(
-                f"no {file} in {folder}: weights for the tiny CLIP are a folder that `dear pretrain` wrote."
+                f"no {file} in {folder}: weights for the tiny CLIP are a folder written by `dear pretrain`."
             )
     return tiny.load(folder)
 
@@ -220,7 +221,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
 def _seed(pretrained: str) -> int:
     digits = pretrained.removeprefix(RANDOM)
     if not (digits.isascii() and digits.isdigit() and int(digits) < 2**63):
-        raise WeightsError(f"{pretrained!r} names no seed: write random:0, or any number below 2^63.")
+        raise WeightsError(f"{pretrained!r} has no valid seed: write random:0, or any number below 2^63.")
     return int(digits)
 
 
@@ -237,7 +238,7 @@ def _local(name: str, pretrained: str) -> Path:
 
 def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     wanted = tag.get("url")
-    if place := tag.get("hf_hub"):  # "owner/repository/file", a usual file left out
+    if place := tag.get("hf_hub"):  # "owner/repository/file", or without a file of a usual name
         repository, _, file = place.rpartition("/")
         files = [file] if file else list(hub.FILES)
         if (found := hub.cached(repository, files)) is not None:
@@ -247,15 +248,15 @@ def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         if place and not constants.HF_HUB_OFFLINE:
             hub.reach()
         return Path(download_pretrained(tag))
-    except Exception as error:  # the network, the hub, the disk: they share no class of error
+    except Exception as error:  # the network, the hub and the disk share no exception class
         raise WeightsError(
-            f"cannot download {name}/{pretrained} ({first_line(error)}). The file wanted is {wanted}: "
-            "fetch it elsewhere and give its local path instead of the tag."
+            f"cannot download {name}/{pretrained} ({first_line(error)}). The file needed is {wanted}: "
+            "download it elsewhere and give its local path instead of the tag."
         ) from error
 
 
 def _choices(name: str, near: str = "") -> str:
-    """What may be given as weights of an architecture, in words."""
+    """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
     return f"a tag ({listing(tags, MOST)}), a local file, or random:0 for random weights"
 
@@ -263,7 +264,8 @@ def _choices(name: str, near: str = "") -> str:
 def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
     """Mean and standard deviation of the pixels that the weights were trained on.
 
-    Without a tag (a local file, random weights), those on which the architecture's tags agree, else OpenAI's.
+    Without a tag (a local file, random weights): those of the architecture's tags if all agree, else
+    OpenAI's.
     """
     tags = open_clip.list_pretrained_tags_by_model(name)
     known = [tag] if tag else [open_clip.get_pretrained_cfg(name, t) for t in tags]
@@ -276,7 +278,7 @@ def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
     text = open_clip.get_model_config(name)["text_cfg"] if text is None else text
     try:
         tokenizer: Tokenizer = open_clip.get_tokenizer(name)
-    except Exception as error:  # one from the hub: offline, or transformers is not installed
+    except Exception as error:  # a tokenizer from the hub: offline, or transformers is not installed
         raise WeightsError(
             f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: "
             f"{first_line(error)}. It needs `pip install transformers` and a download from huggingface.co."
@@ -289,4 +291,4 @@ def _is_torchscript(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(entry.endswith("/constants.pkl") for entry in archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False  # no archive, or a damaged one: torch's reader says what is wrong
+        return False  # not an archive, or a damaged one: torch's reader reports the error

@@ -24,7 +24,7 @@ FOLDER = Path(str(files("dear.backbone").joinpath("tiny")))
 
 
 def config() -> dict[str, Any]:
-    """The architecture, as open_clip's configuration; the vocabulary's size comes from the tokenizer."""
+    """open_clip's configuration of the architecture; the vocabulary size comes from the tokenizer."""
     return dict(json.loads((FOLDER / CONFIG).read_text(encoding="utf-8")))
 
 
@@ -39,8 +39,8 @@ def build(tokenizer: WordTokenizer, seed: int = 0) -> nn.Module:
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
-    """Within, open_clip draws initial weights from ``seed``; the global generator, which it takes them from,
-    is left as it was.
+    """Context in which open_clip draws initial weights from ``seed``; restores the global generator that it
+    draws from.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -48,7 +48,7 @@ def drawn_from(seed: int) -> Iterator[None]:
 
 
 def load(folder: Path = FOLDER) -> Clip:
-    """The tiny CLIP from a folder that ``dear pretrain`` wrote; the embedded one by default."""
+    """The tiny CLIP from a folder written by ``dear pretrain``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
     model = build(tokenizer)
     fill_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
@@ -63,26 +63,26 @@ def load(folder: Path = FOLDER) -> Clip:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file in float32. Raises WeightsError for a missing, cut or foreign file."""
+    """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
     if not path.is_file():
-        raise WeightsError(f"no weights at {path}: `dear pretrain --out FOLDER` makes them.")
+        raise WeightsError(f"no weights at {path}: `dear pretrain --out FOLDER` writes them.")
     try:
         return {name: tensor.float() for name, tensor in map_tensors(path).items()}
     except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy or make it again.") from error
+        raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
 
 
 def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Put a copy of ``state`` into ``model``. Raises WeightsError naming what does not fit.
+    """Load a copy of ``state`` into ``model``. Raises WeightsError naming the tensors that do not fit.
 
-    A copy, because a safetensors file's tensors lie where its header ends, and matrix products of tensors
-    that are not aligned are rounded otherwise (measured: 7e-7 in text features).
+    A copy, because a safetensors file's tensors start where its header ends, and matrix products of unaligned
+    tensors round differently (measured: 7e-7 in text features).
     """
     wanted = model.state_dict()
     missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
     shapes = [n for n in wanted.keys() & state.keys() if wanted[n].shape != state[n].shape]
     if missing or foreign or shapes:
-        kinds = {"missing": missing, "unknown": foreign, "of another shape": shapes}
+        kinds = {"missing": missing, "unknown": foreign, "of a different shape": shapes}
         what = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
         raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(what)}.")
     model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)

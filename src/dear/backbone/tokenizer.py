@@ -22,7 +22,7 @@ _SPELLING = string.ascii_lowercase + string.digits + string.punctuation
 
 
 class Vocabulary(TypedDict):
-    """What the file of a vocabulary holds; the context has room for start, end and a word."""
+    """The content of a vocabulary file; the context has room for start, end and a word."""
 
     words: list[str]
     context_length: Annotated[int, Range(3)]
@@ -31,8 +31,8 @@ class Vocabulary(TypedDict):
 class WordTokenizer:
     """Text to ids in CLIP's layout: start, words, end, padding 0; the end has the highest id.
 
-    A word outside the vocabulary becomes one ``##c`` token a character (characters outside ASCII become
-    ``##?``). A prompt longer than the context is cut, its end token kept, as CLIP's own tokenizer does.
+    A word outside the vocabulary becomes one ``##c`` token per character (``##?`` outside ASCII). A prompt
+    longer than the context is truncated but keeps its end token, as in CLIP's own tokenizer.
     """
 
     def __init__(self, words: Iterable[str], context_length: int) -> None:
@@ -45,8 +45,8 @@ class WordTokenizer:
     def __call__(
         self, texts: str | Sequence[str], *, spell: Callable[[str], bool] = lambda _: False
     ) -> Int[Tensor, "text token"]:
-        """Ids of texts. ``spell`` says which known words to spell out all the same, so that letters can be
-        learned from words whose meaning is known.
+        """Ids of texts. ``spell`` selects known words to spell out anyway, so that letters can be learned
+        from words whose meaning is known.
         """
         texts = [texts] if isinstance(texts, str) else texts
         ids = torch.zeros(len(texts), self.context_length, dtype=torch.long)
@@ -66,7 +66,7 @@ class WordTokenizer:
         return ids
 
     def to_json(self) -> str:
-        """What ``load`` reads."""
+        """The text that ``load`` reads."""
         return json.dumps({"context_length": self.context_length, "words": self.words}, indent=0) + "\n"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""CLIP's two towers, each a trunk (layers before a method begins) and a span (layers that a method changes).
+"""CLIP's two towers, each split into a trunk (frozen layers) and a span (layers that a method changes).
 
 Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span`` runs J to the last; any J
 gives the same features. Learned tokens enter a span through one :class:`Injection`, whatever the method.
@@ -16,7 +16,7 @@ from dear.backbone.attention import causal_bias
 from dear.backbone.block import Block
 
 GROUP_WORTH = 2**19
-"""Tokens of padding x width squared above which prompts of another length are worth kernels of their own."""
+"""Padding tokens x width squared above which prompts of a given length are computed in a separate group."""
 
 Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch #head token token"]] | None
 
@@ -25,10 +25,10 @@ Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch 
 class Injection:
     """Learned tokens that enter at the span's first layer and are anchored at each later one.
 
-    ``tokens`` is (token, width), or (layer, token, width) with one set a layer of the span, from its first;
+    ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
     after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
-    ``written`` they are written over tokens that hold their places in a prompt. Eq. 5 and 6: input of a later
-    layer = beta * raw + (1 - beta) * previous output.
+    ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
+    beta * raw + (1 - beta) * previous output.
     """
 
     tokens: Float[Tensor, "*layer token width"]
@@ -38,11 +38,11 @@ class Injection:
 
     @property
     def added(self) -> int:
-        """By how many tokens the input grows."""
+        """The number of tokens added to the input."""
         return 0 if self.written else self.tokens.shape[-2]
 
     def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
-        """``x`` with the raw tokens put in."""
+        """``x`` with the raw tokens inserted."""
         return self.put(x, self.raw(x))
 
     def raw(self, like: Tensor) -> Float[Tensor, "1 token width"]:
@@ -52,13 +52,13 @@ class Injection:
     def put(
         self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "1 added any"]
     ) -> Float[Tensor, "batch longer any"]:
-        """``x`` with the values of the injected tokens at their places."""
+        """``x`` with ``values`` at the positions of the injected tokens."""
         replaced = values.shape[1] - self.added
         at = x.shape[1] - replaced if self.at is None else self.at
         return torch.cat([x[:, :at], values.expand(x.shape[0], -1, -1), x[:, at + replaced :]], dim=1)
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
-        """``x`` with the injected tokens drawn back to the raw ones, before layer ``step`` (from 0)."""
+        """``x`` with the injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
         if self.tokens.ndim == 3 and step >= len(self.tokens):
             return x
         raw = self._raw(step).to(x.dtype)
@@ -103,7 +103,7 @@ class Tower(nn.Module):
     def layers(
         self, x: Float[Tensor, "batch token width"], first: int, last: int, bias: Tensor | None = None
     ) -> Float[Tensor, "batch token width"]:
-        """Layers ``first`` to ``last`` (counted from 1, both run)."""
+        """Layers ``first`` to ``last`` (counted from 1, inclusive)."""
         for block in self.blocks[first - 1 : last]:
             x = block(x, bias)
         return x
@@ -117,11 +117,11 @@ class Tower(nn.Module):
         inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
     ) -> Float[Tensor, "batch read width"]:
-        """Layers ``first`` to the last, with learned tokens put in; the last only at tokens in ``read``.
+        """Layers ``first`` to the last, with learned tokens injected; the last only at tokens in ``read``.
 
-        ``bias`` covers the tokens after injection; a list has one for each layer of the span. ``read`` holds
-        token positions after injection, the same for the whole batch (1-D) or a row each (2-D); None reads
-        all of them. If ``first`` is past the last layer, the tokens are read as they are.
+        ``bias`` covers the tokens after injection; a list has one per layer of the span. ``read`` holds token
+        positions after injection, the same for the whole batch (1-D) or one row per item (2-D); None reads
+        all of them. If ``first`` is past the last layer, the tokens are read unchanged.
         """
         done = 0
         if inject is not None:
@@ -146,8 +146,8 @@ class Tower(nn.Module):
     def _entered(
         self, x: Float[Tensor, "batch token width"], layer: int, inject: Injection, bias: Tensor | None
     ) -> Float[Tensor, "batch longer width"]:
-        """The layer at which tokens are injected. Their queries, keys and values are made apart, once for the
-        batch, so that those of a frozen ``x`` have no part in the gradient.
+        """The layer at which tokens are injected. Their queries, keys and values are computed separately,
+        once for the batch, so that no gradient flows through those of a frozen ``x``.
         """
         block, raw = self._block(layer), inject.raw(x)
         projected = inject.put(block.project(x), block.project(raw))
@@ -197,17 +197,17 @@ class VisionTower(Tower):
 
 @dataclass(frozen=True)
 class TextTrunk:
-    """Prompts at the input of the text span, cut at the batch's last end-of-text, and where each one's is."""
+    """Prompts at the input of the text span, cut at the batch's last end-of-text, and the ends of each."""
 
     tokens: Float[Tensor, "class token width"]
     end: Int[Tensor, "class"]
 
     def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "some"], int]] | None:
-        """The classes whose prompts go through a span together, and the length that they are cut at; None for
-        all of them as they are.
+        """Groups of classes whose prompts are computed together, each with the length that they are cut at;
+        None for a single group of all prompts.
 
-        On a GPU, where each kernel has to be started, they are not parted by length. Elsewhere a length has a
-        group of its own if the padding that it saves is worth that.
+        On a GPU, where launching kernels is costly, prompts are not grouped by length. Elsewhere a length
+        gets a group of its own if that saves enough padding.
         """
         if self.end.is_cuda:
             return None if not chunk else [(rows, self.tokens.shape[1]) for rows in self._rows().split(chunk)]
@@ -261,8 +261,8 @@ class TextTower(Tower):
     ) -> Float[Tensor, "class embed"]:
         """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end.
 
-        Prompts of one length go together, each cut at its own end (exact: attention is causal). With
-        ``chunk`` they go so many at a time, and activations are not kept: gradients compute them again.
+        Prompts of one length are computed together, cut at their end (exact: attention is causal). ``chunk``
+        limits how many at a time; activations are then recomputed for gradients instead of kept.
         """
         chunk = chunk if chunk < len(trunk.end) else 0
         groups = trunk.groups(self.width, chunk)
@@ -296,8 +296,8 @@ class TextTower(Tower):
 
 
 def _again(features: Any, *given: Any) -> Tensor:
-    """Features whose activations are not kept: gradients compute them again."""
-    # Nothing here is random, so the global generator need not be kept.
+    """Features with gradient checkpointing: activations are recomputed for gradients instead of kept."""
+    # Nothing here is random, so the state of the generator need not be preserved.
     found: Tensor = checkpoint(features, *given, use_reentrant=False, preserve_rng_state=False)
     return found
 
@@ -315,9 +315,9 @@ def _rows(
 
 
 def _bias_rows(bias: Tensor | None, read: Int[Tensor, "*batch read"]) -> Tensor | None:
-    """The rows of a (.., head, query, key) or (query, key) bias for the tokens that are read."""
+    """The rows of a (.., head, query, key) or (query, key) bias for the tokens in ``read``."""
     if bias is None or read.ndim == 1:
         return None if bias is None else bias[..., read, :]
     if bias.ndim != 2:
-        raise ValueError("reading other tokens in each row needs a bias of shape (query, key)")
+        raise ValueError("reading different tokens in each row needs a bias of shape (query, key)")
     return bias[read].unsqueeze(1)

@@ -1,4 +1,4 @@
-"""What trying an architecture finds. Light to import, so that commands can show it without loading torch."""
+"""The result of checking an architecture. Cheap to import: commands can show it without loading torch."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ class Verdict:
     """Whether an open_clip architecture loads.
 
     Attributes:
-        works: whether it maps exactly onto our towers; `reason` says why not.
-        parameters: millions, of both towers.
+        works: whether it maps exactly onto our towers; if not, `reason` says why.
+        parameters: of both towers, in millions.
         layers, heads: of the image tower.
-        image_size: pixels a side.
+        image_size: side length in pixels.
         difference: the largest difference of image and text features from open_clip's own under random
-            weights, relative to their largest value; None where that was not compared.
+            weights, relative to their largest value; None if not compared.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is there of a data set: counts, missing and broken files, class names, and whose split it is."""
+"""Check a data set: counts, missing and broken files, class names, and the origin of its split."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def check_dataset(
 ) -> Check:
     """Read a data set's lists, look for its files and, with `decode`, read every image.
 
-    Errors: as in `read_listing`, for lists of which nothing can be read.
+    Raises the errors of `read_listing` if nothing can be read from the lists.
     """
     found = list[DataError]()
     try:

@@ -1,4 +1,4 @@
-"""What a data set is: images that load by index, class names, prompt templates, three splits."""
+"""The interface of a data set: images loaded by index, class names, prompt templates, three splits."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from torch import Tensor
 from dear.data.settings import Sampling
 
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
-"""A batch of 8-bit RGB pictures: one tensor where all have one size, else a sequence of any sizes.
+"""A batch of 8-bit RGB pictures: one tensor if all have the same size, else a sequence.
 
-An underscore before an axis means that it may differ from picture to picture.
+An underscore before an axis means that it may differ between pictures.
 """
 
 
 @runtime_checkable
 class Images(Protocol):
-    """Labelled images, loaded by their indices. What `load` returns may be cached: never write into it."""
+    """Labelled images, loaded by index. `load` may return cached tensors: never modify them in place."""
 
     @property
     def labels(self) -> Int[Tensor, "item"]:
@@ -27,7 +27,7 @@ class Images(Protocol):
 
     @property
     def identity(self) -> str:
-        """A text that changes when the images, their order or their labels do: the key of any cache."""
+        """A string that changes with the images, their order or their labels: a key for caches."""
 
     def __len__(self) -> int: ...
 
@@ -40,16 +40,16 @@ class Dataset:
     """A classification data set.
 
     Attributes:
-        name: short, for commands and records.
-        title: for people: tables and plots.
-        classnames: in label order, as they stand in a sentence.
+        name: short name, for commands and records.
+        title: display name, for tables and plots.
+        classnames: in label order, as written in a sentence.
         templates: prompts with one {} for the class name.
-        train: empty for a data set that is only tested on.
-        val: None where the data set has no validation images.
-        identity: changes when the images, the class names, the templates or the rule of few-shot picks do.
-        sampling: how few-shot images are drawn from it (`dear.data.fewshot`).
-        allow_fewer: whether a class with fewer images than shots gives all it has.
-        notes: what people should know: a split that is ours, images left out.
+        train: empty for a test-only data set.
+        val: None if the data set has no validation images.
+        identity: changes with the images, the class names, the templates or the few-shot sampling rule.
+        sampling: how few-shot images are drawn (`dear.data.fewshot`).
+        allow_fewer: whether a class with fewer images than shots contributes all of them.
+        notes: remarks for the user, such as a split made here or images left out.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Dataset:
 
 
 def fingerprint(*parts: str) -> str:
-    """16 hexadecimal digits (of SHA-256) for a series of texts; where one ends and the next begins counts."""
+    """16 hexadecimal digits (of SHA-256) for a sequence of strings; boundaries between them matter."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -86,7 +86,7 @@ def assemble(
     sampling: Sampling = "dear",
     allow_fewer: bool = False,
 ) -> Dataset:
-    """A data set with its identity made from that of its parts."""
+    """A data set whose identity is derived from those of its parts."""
     splits = [split.identity if split is not None else "" for split in (train, val, test)]
     picks = [sampling, str(allow_fewer)] if (sampling, allow_fewer) != ("dear", False) else []
     identity = fingerprint(*splits, *classnames, "templates", *templates, *picks)

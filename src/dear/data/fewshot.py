@@ -1,12 +1,12 @@
-"""Parts of a data set: a few images a class, some classes, some items.
+"""Subsets of a data set: a few images per class, some classes, some items.
 
-Few-shot images are drawn by one of two rules, by name:
+Few-shot images are drawn by one of two rules:
 
 - "coop" is the rule of the CoOp code base, draw for draw, so that results compare with published ones.
-- "dear", the default, mends what is awkward in it: fewer shots are part of more (in CoOp they are other
-  images), and the draw does not depend on which class the list begins with.
+- "dear", the default, avoids two of its drawbacks: picks of fewer shots are subsets of picks of more (in CoOp
+  they are other images), and the draw does not depend on which class the list begins with.
 
-By either rule a class with too few images is an error unless that is allowed; CoOp takes what there is.
+With either rule, a class with too few images is an error unless that is allowed; CoOp uses what there is.
 """
 
 import random
@@ -32,12 +32,13 @@ def pick_shots(
     allow_fewer: bool = False,
     classnames: Sequence[str] | None = None,
 ) -> Int[Tensor, "pick"]:
-    """Draw `shots` items of each class without replacement: indices, class after class in label order.
+    """Draw `shots` items per class without replacement: indices, class by class in label order.
 
-    With one seed, a pick of fewer shots is part of a pick of more: the first of each class.
+    For the same seed, a pick of fewer shots is a subset of a pick of more: the first items of each class.
     The classes are those of `classnames`, or else 0 to the highest label.
-    Errors: DataError that names the first class with fewer items than `shots` (unless `allow_fewer`);
-    SettingsError for a seed that torch does not take.
+
+    Raises DataError naming the first class with fewer items than `shots` (unless `allow_fewer`),
+    SettingsError for a seed that torch does not accept.
     """
     _check(labels, shots, allow_fewer, classnames)
     generator = torch.Generator().manual_seed(checked_seed(seed))
@@ -56,7 +57,7 @@ def _check(
     classes: Sequence[int] | None = None,
 ) -> None:
     if shots < 1:
-        raise DataError(f"{shots} shots a class: at least 1 is needed.")
+        raise DataError(f"{shots} shots per class: at least 1 is needed.")
     if allow_fewer:
         return
     count = len(classnames) if classnames else int(labels.max()) + 1
@@ -78,17 +79,17 @@ def coop_shots(
     allow_fewer: bool = False,
     classnames: Sequence[str] | None = None,
 ) -> Int[Tensor, "pick"]:
-    """The items that the CoOp code base trains on, for the same list of images and seed.
+    """The items that the CoOp code base would train on, for the same list of images and seed.
 
     Source: Dassl's `DatasetBase.generate_fewshot_dataset` after `random.seed(seed)`: one stream of
-    `random.sample`, class after class as they first appear in the list, before classes are split into base
-    and novel ones. (It then draws validation images from the same stream, which changes nothing here.)
-    A class with fewer images gives all of them, without a draw, if `allow_fewer`; CoOp always does that.
-    For ImageNet, CoOp's lists follow the file system's order, so its picks cannot be made again elsewhere;
-    here they follow the names of the files. Errors: as in `pick_shots`.
+    `random.sample`, class by class in the order of their first appearance in the list, before classes are
+    split into base and novel ones. (It then draws validation images from the same stream, which changes
+    nothing here.) With `allow_fewer`, a class with fewer images contributes all of them, without a draw; CoOp
+    always does that. For ImageNet, CoOp's lists follow the order of the file system, so its picks cannot be
+    reproduced elsewhere; here they follow the file names. Raises DataError as `pick_shots` does.
     """
     _check(labels, shots, allow_fewer, classnames)
-    stream = random.Random(seed)  # its own, where CoOp uses the global one
+    stream = random.Random(seed)  # a separate stream, where CoOp uses the global one
     picked: list[int] = []
     for label in dict.fromkeys(labels.tolist()):
         items = (labels == label).nonzero().flatten().tolist()
@@ -98,12 +99,12 @@ def coop_shots(
 
 @dataclass(frozen=True)
 class Pick:
-    """A drawn few-shot set, as it stands in a run's record.
+    """A drawn few-shot set, as stored in a run's record.
 
     Attributes:
-        indices: places in the data set's training images.
-        sampling: the rule it was drawn by.
-        files: the image files, where there are any.
+        indices: of the data set's training images.
+        sampling: the rule used to draw it.
+        files: the image files, if the images come from files.
     """
 
     seed: int
@@ -123,14 +124,14 @@ class Pick:
         allow_fewer: bool = False,
         classnames: Sequence[str] | None = None,
     ) -> "Pick":
-        """What `pick_shots` or `coop_shots` draws, with what it was drawn from."""
+        """The result of `pick_shots` or `coop_shots`, with its inputs."""
         drawn = (coop_shots if sampling == "coop" else pick_shots)(
             labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames
         )
         return cls(seed, shots, tuple(drawn.tolist()), sampling)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`."""
+        """A JSON-serialisable dict."""
         return {**asdict(self), "indices": [*self.indices], "files": [*self.files]}
 
     @classmethod
@@ -143,14 +144,14 @@ class Pick:
 def draw_few(
     dataset: Dataset, shots: int, seed: int, classes: Sequence[int] | None = None
 ) -> tuple[Pick, "Subset"]:
-    """A few training images of each class, of some classes only if they are given, by the data set's rule.
+    """Draw a few training images of each class, or of the given classes, by the data set's rule.
 
-    The pick is drawn over all classes first, as CoOp does, so that base, novel and all classes share it. In
-    the images, classes count anew from 0 in the given order. Errors: DataError as in `pick_shots`, for the
-    given classes; and for a data set that is only tested on.
+    The pick is drawn over all classes first, as in CoOp, so that base, novel and all classes share it. In the
+    images, classes are renumbered from 0 in the given order. Raises DataError as `pick_shots` does, for the
+    given classes, and for a test-only data set.
     """
     if not len(dataset.train):
-        raise DataError(f"{dataset.name} has no training images: it is only tested on.")
+        raise DataError(f"{dataset.name} has no training images: it is test-only.")
     chosen = [*(range(len(dataset.classnames)) if classes is None else classes)]
     labels, names = dataset.train.labels, dataset.classnames
     _check(labels, shots, dataset.allow_fewer, names, chosen)
@@ -166,9 +167,9 @@ def draw_few(
 
 
 def base_novel(n_classes: int) -> tuple[range, range]:
-    """The base classes, the first ceil(n / 2) in label order, and the novel ones, the rest (section 3)."""
+    """The base classes (the first ceil(n / 2) in label order) and the novel ones (the rest), section 3."""
     if n_classes < 2:
-        raise DataError(f"base and novel classes need at least 2 classes, and there is {n_classes}.")
+        raise DataError(f"base and novel classes need at least 2 classes; there is {n_classes}.")
     n_base = (n_classes + 1) // 2
     return range(n_base), range(n_base, n_classes)
 
@@ -191,7 +192,7 @@ class Subset:
 
 
 class ClassSubset(Subset):
-    """All items of some classes, in their own order; the classes count anew from 0, in the given order."""
+    """All items of some classes, in their original order; classes are renumbered in the given order."""
 
     def __init__(self, images: Images, classes: Sequence[int]) -> None:
         old = images.labels

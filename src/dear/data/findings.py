@@ -1,23 +1,23 @@
-"""What commands on data sets find. Light to import, so that commands can show it without loading torch."""
+"""Results of the data set commands. Cheap to import: commands can show them without loading torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Check:
-    """The findings; units: images.
+    """The result of checking a data set; counts are of images.
 
     Attributes:
         counts: images of each split.
-        published: those of the published split, for benchmarks.
-        per_class: the fewest and the most images of a class in each split.
-        missing: files that are listed and not there.
-        broken: files that cannot be read and why; missing ones too. None if they were not looked at.
-        faults: what is wrong with the lists themselves, one line each; what is wrong is left out of the rest.
+        published: counts of the published split, for benchmarks.
+        per_class: the smallest and largest number of images per class in each split.
+        missing: files that are listed but do not exist.
+        broken: files that cannot be read, with the reason; includes missing ones. None if not checked.
+        faults: errors in the lists themselves, one line each; the other fields leave out faulty entries.
         other_names: class names that differ from the published ones, one line each.
-        standard: whether the split is the one that published results use, as far as its source, its counts
-            and its class names tell; None for data that is not published.
-        ok: nothing wrong, missing or broken.
+        standard: whether the split is the one used for published results, judged by its source, counts and
+            class names; None for data that is not a benchmark.
+        ok: no faults, no missing or broken files.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Check:
 
     @property
     def partly(self) -> bool:
-        """What the exit code tells."""
+        """Whether the exit code reports a partial result."""
         return not self.ok
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was fetched, and what is left to do by hand.
+    """The files that were downloaded, and what remains to be done by hand.
 
     Attributes:
-        fetched: files and folders that are new in the folder.
-        by_hand: what torchvision does not fetch, one line each.
-        why: why nothing was fetched, or None.
+        fetched: new files and folders in the folder.
+        by_hand: what torchvision does not download, one line each.
+        why: why nothing was downloaded, or None.
     """
 
     name: str

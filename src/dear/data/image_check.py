@@ -1,4 +1,4 @@
-"""Which images of a data set cannot be read: each is decoded once, and the finding is kept."""
+"""Find the images of a data set that cannot be read: each is decoded once, and the result is cached."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def broken_images(
 ) -> dict[str, str]:
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order.
 
-    The finding is kept in the cache folder under the sizes and times of the files, so that it is made once.
+    The result is cached under the sizes and modification times of the files.
     """
     paths = _paths(listing)
     stamps = [_stamp(listing.folder / path) for path in paths]
@@ -49,20 +49,20 @@ def broken_images(
 
 
 def missing_images(listing: Listing) -> list[str]:
-    """Paths of the listing that are no files."""
+    """Paths in the listing that are not files."""
     paths = _paths(listing)
     sizes = file_sizes(listing.folder, paths)
     return [path for path, size in zip(paths, sizes, strict=True) if size is None]
 
 
 def _paths(listing: Listing) -> list[str]:
-    """Each image once, in the listing's order."""
+    """The distinct images, in the listing's order."""
     return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
 def _reason(path: Path, settings: DataSettings, store: DecodeCache | None) -> str | None:
     if not path.is_file():
-        return f"there is no image {path}"
+        return f"the image {path} does not exist"
     try:
         content = read_image(path)
         if store is not None and store.get(store.key(content)) is not None:
@@ -83,11 +83,11 @@ def _stamp(path: Path) -> str:
 
 
 def _read(record: Path) -> dict[str, str] | None:
-    with suppress(DearError):  # it is found out again
+    with suppress(DearError):  # a damaged record is computed again
         return typed(read_json(record), dict[str, str], record)
     return None
 
 
 def _write(record: Path, broken: dict[str, str]) -> None:
-    with suppress(OSError), atomic_write(record, shared=True) as file:  # it is only quicker the next time
+    with suppress(OSError), atomic_write(record, shared=True) as file:  # the cache is optional
         file.write(json.dumps(broken).encode())

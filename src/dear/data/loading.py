@@ -1,4 +1,4 @@
-"""From a name or a path to a data set: find what it is, read it, look at its files."""
+"""Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,10 +23,10 @@ from dear.errors import DataError, UnknownNameError
 
 
 def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
-    """A task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
+    """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
 
-    Errors: UnknownNameError for a name that is none; DataError for a path that is not there or whose content
-    is not as it should be. What people should know is in the data set's notes, and warned of.
+    Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
+    for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, known = settings or DataSettings(), tuple(task_names())
     if name_or_path in known:
@@ -48,10 +48,10 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
 def read_listing(
     name_or_path: str, settings: DataSettings, *, known: Iterable[str] = (), report: Report = refuse
 ) -> Listing:
-    """What a benchmark's name, a folder, a CSV or JSONL file, or a zip holds; no image is opened.
+    """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
 
-    Errors: UnknownNameError for what is none of them (`known` are more names); DataError. ``report`` may let
-    the reading go on.
+    Raises UnknownNameError for any other name (`known` adds names to its message), DataError for invalid
+    content. Faults passed to ``report`` are skipped if it returns.
     """
     listing = _read(name_or_path, settings, known, report)
     require_apart(listing.origin, listing.splits, report)
@@ -62,10 +62,10 @@ def read_listing(
 
 
 def photographs(listing: Listing, settings: DataSettings) -> Dataset:
-    """The data set of a listing; every file is looked at. What people should know is a warning too.
+    """The data set of a listing, after checking that every file exists. Notes are also issued as warnings.
 
-    Errors: DataError for missing or, with broken "stop", empty files; with "skip", for a class that has no
-    image left to train or test on.
+    Raises DataError for missing or empty files; with broken "skip", for a class that has no image left to
+    train or test on.
     """
     if settings.broken == "skip":
         listing = _without_broken(listing, settings)
@@ -102,7 +102,7 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
         if suffix == ".zip":
             return _read_zip(path, settings, report)
         raise DataError(
-            f"{name_or_path} is a file of another kind. Give a folder, a .csv or .jsonl file, or a .zip."
+            f"{name_or_path} is not a supported file. Give a folder, a .csv or .jsonl file, or a .zip."
         )
     if any(sign in name_or_path for sign in "/\\."):
         what = "file" if suffix in (*table.SUFFIXES, ".zip") else "folder"
@@ -156,8 +156,8 @@ def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
     splits = {p: tuple(r for r in rows if r.path not in broken) for p, rows in listing.splits.items()}
     for part, label in _emptied(listing.splits, splits):
         raise DataError(
-            f"{listing.name}: class {label} ({listing.classnames[label]}) has no image in {part} that can be "
-            f"read: {next(iter(broken.values()))}"
+            f"{listing.name}: class {label} ({listing.classnames[label]}) has no readable image in {part}: "
+            f"{next(iter(broken.values()))}"
         )
     note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {some(broken.values())}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)

@@ -1,4 +1,4 @@
-"""Settings of data sets. Light to import, so that commands can show them without loading torch."""
+"""Settings of data sets. Cheap to import: commands can show them without loading torch."""
 
 import os
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ class DataSettings:
     """How data sets are read; the defaults are those of the benchmarks.
 
     Attributes:
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
-        template: Prompt with one {} for the class name, in place of the data set's own; several, which are
-            averaged, are parted by | or stand in a text file, one a line.
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA by default.
+        template: Prompt with one {} for the class name, in place of the data set's own. Several prompts,
+            which are averaged, are separated by | or given as a text file, one per line.
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
-        split_seed: Seed of our own split, where a data set brings none.
-        test_share: Share of each class that our own split tests on, for images without any split.
-        sampling: Few-shot pick: dear (fewer shots are part of more) or coop (as the CoOp code base draws).
-        allow_fewer: Take all images of a class that has fewer than the shots asked for.
-        broken: What to do about an image that cannot be read: stop, or skip (all images are looked at first).
-        short_side: Pixels of the short side that larger pictures are brought down to.
+        split_seed: Seed of the split made for a data set that has none.
+        test_share: Share of each class used for testing in that split, for images without any split.
+        sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
+        allow_fewer: Take all images of a class that has fewer images than shots.
+        broken: What to do with unreadable images: stop, or skip (all images are checked first).
+        short_side: Short side, in pixels, to which larger pictures are reduced.
         decode_cache: Keep decoded pictures on disk, so that they are decoded once.
-        cache: Folder of caches and recorded splits; the environment variable DEAR_CACHE, or the user's
-            cache folder, if not given.
-        workers: Threads that decode; 0 is one a processor, at most 8.
+        cache: Folder of caches and recorded splits; by default the environment variable DEAR_CACHE or the
+            user's cache folder.
+        workers: Decoding threads; 0 for one per processor, at most 8.
     """
 
     root: Path | None = None
@@ -63,17 +63,17 @@ class DataSettings:
         return self.workers or min(MOST_WORKERS, os.cpu_count() or 1)
 
     def data_root(self) -> Path | None:
-        """The folder of the benchmarks, if one was named."""
+        """The folder of the benchmarks, if one was given."""
         named = self.root or os.environ.get("DEAR_DATA")
         return Path(named).expanduser() if named else None
 
     def cache_folder(self) -> Path:
-        """The folder of caches; it need not exist."""
+        """The cache folder, which need not exist."""
         usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dear"
         return Path(self.cache or os.environ.get("DEAR_CACHE") or usual).expanduser()
 
     def templates(self) -> tuple[str, ...] | None:
-        """The prompts asked for, or None for the data set's own. Raises DataError for one that is none."""
+        """The given prompts, or None for the data set's own. Raises DataError for an invalid prompt."""
         if self.template is None:
             return None
         file = Path(self.template).expanduser()
@@ -82,8 +82,8 @@ class DataSettings:
                 texts = read_lines(file)
             except ReadingError as error:
                 raise DataError(
-                    f"the template {shown(self.template)} has no {{}} for the class name and is no text file "
-                    f"({error.reason})."
+                    f"the template {shown(self.template)} has no {{}} for the class name and is not a "
+                    f"text file ({error.reason})."
                 ) from error
         else:
             texts = self.template.split("|")
@@ -91,9 +91,9 @@ class DataSettings:
 
 
 def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
-    """The texts if each has one place, {}, for the class name. Raises DataError."""
+    """The texts as templates. Raises DataError unless each has exactly one {}, for the class name."""
     if not texts:
-        raise DataError(f"{source!r} holds no template: write one like 'a photo of a {{}}.'.")
+        raise DataError(f"{source!r} contains no template: write one like 'a photo of a {{}}.'.")
     at_most("templates", len(texts), repr(source[:80]))
     for text in texts:
         at_most("template", len(text), f"a template that begins with {text[:40]!r}")
@@ -101,6 +101,6 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
             places = [place for _, *place in Formatter().parse(text) if place[0] is not None]
         except ValueError:
             places = []
-        if places != [["", "", None]]:  # a width would be room that is asked for: {:>1000000000}
+        if places != [["", "", None]]:  # a width would allocate memory: {:>1000000000}
             raise DataError(f"the template {shown(text)} needs exactly one {{}}, for the class name.")
     return tuple(texts)

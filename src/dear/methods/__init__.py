@@ -1,1 +1,1 @@
-"""Ways of adapting a CLIP, one folder each, on one contract."""
+"""Methods of adapting a CLIP, one folder each, with a common interface."""

@@ -1,7 +1,8 @@
-"""What a method is: a module on a frozen CLIP that says where its spans begin and works on trunk outputs.
+"""The interface of a method: a module on a frozen CLIP that defines where its spans begin and works on trunk
+outputs.
 
-The training loop and the protocols know only this. A method has no state but its parameters and the
-classes that it was last given.
+The training loop and the protocols use only this interface. A method has no state except its parameters and
+its current classes.
 """
 
 from abc import ABC, abstractmethod
@@ -26,11 +27,11 @@ ImageFeatures = Float[Tensor, "feature batch embed"]
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Where a method's learned tokens stand among the image tokens, for pictures of attention.
+    """Positions of a method's learned tokens among the image tokens, for attention maps.
 
     Attributes:
-        before_patches: They stand between the class token and the patches; if not, after the patches.
-        named: How many tokens stand for each thing that has a name, in their order; they come first.
+        before_patches: Whether they are between the class token and the patches; else after the patches.
+        named: Number of tokens for each name, in order; these come first.
     """
 
     before_patches: bool = False
@@ -40,23 +41,22 @@ class TokenLayout:
 class Method(nn.Module, ABC):
     """Base of all methods.
 
-    What is known of a method before it is built is in its :class:`dear.methods.declaration.Declaration`; what
-    a built one declares are these attributes.
+    A method's :class:`dear.methods.declaration.Declaration` describes it before it is built; a built method
+    has these attributes.
 
     Attributes:
-        name: What the method is called on the command line and in records.
+        name: Name of the method on the command line and in records.
         settings: The settings that it was built with.
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
             if it changes none.
-        features: Names of the image features it scores with, "cls" first.
-        layout: Where its learned tokens stand in the image tower.
-        open_vocabulary: It can score other classes than those that it was first given; if not, they are
+        features: Names of the image features used for scores, "cls" first.
+        layout: Positions of its learned tokens in the image tower.
+        open_vocabulary: Whether it can score classes other than the first ones given; if not, they are
             refused.
-        novel_decoupled: Its authors score classes and data sets that it was not trained on by the class
-            feature alone.
-        uses_frozen_image: Its loss uses the frozen CLIP's image features, to hold its own near them.
-        text_depends_on_image: Its text features are made for each image.
-        text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
+        novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
+        uses_frozen_image: Whether its loss uses the frozen CLIP's image features as a regularisation target.
+        text_depends_on_image: Whether its text features are computed for each image.
+        text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
 
     name: ClassVar[str]
@@ -87,22 +87,24 @@ class Method(nn.Module, ABC):
     def build(
         cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
     ) -> Self:
-        """A fresh method on a CLIP. ``generator`` draws its initial parameters; ``settings`` are of the class
-        declared for the method, None for the published ones. A method that is made from other things than
-        (clip, generator, settings) has its own.
+        """Build a new method on a CLIP. ``generator`` draws its initial parameters; ``settings`` are of the
+        class declared for the method, None for the published ones. Methods with a constructor other than
+        (clip, generator, settings) override this.
         """
         del roles
         return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes to tell apart: runs the prompts' trunk and the frozen text features once. Raises
-        SettingsError for other classes than the first if the method cannot score any, LimitError.
+        """Set the classes to classify: computes the prompts' trunk and the frozen text features once.
+
+        Raises SettingsError for other classes than the first if the method has no open vocabulary, LimitError
+        for too many prompts.
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
-                f"{self.name} with these settings cannot score other classes than those that it was first "
-                "given: change the settings, or build another."
+                f"{self.name} with these settings cannot score classes other than the first ones given: "
+                "change the settings, or build another method."
             )
         at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
         self.classnames = tuple(classnames)
@@ -122,8 +124,8 @@ class Method(nn.Module, ABC):
     def image_trunk(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch token width"]:
-        """What the method's image span takes: frozen, so it can be computed once and kept. Images are in
-        [0, 1]. A method that changes no layer of the image tower takes the class token only.
+        """The input of the method's image span: frozen, so it can be computed once and cached. Images are in
+        [0, 1]. For a method that changes no layer of the image tower, only the class token.
         """
         return self.continue_trunk(self.clip.image.embed(self.clip.normalize_pixels(images)), 1)
 
@@ -131,7 +133,7 @@ class Method(nn.Module, ABC):
     def continue_trunk(
         self, tokens: Float[Tensor, "batch token width"], layer: int
     ) -> Float[Tensor, "batch token width"]:
-        """What the method's image span takes, from the input of an earlier layer: the same bits."""
+        """The same as ``image_trunk``, bit for bit, from the input of an earlier layer."""
         tower = self.clip.image
         if layer == self.image_from:
             return tokens
@@ -148,23 +150,23 @@ class Method(nn.Module, ABC):
     def class_feature(
         self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
     ) -> Float[Tensor, "batch embed"]:
-        """The unit class feature at the end of the span, with learned tokens put in if there are any."""
+        """The unit class feature at the end of the span, with learned tokens injected if given."""
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=_class_token(trunk))
         return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
 
     @abstractmethod
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        """Unit image features, one a name in ``features``."""
+        """Unit image features, one per name in ``features``."""
 
     @abstractmethod
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """Unit text features of the classes; of prompts that depend on the image, without that part."""
+        """Unit text features of the classes, without the part of prompts that depends on the image."""
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
-        """Scores of the classes. ``decoupled`` uses the class feature alone. Both are of one call to
-        ``image_features`` and ``text_features``.
+        """Scores of the classes from the results of ``image_features`` and ``text_features``; ``decoupled``
+        uses the class feature alone.
         """
         del decoupled  # methods with one feature have nothing to decouple
         return self.clip.scale * image[0] @ text.T
@@ -172,9 +174,9 @@ class Method(nn.Module, ABC):
     def evidence(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
-        """What each image feature adds to the scores, which are their sum: for DeAR, alpha_k s_k.
+        """The contribution of each image feature to the scores, which are their sum: for DeAR, alpha_k s_k.
 
-        For methods of one feature, or whose scores are linear in the features, as all so far.
+        Valid if scores are linear in the features or there is only one, as for all methods so far.
         """
         alone = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
         return torch.stack([self.logits(image * one, text, decoupled=decoupled) for one in alone])
@@ -185,22 +187,22 @@ class Method(nn.Module, ABC):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """The training loss as "loss", and its parts by name for the record; here the cross-entropy of the
-        scores. ``frozen`` is what ``frozen_image`` gives for the trunk, where it is known; a method that
-        uses it makes it otherwise.
+        """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
+        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk if already known; otherwise a
+        method that needs it computes it.
         """
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def after_step(self, progress: float) -> None:
-        """Called after each optimisation step with the share of training done."""
+        """Called after each optimisation step with the completed share of training."""
         del progress
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
-        """Called after each epoch, counted from 1, of so many; what it changes is saved with the epoch."""
+        """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """What the method was built with, as plain values: a checkpoint fits a method with the same only."""
+        """The inputs of the method as plain values: a checkpoint only fits a method with the same ones."""
         return {"settings": asdict(self.settings)}
 
     @property
@@ -208,9 +210,7 @@ class Method(nn.Module, ABC):
         return [p for p in self.parameters() if p.requires_grad]
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The trained parameters as the optimizer takes them; "rate" is a group's factor of the learning
-        rate.
-        """
+        """The trained parameters as optimizer groups; "rate" is a group's factor on the learning rate."""
         return [{"params": self.trainable, "rate": 1.0}]
 
     def fusion_weights(self) -> dict[str, float] | None:

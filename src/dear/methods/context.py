@@ -1,7 +1,7 @@
 """Prompts whose context words are learned vectors: shared by CoOp, CoCoOp, MaPLe and PromptSRC.
 
-A prompt is the context, the class name and a full stop. The context's places hold words at first, which the
-learned vectors take over; these words' own embeddings may be where the vectors start.
+A prompt is the context, the class name and a full stop. The context's positions first hold words, which the
+learned vectors replace; the embeddings of these words may initialise the vectors.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class ContextPrompts:
 
     Attributes:
         words: Word embeddings without positions, cut at the last end-of-text (exact: attention is causal).
-        positions: Position embeddings of the same places.
-        end: Place of each prompt's end-of-text.
-        order: What stands at each place: the word of that number or, counted on, the context vector.
+        positions: The corresponding position embeddings.
+        end: Position of each prompt's end-of-text.
+        order: Index, for each position, into the words followed by the context vectors.
     """
 
     words: Float[Tensor, "class token width"]
@@ -38,8 +38,8 @@ class ContextPrompts:
     def trunk(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
     ) -> TextTrunk:
-        """The input of layer 1: one context for all classes or one for each; for ``rows``, the classes of the
-        contexts.
+        """The input of layer 1, for one context for all classes or one per class; ``rows`` selects the class
+        of each context.
         """
         words, order, end = self.words, self.order, self.end
         if rows is not None:
@@ -53,8 +53,8 @@ class ContextPrompts:
 def context_prompts(
     clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
 ) -> ContextPrompts:
-    """Prompts of classes with ``tokens`` places of context, of which ``before`` (all if None) stand before
-    the class name and the others after it. Raises SettingsError for prompts that do not fit.
+    """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
+    class name and the others follow it. Raises SettingsError for prompts that are too long.
     """
     ids = context_ids(clip, classnames, words, tokens)
     end = ids.argmax(dim=-1)
@@ -70,19 +70,19 @@ def context_prompts(
 
 
 def context_ids(clip: Clip, classnames: Sequence[str], words: str, tokens: int) -> Int[Tensor, "class token"]:
-    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``."""
+    """Ids of prompts with the words as context, or placeholders if the words are fewer than ``tokens``."""
     context = words if tokens <= _lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
     (length,) = _lengths(clip, [context])
     if length < tokens:
         raise SettingsError(
-            f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} in all."
+            f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
         )
     names = fill("{}", classnames)
     for name, own in zip(names, _lengths(clip, names), strict=True):
         wanted = 1 + length + own + 2  # start, context, name, full stop, end
         if wanted > clip.text.context_length:
             raise SettingsError(
-                f"the prompt of {name!r} has {wanted} tokens with {length} of context, and the text tower "
+                f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
                 f"takes {clip.text.context_length}: choose fewer tokens."
             )
     return clip.tokenize([f"{context} {name}." for name in names])
@@ -100,6 +100,6 @@ def initial_context(
 
 
 def _lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
-    """Tokens of texts between start and end."""
+    """Number of tokens between start and end of each text."""
     found: list[int] = (clip.tokenize(texts).argmax(dim=-1) - 1).tolist()
     return found

@@ -1,5 +1,5 @@
-"""What a method declares without torch, so that commands can show it at once: its settings with their bounds,
-and what has to be known of it before it is built.
+"""Declarations of methods that do not import torch, so that commands can show them quickly: settings with
+their bounds, and the properties needed before a method is built.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 from dear.errors import SettingsError
 
 PROMPT = "a photo of a"
-"""The words that learned contexts start from in all public code."""
+"""The initial words of learned contexts in all public code."""
 
 Published = Mapping[str, float | int | str]
 
@@ -26,13 +26,13 @@ ABOVE_0: Bounds = ("above 0", lambda value: 0 < value < math.inf)
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """Settings of a method; the base is those of a method that has none.
+    """Settings of a method; this base class is for methods without settings.
 
     Attributes:
-        training: What the method's authors train with in base-to-novel, where it differs from
-            :class:`dear.training.settings.TrainSettings`: its fields by name.
-        bounds: What a field must be, in words and as a function; a Literal type says it itself.
-        defaults_of_old: Values of fields that a bundle or record lacks because it was made before them.
+        training: The authors' base-to-novel training settings that differ from the defaults of
+            :class:`dear.training.settings.TrainSettings`, by field.
+        bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
+        defaults_of_old: Values of fields missing in bundles and records that are older than the field.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
@@ -41,18 +41,18 @@ class MethodSettings:
 
     @classmethod
     def folder(cls) -> str:
-        """The folder of the method, from which its options take their name; "" outside the package."""
+        """The folder of the method, which prefixes its options; "" outside the package."""
         module = cls.__module__
         inside = module.startswith(f"{__package__}.") and module.endswith(".settings")
         return module.split(".")[-2] if inside else ""
 
     def for_data(self, dataset: str) -> Self:
-        """The settings on a data set, for a method whose authors set some for each."""
+        """The settings for a data set, for methods whose authors tune some per data set."""
         del dataset
         return self
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for the first value that is out of its bounds or not among its choices."""
+        """Raise SettingsError for the first value that is out of bounds or not among the choices."""
         for field in fields(self):
             value = getattr(self, field.name)
             said, held = self.bounds.get(field.name, ANY)
@@ -66,18 +66,18 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A method, as the rest of the package knows it before it is built.
+    """The properties of a method that are known before it is built.
 
-    What is only asked of a method that is built (its rule for novel classes, its tokens in pictures of
-    attention) is declared on its class: see :class:`dear.methods.base.Method`.
+    Properties only needed of a built method (its rule for novel classes, its tokens in attention maps) are
+    declared on its class: see :class:`dear.methods.base.Method`.
 
     Attributes:
-        name: What the method is called on the command line and in records.
-        arxiv: Number of its paper, "2109.01134": methods stand in tables by the date of it.
+        name: Name of the method on the command line and in records.
+        arxiv: Number of its paper, "2109.01134"; tables sort methods by it.
         implementation: Name of its class, in ``method.py`` of its folder.
-        settings: Its dataclass of settings; a method without settings has no options.
-        trains: It has parameters to train: it takes training images, and shots mean something.
-        needs_roles: It is built on a role table of the backbone's heads.
+        settings: Its settings dataclass; a method without settings has no options.
+        trains: Whether it has parameters to train, and so needs training images and a number of shots.
+        needs_roles: Whether it needs a role table of the backbone's heads.
         module: The module of the implementation, for a method outside the package.
     """
 

@@ -1,4 +1,4 @@
-"""Loss terms that methods share."""
+"""Loss terms shared by methods."""
 
 from jaxtyping import Float
 from torch import Tensor

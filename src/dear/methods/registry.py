@@ -1,7 +1,7 @@
-"""The table of methods by name, and methods made by name. Reading the table loads no torch: a method's own
-code is imported when it is built.
+"""The methods by name, and building them. Reading the table does not load torch: a method's code is imported
+when it is built.
 
-A folder of this package with ``settings.py`` and ``method.py`` is a method; nothing here lists them. Methods
+Every folder of this package with ``settings.py`` and ``method.py`` is a method; there is no list of them. Methods
 of other packages come from their entry points of the group ``dear.methods``, each a `Declaration` in a module
 without torch, or are named by their class, "package.module:Class" (`register`).
 """
@@ -64,13 +64,13 @@ _known = _declared()
 METHODS: Mapping[str, Declaration] = MappingProxyType(_known)
 
 FROZEN = "zero-shot"
-"""CLIP as it is: what methods are compared with."""
+"""Unadapted CLIP: the baseline of all methods."""
 
 OWN = "dear"
-"""The method that the package is named after: what is fitted if none is named."""
+"""The method that the package is named after: the default for fitting."""
 
 USUAL = (FROZEN, OWN)
-"""The methods that are run if none is named."""
+"""The methods that are run by default."""
 
 PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A class outside the package, "package.module:Class"."""
@@ -121,19 +121,21 @@ def known_method(name: str) -> str:
     if PATH.fullmatch(name):
         register(name)
     if name not in METHODS and name in option_groups():
-        raise SettingsError(f"{name} is how options of the method {option_groups()[name]} begin: give that.")
+        raise SettingsError(
+            f"{name} is the prefix of options of the method {option_groups()[name]}: give that."
+        )
     if name not in METHODS:
         raise UnknownNameError("method", name, METHODS)
     return name
 
 
 def option_groups() -> dict[str, str]:
-    """The methods with settings, by the name of their options: "mmrlpp" is mmrl++, as --mmrlpp.beta."""
+    """Methods with settings, by the prefix of their options: "mmrlpp" for mmrl++, as in --mmrlpp.beta."""
     return {one.folder: name for name, one in METHODS.items() if one.settings is not MethodSettings}
 
 
 def methods_with_roles() -> list[str]:
-    """The methods that need a role table: options of the role mask go with them."""
+    """The methods that need a role table, and so take options of the role mask."""
     return [name for name, one in METHODS.items() if one.needs_roles]
 
 
@@ -152,8 +154,8 @@ def build_method(
     roles: "RoleTable | None" = None,
     settings: MethodSettings | None = None,
 ) -> "Method":
-    """A fresh method on a CLIP; ``generator`` draws its initial parameters. Raises UnknownNameError, and
-    SettingsError for settings of another method.
+    """Build a new method on a CLIP; ``generator`` draws its initial parameters. Raises UnknownNameError for
+    an unknown name, SettingsError for settings of another method.
     """
     kind = method_class(name)
     if settings is not None and type(settings) is not METHODS[name].settings:
@@ -162,7 +164,7 @@ def build_method(
 
 
 def frozen_clip(clip: "Clip") -> "Method":
-    """CLIP as it is, as a method: nothing is drawn and nothing trained."""
+    """Unadapted CLIP as a method: nothing is drawn or trained."""
     import torch
 
     return build_method(FROZEN, clip, torch.Generator())

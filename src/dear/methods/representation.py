@@ -1,5 +1,5 @@
-"""What MMRL and MMRL++ share: tokens of one learned space enter the later layers of both towers, and a second
-image feature is read at them.
+"""The common part of MMRL and MMRL++: tokens of a learned space enter the later layers of both towers and
+give a second image feature.
 """
 
 from abc import abstractmethod
@@ -20,9 +20,9 @@ from dear.methods.representation_settings import RepresentationSettings
 
 
 class Representation(Method):
-    """Base of the two, which differ in how tokens reach a layer and in the second feature's projection.
+    """Base class of both, which differ in how tokens enter a layer and in the second feature's projection.
 
-    The scores are a fixed mixture of both features'. Scores of novel classes use the class feature alone.
+    Scores are a fixed mixture of both features' scores; those of novel classes use the class feature alone.
     """
 
     features = ("cls", "rep")
@@ -46,18 +46,18 @@ class Representation(Method):
 
     @abstractmethod
     def image_tokens(self) -> Float[Tensor, "layer token width"]:
-        """The tokens as each layer of the image span takes them."""
+        """The tokens for each layer of the image span."""
 
     @abstractmethod
     def text_tokens(self) -> Float[Tensor, "layer token width"]:
-        """The tokens as each layer of the text span takes them."""
+        """The tokens for each layer of the text span."""
 
     @abstractmethod
     def token_projection(self) -> Float[Tensor, "width embed"]:
         """The projection of the second feature."""
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        """The class feature, and the mean of the tokens after the final LayerNorm through its projection."""
+        """The class feature, and the projected mean of the tokens after the final LayerNorm."""
         inject = Injection(self.image_tokens(), self.beta, at=1)
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
         f_cls = self.clip.image.finish(out[:, 0])
@@ -69,13 +69,13 @@ class Representation(Method):
 
     @property
     def scale(self) -> Float[Tensor, ""] | float:
-        """The factor of cosines in scores."""
+        """The factor on cosines in the scores."""
         return self.clip.scale if self.settings.scale is None else self.settings.scale
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
-        """The mixture of both features' scores, or those of the class feature."""
+        """The mixture of both features' scores, or those of the class feature alone."""
         f_cls, f_rep = (self.scale * feature @ text.T for feature in image)
         alpha = self.settings.alpha
         scores: Tensor = f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
@@ -87,7 +87,7 @@ class Representation(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """The mixture of both features' cross-entropies, and the distance from the frozen features."""
+        """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
         of_cls, of_rep = (cross_entropy(self.scale * feature @ text.T, labels) for feature in image)
@@ -100,12 +100,12 @@ def _first(depth: int, settings: RepresentationSettings) -> int:
     if settings.share:
         return span_start(depth, settings.first)
     if settings.first > depth:
-        raise SettingsError(f"first is {settings.first}: a tower has {depth} layers only.")
+        raise SettingsError(f"first is {settings.first}: a tower has only {depth} layers.")
     return settings.first
 
 
 def layers_of(clip: Clip, spans: Sequence[int]) -> tuple[int, int]:
-    """How many layers the image and the text span have."""
+    """The number of layers in the image and the text span."""
     return clip.image.depth - spans[0] + 1, clip.text.depth - spans[1] + 1
 
 
@@ -114,5 +114,5 @@ def aligned(
     weight: Float[Tensor, "layer width space"],
     bias: Float[Tensor, "layer width"],
 ) -> Float[Tensor, "layer token width"]:
-    """Each layer's linear image of the tokens."""
+    """Each layer's linear projection of the tokens."""
     return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The settings that MMRL and MMRL++ share."""
+"""Settings shared by MMRL and MMRL++."""
 
 import json
 import math
@@ -12,19 +12,19 @@ from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SHARE, MethodSett
 
 @dataclass(frozen=True)
 class RepresentationSettings(MethodSettings):
-    """Settings of a method on a learned representation space; the defaults are the published ones.
+    """Settings of a method with a learned representation space; the defaults are the published ones.
 
     Attributes:
-        first: The first layer that representation tokens enter, of 12.
-        tokens: Tokens of the representation space.
+        first: First layer that representation tokens enter, of 12.
+        tokens: Number of tokens in the representation space.
         space: Width of the representation space.
         alpha: Weight of the class feature in the loss and in the fused score.
-        regularisation: "per-dataset" takes what the authors set for each data set, and the values given here
-            on data sets without; "uniform" takes the values given here on all.
+        regularisation: "per-dataset" uses the authors' settings for each data set, and the values given here
+            for other data sets; "uniform" uses the values given here for all.
         reg_weight: Weight of the distance from the frozen features.
-        scale: Factor of cosines in scores: the authors' constant; none takes the backbone's own.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        token_std: Standard deviation of the tokens' start.
+        scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
+        share: Scale the span with the depth of the tower [ours]; else use layer numbers unchanged.
+        token_std: Standard deviation of the tokens' initial values.
     """
 
     training = MappingProxyType({"batch": 4})
@@ -45,7 +45,7 @@ class RepresentationSettings(MethodSettings):
     token_std: float = 0.02
 
     def for_data(self, dataset: str) -> Self:
-        """With what ``per_dataset.json`` of the method's folder has for the data set."""
+        """The settings with the data set's values in ``per_dataset.json`` of the method's folder."""
         if self.regularisation == "uniform":
             return self
         file = files(f"{__package__}.{self.folder()}").joinpath("per_dataset.json")

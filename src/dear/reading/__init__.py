@@ -1,1 +1,1 @@
-"""Files from outside, read whole, bounded and typed: the one place where what a stranger wrote comes in."""
+"""Reading untrusted files: whole, bounded and typed. All such input enters through here."""

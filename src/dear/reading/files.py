@@ -1,4 +1,4 @@
-"""The bytes and the lines of a file: of a plain file only, and of no more bytes than a limit allows."""
+"""The bytes and lines of a file: regular files only, up to a size limit."""
 
 import os
 import stat
@@ -11,17 +11,18 @@ from dear.errors import DataError
 from dear.limits import at_most, limit
 
 KINDS = (
-    (stat.S_ISDIR, "it is a folder"), (stat.S_ISFIFO, "it is a pipe, no plain file"),
-    (stat.S_ISCHR, "it is a device, no plain file"), (stat.S_ISBLK, "it is a device, no plain file"),
+    (stat.S_ISDIR, "it is a folder"), (stat.S_ISFIFO, "it is a pipe, not a regular file"),
+    (stat.S_ISCHR, "it is a device, not a regular file"),
+    (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
 
 
 class ReadingError(DataError):
-    """A file from outside that is not what it should be.
+    """An untrusted file that is missing or malformed.
 
     Attributes:
-        reason: what is wrong, without the file's name and without a full stop: for callers that say more.
-        missing: whether there is no such file.
+        reason: what is wrong, without the file name and the full stop, for callers that add to it.
+        missing: whether the file does not exist.
     """
 
     def __init__(self, where: object, reason: str, *, missing: bool = False) -> None:
@@ -30,38 +31,36 @@ class ReadingError(DataError):
 
 
 def read_bytes(path: Path, most: str = "json_bytes") -> bytes:
-    """All of a plain file of at most as many bytes as a limit, by its name, allows. Raises ReadingError,
-    LimitError.
-    """
+    """The content of a regular file. ``most`` names the size limit. Raises ReadingError, LimitError."""
     with opened(path) as file:
         at_most(most, os.fstat(file.fileno()).st_size, path)
         try:
-            content = file.read(limit(most) + 1)  # it may have grown, and those of /proc say 0
+            content = file.read(limit(most) + 1)  # it may have grown, and files of /proc report 0
         except OSError as error:
-            raise ReadingError(path, _told(error)) from error
+            raise ReadingError(path, _reason(error)) from error
     at_most(most, len(content), path)
     return content
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A plain file, open to be read. Raises ReadingError for a folder, a pipe or a device, which it neither
-    waits for nor reads from.
+    """A regular file, opened for reading. Raises ReadingError for a folder, pipe or device, without
+    waiting for it or reading from it.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer. Windows has no such flag and wants another.
+    # Without O_NONBLOCK, opening a pipe waits for a writer. Windows lacks it and needs O_BINARY instead.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         require_plain(path)
         file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115 (below)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        raise ReadingError(path, _told(error), missing=isinstance(error, FileNotFoundError)) from error
+        raise ReadingError(path, _reason(error), missing=isinstance(error, FileNotFoundError)) from error
     with file:
-        _plain(path, os.fstat(file.fileno()).st_mode)  # what was looked at may have been exchanged
+        _plain(path, os.fstat(file.fileno()).st_mode)  # the path may have been replaced since the check
         yield file
 
 
 def require_plain(path: Path) -> None:
-    """Raise ReadingError for what is there and is no plain file; OSError where it cannot be looked at."""
+    """Raise ReadingError if the path exists but is not a regular file, OSError if it cannot be checked."""
     _plain(path, os.stat(path).st_mode)
 
 
@@ -92,11 +91,11 @@ def read_lines(path: Path) -> list[str]:
 def _plain(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise ReadingError(
-            path, next((said for is_one, said in KINDS if is_one(mode)), "it is no plain file")
+            path, next((said for is_one, said in KINDS if is_one(mode)), "it is not a regular file")
         )
 
 
-def _told(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,4 +1,4 @@
-"""Plain values from JSON and YAML: nothing twice, nothing endless, no number that is none."""
+"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers."""
 
 import json
 import math
@@ -11,24 +11,24 @@ import yaml
 from dear.limits import at_most
 from dear.reading.files import ReadingError, decoded, read_bytes
 
-FEW: Final = 8  # values, which no limit forbids: a line of a table is looked at no further
-DIGITS: Final = 19  # of a whole number of 64 bits
-DIGITS_OF_YAML: Final = 400  # what a key takes is judged by whoever knows the key
+FEW: Final = 8  # values up to which limits are not checked, for the lines of a table
+DIGITS: Final = 19  # of a 64-bit integer
+DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds, as `parse_json` gives it."""
+    """The value of a JSON file; errors as in `parse_json`."""
     return parse_json(read_bytes(path), path)
 
 
 def parse_json(content: bytes | str, where: object) -> Any:
     """The value of a JSON text.
 
-    Raises ReadingError for what is no JSON, for NaN and Infinity, for whole numbers beyond 64 bits and for a
-    key that stands twice; LimitError for too many values and for too many levels.
+    Raises ReadingError for invalid JSON, NaN, Infinity, integers beyond 64 bits and duplicate keys;
+    LimitError for too many values or levels.
     """
     text = content if isinstance(content, str) else decoded(where, content)
-    # Before anything is made of them: each is at least a comma, a bracket or a brace.
+    # Counted before parsing: each value takes at least a comma, a bracket or a brace.
     values = sum(map(text.count, ",[{"))
     if values > FEW:
         at_most("json_values", values, where)
@@ -44,7 +44,7 @@ def parse_json(content: bytes | str, where: object) -> Any:
 
 
 def require_shallow(value: Any, where: object) -> None:
-    """Refuse values in values beyond the limit. Raises LimitError."""
+    """Raise LimitError for values that are nested too deeply."""
     levels, level = 0, [value] if isinstance(value, dict | list) else []
     while level:
         levels += 1
@@ -53,11 +53,11 @@ def require_shallow(value: Any, where: object) -> None:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds.
+    """The value of a YAML file.
 
-    Raises ReadingError for what is no YAML of plain values, for numbers as `parse_json` does, for a key that
-    stands twice and for an alias within its own value; LimitError for too many levels, or values with
-    aliases written out.
+    Raises ReadingError for anything but YAML of plain values, integers of more than 400 digits, duplicate
+    keys and aliases within their own value; LimitError for too many levels or, with aliases expanded, too
+    many values.
     """
     text = decoded(path, read_bytes(path, "yaml_bytes"))
     try:
@@ -77,8 +77,8 @@ def read_yaml(path: Path) -> Any:
 
 
 def require_small_yaml(text: str, where: object) -> None:
-    """Refuse a YAML text that `read_yaml` would refuse for its size, levels or aliases; what is no YAML
-    passes, for whoever reads it to say so. Raises ReadingError, LimitError.
+    """Raise ReadingError or LimitError for a YAML text that `read_yaml` would refuse for its size, levels or
+    aliases. Invalid YAML passes: its reader reports it.
     """
     at_most("yaml_bytes", len(text), where)
     try:
@@ -92,14 +92,14 @@ def require_small_yaml(text: str, where: object) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that refuses what `read_yaml` says it does."""
+    """PyYAML's safe loader, without duplicate keys and huge integers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value[:40]!r} is given twice", key.start_mark
+                    None, None, f"the key {key.value[:40]!r} appears twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -107,7 +107,7 @@ class _Loader(yaml.SafeLoader):
 
 def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
     if len(node.value) > DIGITS_OF_YAML:
-        raise ValueError(f"a whole number of {len(node.value):,} digits")
+        raise ValueError(f"an integer of {len(node.value):,} digits")
     return loader.construct_yaml_int(node)
 
 
@@ -115,13 +115,13 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 
 
 def _require_small(root: yaml.Node, path: object) -> None:
-    """Refuse a document of too many levels or values, counting what aliases repeat each time: values that
-    are shared take no room, but whoever walks through them, merges or prints them meets each.
+    """Refuse a document of too many levels or values, counting an alias's value at each use: shared values
+    take no memory, but any code that walks, merges or prints them visits each.
     """
-    sizes: dict[int, tuple[int, int]] = {}  # of a node: its values and its levels
+    sizes: dict[int, tuple[int, int]] = {}  # values and levels of each node
     open_nodes: set[int] = set()
     todo: list[tuple[yaml.Node, bool]] = [(root, False)]
-    while todo:  # not recursive: it is to say how deep it is, not to fail of it
+    while todo:  # not recursive, so that deep nesting is reported instead of overflowing the stack
         node, done = todo.pop()
         if id(node) in sizes and not done:
             continue
@@ -134,7 +134,7 @@ def _require_small(root: yaml.Node, path: object) -> None:
             at_most("yaml_values", sizes[id(node)][0], path)
             at_most("json_depth", levels, path)
         elif id(node) in open_nodes:
-            raise ReadingError(path, "an alias stands within the value that it names")
+            raise ReadingError(path, "an alias appears within the value that it refers to")
         else:
             open_nodes.add(id(node))
             todo += [(node, True), *((one, False) for one in held)]
@@ -155,35 +155,35 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
+        raise ValueError(f"the key {twice[:40]!r} appears twice in one object")
     return found
 
 
 def _whole(digits: str) -> int:
     if len(digits) > DIGITS + 1:  # and a sign
-        raise ValueError(f"{digits[:20]}... is a whole number of {len(digits):,} digits")
+        raise ValueError(f"{digits[:20]}... is an integer of {len(digits):,} digits")
     return _within(int(digits))
 
 
 def _within(value: int) -> int:
     if abs(value) >= 2**63:
-        raise ValueError("a whole number is beyond 64 bits")
+        raise ValueError("an integer is beyond 64 bits")
     return value
 
 
 def _finite(number: str | float) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{str(number)[:40]} is no finite number")
+        raise ValueError(f"{str(number)[:40]} is not a finite number")
     return value
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no finite number")
+    raise ValueError(f"{name} is not a finite number")
 
 
 def _worded(error: yaml.YAMLError) -> str:
-    """PyYAML's words in one line of at most 300 letters, without the name of a file that it does not have."""
+    """PyYAML's message in one line of at most 300 characters, without its placeholder for a file name."""
     return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
 
 

@@ -1,4 +1,4 @@
-"""Plain values in the types that they must have: one schema check for all that is read."""
+"""Check plain values against types: the one schema check for everything that is read."""
 
 import math
 import reprlib
@@ -23,7 +23,7 @@ from typing import (
 from dear.errors import listing
 from dear.reading.files import ReadingError
 
-SHOWN = 40  # letters of a text in a message
+SHOWN = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "null",
@@ -32,7 +32,7 @@ WORDS: Mapping[Any, str] = {
 
 @dataclass(frozen=True)
 class Range:
-    """Of a number in an annotation: ``Annotated[int, Range(0)]``; both ends belong to it."""
+    """Inclusive bounds of a number in an annotation: ``Annotated[int, Range(0)]``."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -49,10 +49,10 @@ Positive = Annotated[int, Range(1)]
 
 
 def typed(value: Any, kind: Callable[..., Fitted], where: object, key: str = "") -> Fitted:
-    """A plain value as a type says it must be, a dataclass made, a tuple of a list.
+    """A plain value, checked against a type; dataclasses and tuples are built from dicts and lists.
 
-    Keys that a TypedDict does not name are kept, those that a dataclass does not have are refused. ``key``
-    names the value itself in messages. Raises ReadingError that names the key, and what it should be.
+    Unknown keys are kept in a TypedDict and refused in a dataclass. ``key`` names the value itself in
+    messages. Raises ReadingError naming the key and the expected type.
     """
     try:
         fitted: Fitted = _fit(value, kind, key)
@@ -62,7 +62,7 @@ def typed(value: Any, kind: Callable[..., Fitted], where: object, key: str = "")
 
 
 class _Misfit(Exception):
-    """What is wrong with the value of a key, in words; ``within`` it, or that it is of another type."""
+    """The problem with the value of a key; ``within`` unless the value itself is of a wrong type."""
 
     def __init__(self, key: str, words: str, *, within: bool = True) -> None:
         self.key, self.within = key, within
@@ -70,7 +70,7 @@ class _Misfit(Exception):
 
 
 def shown(value: Any) -> str:
-    """A value for a message: in short, on one line."""
+    """A value for a message: shortened, on one line."""
     if isinstance(value, str):
         return repr(value[:SHOWN] + ("..." if len(value) > SHOWN else ""))
     short = reprlib.Repr()
@@ -146,13 +146,13 @@ def _any_of(value: Any, kinds: tuple[Any, ...], key: str) -> Any:
         try:
             return _fit(value, kind, key)
         except _Misfit as error:
-            if error.within or error.key != key:  # tells more than that the whole is not null either
+            if error.within or error.key != key:  # more informative than that the value is not null either
                 within = error
     raise within or _Misfit(key, f"is {shown(value)}: it must be {' or '.join(map(_spoken, kinds))}")
 
 
 def _by_keys(value: Any, kind: Any, key: str) -> Any:
-    """A TypedDict as it is, its keys checked; a dataclass made."""
+    """A TypedDict with its keys checked, or a dataclass built from its keys."""
     if not isinstance(value, dict):
         raise _misfit(value, kind, key)
     hints, needed, made = _keys(kind)
@@ -168,7 +168,7 @@ def _by_keys(value: Any, kind: Any, key: str) -> Any:
 
 @cache
 def _keys(kind: Any) -> tuple[dict[str, Any], frozenset[str], bool]:
-    """The types of the keys, which of them must be there, and whether the value is to be made of them."""
+    """The types of the keys, which keys are required, and whether to build the type from them."""
     hints = get_type_hints(kind, include_extras=True)
     if is_typeddict(kind):
         return {name: _required(hint) for name, hint in hints.items()}, kind.__required_keys__, False

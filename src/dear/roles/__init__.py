@@ -1,1 +1,1 @@
-"""The role of every attention head: tables, and the attention mask that follows from one."""
+"""Roles of attention heads: their discovery, role tables, and the attention masks derived from them."""

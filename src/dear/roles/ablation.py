@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Ablation:
-    """Zero-shot accuracies (fractions), whole and with each set of heads ablated."""
+    """Zero-shot accuracies (fractions) of the whole model and with each set of heads ablated."""
 
     whole: float
     ablated: dict[str, float]
@@ -31,19 +31,19 @@ class Ablation:
 
 
 def by_head(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
-    """Each head of some layers alone."""
+    """One set per head of the layers."""
     return {
         f"layer {layer} head {head}": [(layer, head)] for layer in layers for head in range(clip.image.heads)
     }
 
 
 def by_layer(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
-    """All heads of each layer."""
+    """One set per layer, of all its heads."""
     return {f"layer {layer}": [(layer, head) for head in range(clip.image.heads)] for layer in layers}
 
 
 def by_role(table: RoleTable) -> dict[str, list[Head]]:
-    """All heads of each role, and all core heads of each attribute."""
+    """One set per role, and one per attribute of its core heads."""
     sets: dict[str, list[Head]] = {}
     for one in table.heads:
         sets.setdefault(one.role, []).append((one.layer, one.head))
@@ -53,12 +53,12 @@ def by_role(table: RoleTable) -> dict[str, list[Head]]:
 
 
 def head_set(names: Sequence[str]) -> dict[str, list[Head]]:
-    """One set of heads from LAYER.HEAD each, such as 9.0. Raises SettingsError for another form."""
+    """One set of the heads given as LAYER.HEAD, such as 9.0. Raises SettingsError for any other form."""
     heads = []
     for name in names:
         layer, dot, head = str(name).partition(".")
         if not (dot and layer.isdecimal() and head.isdecimal()):
-            raise SettingsError(f"{name!r} names no head: write LAYER.HEAD, such as 9.0.")
+            raise SettingsError(f"{name!r} is not a head: write LAYER.HEAD, such as 9.0.")
         heads.append((int(layer), int(head)))
     return {", ".join(str(name) for name in names): heads}
 
@@ -75,8 +75,8 @@ def mean_ablation(
 ) -> Ablation:
     """Zero-shot accuracy with each set's contributions replaced by their means over the same images.
 
-    Two passes over the images, one for the means: nothing is kept, whatever their number. Raises
-    SettingsError for no sets, an empty one, or a head that is not there.
+    Takes two passes over the images, the first for the means, in constant memory. Raises SettingsError for no
+    images, no sets, an empty set, or a head that does not exist.
     """
     for name, heads in sets.items():
         for layer, head in heads:
@@ -107,7 +107,7 @@ def mean_ablation(
         change = torch.einsum("slh,blhe->sbe", masks, mean - terms.heads)
         embedded = torch.cat([terms.total()[None], terms.total()[None] + change])
         labels = images.labels[start : start + len(pixels)].to(text.device)
-        # An image's length scales all its scores alike, so it does not matter for the best one.
+        # The norm of an image feature scales all its scores alike and does not change the best one.
         right += ((embedded @ text.T).argmax(dim=2) == labels).sum(dim=1).cpu()
         start += len(pixels)
         progress(done := done + len(pixels), steps)

@@ -1,4 +1,4 @@
-"""From the phrases of all heads to a role table with its evidence: embed, cluster, entropy, roles."""
+"""Build a role table and its evidence from the phrases of all heads: embedding, clusters, entropy, roles."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 
 K_RANGE = range(3, 8)
-MAPPED = 1000  # phrases on the map; of more, every second, third ...
+MAPPED = 1000  # phrases on the map; if there are more, every second, third, ...
 
 
 def build_table(
@@ -41,16 +41,16 @@ def build_table(
 ) -> RoleTable:
     """The role table of heads whose phrases are known, in TEXTSPAN's order.
 
-    ``named`` is a pool with concepts, which name the clusters; the general pool by default. ``facts`` goes
-    into the table's settings. The same input gives the same table. Raises DataError for heads without
-    phrases and for fewer than two clusters, SettingsError for settings that do not fit.
+    ``named`` is a pool whose concepts name the clusters; the general pool by default. ``facts`` are added to
+    the table's settings. Deterministic. Raises DataError for heads without phrases and for fewer than two
+    clusters, SettingsError for unsuitable settings.
     """
     s, pool = settings or RoleSettings(), named or general_pool()
     if not pool.concepts:
-        raise SettingsError(f"the phrases of {pool.name} have no concepts, so they cannot name any.")
+        raise SettingsError(f"the phrases of {pool.name} have no concepts to name clusters.")
     head_concepts(
         {head: [*texts] for head, texts in heads.items()}
-    )  # heads without a phrase, before the work
+    )  # raises for heads without a phrase, before the work
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     embedded = embed_phrases(texts, sentence_model)
     clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
@@ -61,7 +61,7 @@ def build_table(
     attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general)
     if unknown := [name for name in attributes if name not in set(pool.concepts)]:
         raise SettingsError(
-            f"no concept is called {unknown[0]!r}. Known concepts: {', '.join(sorted(set(pool.concepts)))}."
+            f"there is no concept {unknown[0]!r}. Known concepts: {', '.join(sorted(set(pool.concepts)))}."
         )
     low, high = thresholds([one.entropy for one in found.values()], s.quantile)
     evidence = {
@@ -105,7 +105,7 @@ def _nearest(clusters: Clusters, count: int) -> list[int]:
 
 
 def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
-    """One unit centroid a concept; that of several clusters is their mean by size."""
+    """One unit centroid per concept; several clusters are averaged by size."""
     sizes = torch.tensor(clusters.sizes, dtype=torch.float64)
     return {
         name: normalize(
@@ -121,7 +121,7 @@ def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
 def _dbcv_by_k(
     clusters: Clusters, found: Mapping[Head, Any], centres: Mapping[str, torch.Tensor], s: RoleSettings
 ) -> dict[str, float]:
-    """DBCV of the clusters of the K core attributes alone, for K from 3 to 7."""
+    """DBCV of only the clusters of the K core attributes, for K from 3 to 7."""
     by_k = {}
     available = {name for one in found.values() for name in one.share} - set(s.general)
     for k in K_RANGE:
@@ -148,7 +148,7 @@ def _points(
     if len(rows) < 4:
         return []
     make = optional("sklearn.manifold").TSNE
-    # The exact method: the fast one adds up in an order that depends on the threads.
+    # The exact method: the fast one sums in an order that depends on the threads.
     perplexity = min(30.0, (len(rows) - 1) / 3)
     flat = make(perplexity=perplexity, init="pca", method="exact", random_state=seed).fit_transform(rows)
     return [

@@ -1,9 +1,9 @@
-"""Concept clusters: HDBSCAN over phrases, its settings by DBCV, each cluster named by the nearest concept.
+"""Concept clusters: HDBSCAN over phrases, its settings chosen by DBCV, clusters named by the nearest concept.
 
 [ours] The paper clusters the sentence embeddings of the heads' phrases and names the clusters by hand. Here
-the phrases of a pool whose concepts are known are clustered with them, in the space that tells these concepts
-apart best (linear discriminants), and name the clusters. A phrase belongs to the cluster whose centre is
-nearest by cosine in the same space.
+the phrases are clustered together with those of a pool with known concepts, which name the clusters, in the
+space that separates these concepts best (linear discriminants). A phrase belongs to the cluster with the
+nearest centre by cosine in the same space.
 """
 
 import math
@@ -30,14 +30,14 @@ class Clusters:
 
     Attributes:
         names: The concept of each cluster; two clusters may share one.
-        centres: Mean of each cluster's members in the space that was clustered, of unit length.
+        centres: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
-        labels: The cluster of each phrase of the heads; -1 where HDBSCAN leaves it out.
-        sizes: Members of each cluster among all phrases, the named ones included.
-        exemplars: For each cluster the phrases of the heads nearest to its centre.
+        labels: The cluster of each phrase of the heads; -1 if HDBSCAN leaves it out.
+        sizes: Members of each cluster among all phrases, including the pool's.
+        exemplars: For each cluster, the phrases of the heads nearest to its centre.
         dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
         tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
-        reduced: The heads' phrases, then the named ones, in the space that was clustered.
+        reduced: The heads' phrases, then the pool's, in the clustered space.
         all_labels: The cluster of each row of ``reduced``.
     """
 
@@ -56,10 +56,10 @@ class Clusters:
 def discriminants(
     embeddings: Float[Tensor, "phrase width"], concepts: Int[Tensor, "phrase"], count: int, shrinkage: float
 ) -> tuple[Float[Tensor, "width"], Float[Tensor, "width dim"]]:
-    """Centre and directions, one fewer than concepts, that separate the concepts best (Fisher, 1936).
+    """Centre and directions (one fewer than concepts) that best separate the concepts (Fisher, 1936).
 
-    Each concept has the same weight, whatever its number of phrases. ``shrinkage`` draws the covariance
-    within concepts to a sphere of the same trace.
+    Each concept has the same weight, whatever its number of phrases. ``shrinkage`` shrinks the within-concept
+    covariance towards a sphere of the same trace.
     """
     values = embeddings.double()
     means = torch.stack([values[concepts == one].mean(dim=0) for one in range(count)])
@@ -70,7 +70,7 @@ def discriminants(
     sphere = within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
     factor = torch.linalg.cholesky((1 - shrinkage) * within + shrinkage * sphere)
     centre = means.mean(dim=0)
-    # In coordinates where the covariance within is the unit matrix, the directions are the principal ones.
+    # In coordinates whose within-concept covariance is the identity, these are the principal directions.
     white = torch.linalg.solve_triangular(factor, (means - centre).T, upper=False)
     left, _, _ = torch.linalg.svd(white, full_matrices=False)
     return centre, torch.linalg.solve_triangular(factor.T, left[:, : count - 1], upper=True)
@@ -83,7 +83,7 @@ def reduce(
     count: int,
     settings: RoleSettings,
 ) -> Float[np.ndarray, "row dim"]:
-    """Unit coordinates of the heads' phrases, then the named ones, in the space that HDBSCAN works in."""
+    """Unit coordinates of the heads' phrases, then the pool's, in the space for HDBSCAN."""
     rows = torch.cat([phrases, named]).double()
     if settings.reduction == "concepts":
         centre, directions = discriminants(named, concepts, count, settings.shrinkage)
@@ -104,8 +104,8 @@ def find_clusters(
 ) -> Clusters:
     """Cluster the heads' phrases together with phrases of known concepts; deterministic.
 
-    Of the settings tried the one with the highest DBCV is taken, the first of equals. Raises DataError if
-    none gives two clusters, SettingsError if hdbscan is not installed.
+    The setting with the highest DBCV is used (ties: the first). Raises DataError if none gives two clusters,
+    SettingsError if hdbscan is not installed.
     """
     known = sorted(set(concepts))
     numbers = torch.tensor([known.index(one) for one in concepts])
@@ -137,13 +137,13 @@ def find_clusters(
 
 
 def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"]) -> float:
-    """DBCV of a clustering, -1 to 1; -1 where it overflows, in spaces of hundreds of dimensions."""
+    """DBCV of a clustering, -1 to 1; -1 if it overflows, as in hundreds of dimensions."""
     score = float(optional("hdbscan.validity").validity_index(rows.astype(np.float64), labels))
     return score if math.isfinite(score) else -1.0
 
 
 def optional(module: str) -> Any:
-    """A module of the extra ``roles``. Raises SettingsError that names the extra if it is not installed."""
+    """Import a module of the extra ``roles``. Raises SettingsError if it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

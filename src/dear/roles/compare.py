@@ -1,4 +1,4 @@
-"""Two role tables against each other: agreement, Cohen's kappa and the confusion of concepts and of roles."""
+"""Compare two role tables: agreement, Cohen's kappa and confusion of concepts and of roles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ class Agreement:
     """How often two labellings of the same heads agree.
 
     Attributes:
-        heads: Heads that both label.
-        agree: Of these, those with the same label.
+        heads: Number of heads that both label.
+        agree: Number of these with the same label.
         agreement: agree / heads, a fraction.
-        kappa: Cohen's kappa; None where chance alone would give full agreement.
-        majority: Agreement (fraction) of always saying the second table's most frequent label.
+        kappa: Cohen's kappa; None if chance alone gives full agreement.
+        majority: Agreement (fraction) of always predicting the second table's most frequent label.
         labels: All labels, in the order of the confusion table.
-        confusion: Heads by the first table's label (down) and the second's (across).
+        confusion: Number of heads by the first table's label (rows) and the second's (columns).
     """
 
     heads: int
@@ -32,14 +32,14 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two tables compared on the heads that both have.
+    """Comparison of two tables on the heads that both have.
 
     Attributes:
-        concepts: On heads for which both name a dominant concept.
-        roles: On all heads of both.
+        concepts: On heads with a dominant concept in both tables.
+        roles: On all common heads.
         entropy: The first table's mean concept entropy (nats) by the second table's role.
         own_entropy: The same by the first table's own role.
-        differing: Heads whose concepts differ: layer, head, concept in each.
+        differing: Heads whose concepts differ: layer, head, concept in each table.
     """
 
     first: str
@@ -75,8 +75,8 @@ def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
 def compare(first: RoleTable, second: RoleTable) -> Comparison:
     """Compare two tables on the layers that both cover.
 
-    Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if there
-    is no head for which both name a concept.
+    Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if no
+    head has a concept in both.
     """
     shared = {h.layer for h in first.heads} & {h.layer for h in second.heads}
     if not shared:
@@ -88,13 +88,13 @@ def compare(first: RoleTable, second: RoleTable) -> Comparison:
     if odd := sorted(ours.keys() ^ theirs.keys()):
         lacking = second if odd[0] in ours else first
         raise RoleTableError(
-            f"the role table {lacking.source!r} lacks {len(odd)} heads of layers that the other covers; the "
-            f"first is layer {odd[0][0]} head {odd[0][1]}. Make both for the same model and layers."
+            f"the role table {lacking.source!r} lacks {len(odd)} heads of layers in the other table; the "
+            f"first is layer {odd[0][0]} head {odd[0][1]}. Build both for the same model and layers."
         )
     pairs = [(ours[place], theirs[place]) for place in ours]
     named = [(a, b) for a, b in pairs if a.concept and b.concept]
     if not named:
-        raise RoleTableError("there is no head for which both tables name a concept.")
+        raise RoleTableError("no head has a concept in both tables.")
     return Comparison(
         first=first.source,
         second=second.source,

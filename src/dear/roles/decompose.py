@@ -1,4 +1,4 @@
-"""Head contributions over a whole image set, streamed: moments always, each image's own values if wanted."""
+"""Head contributions over an image set, streamed: their moments and, optionally, each image's values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,13 +24,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What the heads of some layers write, over an image set.
+    """Contributions of the heads of some layers over an image set.
 
     Attributes:
         layers: The analysed layers, counted from 1.
-        moments: Of each head's contribution, heads as (layer, head).
-        values: Each image's contributions, a file in float32 that is mapped and not in memory; None where
-            only the moments were asked for.
+        moments: Moments of each head's contribution, heads as (layer, head).
+        values: Each image's contributions, memory-mapped from a float32 file; None if not requested.
     """
 
     layers: tuple[int, ...]
@@ -39,7 +38,7 @@ class Decomposition:
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The layers asked for, or the last third of the vision tower. Raises SettingsError."""
+    """The given layers, or the last third of the vision tower. Raises SettingsError for invalid layers."""
     depth = clip.image.depth
     if layers is None:
         return tuple(range(span_start(depth), depth + 1))
@@ -51,7 +50,7 @@ def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[in
 
 
 def head_rank(clip: Clip, rank: int = 80) -> int:
-    """``rank``, but at most the width of a head + 1: what a head writes has no more dimensions."""
+    """``rank``, but at most the width of a head + 1: contributions of a head have no more dimensions."""
     if rank < 1:
         raise SettingsError(f"rank is {rank}: it must be at least 1.")
     return min(rank, clip.image.width // clip.image.heads + 1)
@@ -69,9 +68,9 @@ def decompose(
 ) -> Decomposition:
     """Contributions of all heads of ``layers`` over an image set, in the test view.
 
-    With ``keep`` each image's contributions go to that file (.npy, float32) batch by batch: 50,000 images of
-    ViT-B/16 and 4 layers are 4.9 GB on disk, and one batch in memory. The file is there once it is whole.
-    Raises DataError for no images, OutputError for a place that cannot be written.
+    With ``keep``, each image's contributions are written to that file (.npy, float32) batch by batch: 50,000
+    images of ViT-B/16 and 4 layers take 4.9 GB on disk, and one batch in memory. The file is written
+    atomically. Raises DataError for no images, OutputError if the file cannot be written.
     """
     if len(images) == 0:
         raise DataError("there are no images to decompose.")
@@ -94,7 +93,7 @@ def decompose(
 
 
 def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:
-    """The images as the tower takes them, in their order."""
+    """Batches of normalised test views of the images, in order."""
     for start in range(0, len(images), batch):
         chosen = torch.arange(start, min(start + batch, len(images)))
         views = eval_views(images.load(chosen), clip.image_size)
@@ -103,7 +102,7 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
 
 @contextmanager
 def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
-    """A .npy file of float32 values of this shape, which are written to it in their order."""
+    """A .npy file for float32 values of this shape, to be written in order."""
     try:
         with atomic_write(path) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}

@@ -1,4 +1,4 @@
-"""Role discovery: from a CLIP and images to the role of every head of its last layers."""
+"""Role discovery: find the role of every head in a CLIP's last layers from images."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,10 +26,10 @@ Progress = Callable[[str, int, int], None]
 def span_heads(
     clip: Clip, found: Decomposition, pool: Pool, *, rank: int = 80, top: int | None = None
 ) -> dict[Head, tuple[str, ...]]:
-    """The phrases that span each head, first one first; ``top`` of them, at most one for each dimension.
+    """The ``top`` phrases that span each head, in greedy order, at most one per dimension of a head.
 
-    By default a third as many as a head has dimensions [ours], 21 of 64: the last phrases of a whole span
-    fill whatever directions are left, and say little about the head.
+    By default a third of the dimensions [ours], 21 of 64: the last phrases of a full span only fill the
+    remaining directions and say little about the head.
     """
     rank, width = head_rank(clip, rank), clip.image.width // clip.image.heads
     top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
@@ -69,9 +69,9 @@ def discover(
 ) -> RoleTable:
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
 
-    ``pool`` holds the phrases that TEXTSPAN chooses from, ``named`` those that name the concepts: ``pool``
-    itself if its concepts are known, else the general pool. ``keep`` is a file for each image's
-    contributions. The same input gives the same table. Raises what its steps raise.
+    TEXTSPAN chooses phrases from ``pool``; those of ``named`` name the concepts: by default ``pool`` itself
+    if it has concepts, else the general pool. ``keep`` is a file for each image's contributions.
+    Deterministic. Raises the errors of its steps.
     """
     chosen = analysed_layers(clip, layers)
     enough_images(len(images), head_rank(clip, rank))

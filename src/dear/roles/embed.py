@@ -1,4 +1,4 @@
-"""Sentence embeddings of phrases by all-MiniLM-L6-v2; those of the package's own pools are stored in it."""
+"""Sentence embeddings by all-MiniLM-L6-v2; the package includes those of its own pools."""
 
 import hashlib
 import json
@@ -29,10 +29,10 @@ def embed_phrases(
 ) -> Float[Tensor, "phrase width"]:
     """Unit sentence embeddings in float32.
 
-    Phrases of the package's pools are read from the package (float16) and need no model. Others take, in this
-    order: ``model``, a local folder or a name on the hub; the model as an installed package; the hub's cache;
-    the hub. With ``model`` given, all phrases go through it. Raises SettingsError if sentence-transformers is
-    not installed, WeightsError if there is no model.
+    Embeddings of the package's pools are stored in the package (float16) and need no model. Other phrases use
+    the first of: ``model``, a local folder or hub name; the model as an installed package; the hub's cache;
+    the hub. If ``model`` is given, it embeds all phrases. Raises SettingsError if sentence-transformers is
+    not installed, WeightsError if no model is available.
     """
     known = {} if model else stored_embeddings()
     new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in known]
@@ -46,7 +46,7 @@ def embed_phrases(
 
 @cache
 def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
-    """The embeddings in the package; none of a pool that was changed after they were computed."""
+    """The embeddings in the package, except those of a pool that has changed since they were computed."""
     known: dict[str, Tensor] = {}
     if not STORED.is_file():
         return known
@@ -60,7 +60,7 @@ def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
 
 
 def store_embeddings(model: str | None = None, path: Path = STORED) -> None:
-    """Compute the embeddings of the package's pools and write them, after a change of a pool."""
+    """Compute and write the embeddings of the package's pools; needed after a pool changes."""
     pools = (general_pool(), world_pool())
     encoder = sentence_model(model)
     tensors = {
@@ -86,7 +86,7 @@ def sentence_model(name: str | None = None) -> Any:
     place = name or _packaged() or MODEL
     try:
         return module.SentenceTransformer(place, device="cpu")
-    except Exception as error:  # the network, the hub, a damaged folder: they share no class of error
+    except Exception as error:  # the network, the hub and damaged folders share no exception class
         raise WeightsError(
             f"cannot load the sentence model {place} ({first_line(error)}). Give a local folder of {MODEL} "
             "with --sentence-model, or allow the download."
@@ -94,7 +94,7 @@ def sentence_model(name: str | None = None) -> Any:
 
 
 def _packaged() -> str | None:
-    """The folder of the model that comes as a package of its own (of the development tools)."""
+    """The folder of the model if it is installed as a package (a development tool)."""
     try:
         return str(import_module(PACKAGED).MODEL_DIR)
     except ImportError:

@@ -1,4 +1,4 @@
-"""From each head's phrases to its concept entropy and its role (paper, section on head roles)."""
+"""Concept entropy and role of each head from its phrases (paper, section on head roles)."""
 
 import math
 from collections import defaultdict
@@ -20,8 +20,8 @@ class HeadConcepts:
     """One head's distribution over concepts.
 
     Attributes:
-        share: Share (fraction) of each concept that occurs, the largest first.
-        left_out: Number of its phrases that belong to no concept.
+        share: Share (fraction) of each concept that occurs, largest first.
+        left_out: Number of phrases without a concept.
     """
 
     share: Mapping[str, float]
@@ -37,9 +37,9 @@ class HeadConcepts:
 def nearest_centroid(
     phrases: Float[Tensor, "phrase dim"], centroids: Float[Tensor, "cluster dim"]
 ) -> Int[Tensor, "phrase"]:
-    """c(p) = argmax_k cos(e_p, mu_k), of unit vectors.
+    """c(p) = argmax_k cos(e_p, mu_k), for unit vectors.
 
-    Differs from the paper: both are coordinates in the space that was clustered, not sentence embeddings.
+    Differs from the paper: both are coordinates in the clustered space, not sentence embeddings.
     """
     return (phrases.to(centroids) @ centroids.T).argmax(dim=1)
 
@@ -52,18 +52,17 @@ def concept_entropy(shares: Sequence[float]) -> float:
 def head_concepts(
     heads: Mapping[Head, Sequence[str | None]], weight: str = "equal"
 ) -> dict[Head, HeadConcepts]:
-    """The distribution of each head over the concepts of its phrases, which stand in TEXTSPAN's order.
+    """The distribution of each head over the concepts of its phrases, given in TEXTSPAN's order.
 
-    None is a phrase without a concept. Of two concepts with the same share, that which comes earlier in
-    TEXTSPAN's order stands first: it explains more variance. Raises DataError naming heads without a phrase
-    that has a concept.
+    None is a phrase without a concept. Concepts with equal shares are sorted by TEXTSPAN's order: the first
+    explains more variance. Raises DataError for heads without any concept.
     """
     empty = [head for head, concepts in heads.items() if not any(concepts)]
     if empty:
         layer, number = empty[0]
         raise DataError(
             f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {number}. "
-            "Take more phrases a head, or count unassigned phrases to the nearest concept."
+            "Use more phrases per head, or assign left-out phrases to the nearest concept."
         )
     found: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
@@ -94,9 +93,9 @@ def role_of(
 ) -> Role:
     """The role of a head by its concept entropy and its dominant concept.
 
-    At or below the lower limit it is specialised: core if its concept is among the attributes, generalization
-    if it is among ``general``, else other-specialized. At or above the upper limit it is a generalization
-    head, between mixed.
+    At or below the lower limit, a head is specialised: core if its concept is among the attributes,
+    generalization if it is in ``general``, else other-specialized. At or above the upper limit it is a
+    generalization head, in between mixed.
     """
     low, high = limits
     if entropy > low:
@@ -114,7 +113,7 @@ def assign_roles(
     general: Sequence[str] = (),
     phrases: Mapping[Head, Sequence[str]] | None = None,
 ) -> tuple[HeadRole, ...]:
-    """The four roles by quantiles of concept entropy over all heads given, as `role_of` says."""
+    """Roles by quantiles of concept entropy over all given heads, as in `role_of`."""
     limits = thresholds([one.entropy for one in heads.values()], quantile)
     roles = []
     for (layer, head), one in heads.items():
@@ -140,11 +139,11 @@ def core_attributes(
     k: int,
     general: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The k frequent and mutually distinct concepts, chosen one by one.
+    """The k frequent and mutually distinct concepts, chosen greedily.
 
-    Each time the concept with the largest product of frequency (mean share over heads) and distance (one less
-    the highest cosine with those already chosen). Concepts in ``general`` are none. The paper gives the two
-    criteria, not their formula [ours].
+    Each step takes the concept with the largest product of frequency (mean share over heads) and distance
+    (one minus the highest cosine with those already chosen). Concepts in ``general`` are excluded. The paper
+    gives the two criteria but no formula [ours].
     """
     frequency: dict[str, float] = defaultdict(float)
     for one in heads.values():
@@ -153,7 +152,7 @@ def core_attributes(
                 frequency[concept] += share / len(heads)
     if k > len(frequency):
         raise SettingsError(
-            f"{k} core attributes are asked for, but the heads name only {len(frequency)} concepts: "
+            f"{k} core attributes were requested, but the heads have only {len(frequency)} concepts: "
             f"{', '.join(sorted(frequency))}."
         )
     chosen: list[str] = []

@@ -1,8 +1,7 @@
-"""Roles of the tiny CLIP's heads from the Attribute World's known factors: which factor a head's
-contribution varies with.
+"""Roles of the tiny CLIP's heads by the factor of the Attribute World that a head's contribution varies with.
 
-This needs no phrases and no clusters: the true factors of each image are known. It is a table of its own
-kind (source "ground-truth factors"), to judge discovered roles against and to run the demo with.
+This needs no phrases or clusters, because the true factors of each image are known. The table (source
+"ground-truth factors") is a reference for discovered roles and is used by the demo.
 """
 
 from collections.abc import Sequence
@@ -26,12 +25,12 @@ class GroundTruthSettings:
     """Settings of the ground-truth table.
 
     Attributes:
-        images: Images drawn, of pretraining's combinations.
+        images: Number of images, drawn from the combinations of pretraining.
         first: First analysed layer in a tower of 12.
         general: Heads in this top fraction by entropy are generalization heads (the paper's q).
-        core: Of the others, a head is core if its dominant factor has at least this share of what the
-            factors explain of its variance.
-        seed: Seed of the images; no task uses it.
+        core: Of the others, a head is core if its dominant factor has at least this share of the variance
+            explained by all factors.
+        seed: Seed of the images; not used by any task.
     """
 
     images: int = 6000
@@ -42,8 +41,8 @@ class GroundTruthSettings:
 
 
 def explained_variance(values: Float[Tensor, "item width"], groups: Int[Tensor, "item"], count: int) -> float:
-    """Share of the total variance (trace) of ``values`` that lies between groups, corrected for chance
-    (epsilon squared), at least 0.
+    """Share of the total variance (trace) of ``values`` between groups, corrected for chance (epsilon
+    squared), at least 0.
 
     Source: epsilon squared = (SS_between - (k - 1) MS_within) / SS_total, over k groups (Kelley, 1935).
     """
@@ -102,8 +101,8 @@ def assign(
 ) -> list[HeadRole]:
     """Roles from each (layer, head, explained variance by factor).
 
-    General are the heads of the top fraction ``general`` by entropy, as in the paper; of the others those
-    are core whose dominant factor has a share of ``core`` or more; the rest are mixed.
+    The top fraction ``general`` of heads by entropy are generalization heads, as in the paper; of the others,
+    those whose dominant factor has a share of at least ``core`` are core heads; the rest are mixed.
     """
     rows = []
     for layer, head, raw in found:

@@ -15,13 +15,13 @@ ISOLATED = ("generalization", "other-specialized")
 def blocked_edges(
     role: HeadRole, original: int, attributes: tuple[str, ...], each: int, core_mask: CoreMask = "exclusive"
 ) -> Bool[Tensor, "query key"]:
-    """Edges (query, key) that a head of this role blocks, for tokens ordered original, then ``each``
-    tokens an attribute.
+    """Edges (query, key) that a head of this role blocks. Tokens are ordered: original tokens, then ``each``
+    tokens per attribute.
 
     Generalization and Other Specialized (eq. 8): original to attribute tokens and back. Mixed: nothing.
     Core Attribute of a: any query to an attribute token that is not a's (eq. 9); if ``core_mask`` is
-    "exclusive", a token of another attribute reads the tokens of its own attribute alone, as the head is a
-    non-target head of it (supplement B; its own tokens stay so that the softmax has a key [ours]).
+    "exclusive", a token of another attribute only attends to tokens of its own attribute, because the head is
+    not a target head for it (supplement B; its own tokens stay visible so that the softmax has a key [ours]).
     """
     tokens = original + each * len(attributes)
     group = (torch.arange(tokens) - original).div(each, rounding_mode="floor").clamp(min=-1)  # -1: original

@@ -1,4 +1,4 @@
-"""Role tables that come with the package, found by the identity of the weights they belong to."""
+"""Role tables in the package, looked up by the identity of their weights."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -9,7 +9,7 @@ from dear.roles.table import RoleTable
 
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))
 KINDS = ("discovered", "ground-truth", "published")
-"""Kinds of packaged tables, the first words of their sources; where none is named the first there is."""
+"""Kinds of packaged tables (the first words of their sources), in order of preference."""
 
 
 def packaged_tables() -> list[RoleTable]:
@@ -18,14 +18,14 @@ def packaged_tables() -> list[RoleTable]:
 
 
 def kind_of(table: RoleTable) -> str:
-    """The kind that a table's source begins with, "" if none."""
+    """The kind of a table by the beginning of its source, or ""."""
     return next((kind for kind in KINDS if table.source.startswith(kind)), "")
 
 
 def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
-    """The package's table for these weights: of one kind, or else the first kind there is.
+    """The package's table for these weights: of the given kind, or of the first available kind.
 
-    Raises RoleTableError naming the weights that have one.
+    Raises RoleTableError listing the weights that have a table.
     """
     tables = [one for one in packaged_tables() if kind is None or kind_of(one) == kind]
     for wanted in KINDS:
@@ -35,16 +35,17 @@ def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
     known = "; ".join(str(table.weights) for table in tables) or "none"
     named = f"{kind} role table" if kind else "role table"
     raise RoleTableError(
-        f"no {named} is known for {weights} (known: {known}). Give one with --roles FILE, or make one with "
+        f"no {named} is known for {weights} (known: {known}). Give one with --roles FILE, or create one with "
         "`dear roles discover`."
     )
 
 
 def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
-    """The table in a file; or the package's for these weights, of the kind that is named in place of a file.
+    """Load the table from a file, or the package's table for these weights if ``path`` is a kind or None.
 
-    Kinds: discovered, ground-truth, published. With None the first of them that there is. A published table
-    of other weights is returned too: using it is what `RoleTable.check` refuses. Raises RoleTableError.
+    Kinds: discovered, ground-truth, published; None selects the first available one. "published" may also
+    return a table of other weights, which `RoleTable.check` refuses later. Raises RoleTableError if there is
+    none or the file is invalid.
     """
     if path is None:
         return packaged_table(clip.identity)
@@ -60,9 +61,9 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
 
 
 def named_table(name_or_path: str) -> RoleTable:
-    """A table for looking at: a file, or "discovered", "ground-truth" (of the tiny CLIP) or "published".
+    """A table for display: a file, or "discovered", "ground-truth" (of the tiny CLIP) or "published".
 
-    Raises RoleTableError.
+    Raises RoleTableError if there is none or the file is invalid.
     """
     if name_or_path in KINDS:
         for table in packaged_tables():

@@ -1,4 +1,4 @@
-"""Phrase pools: the package's own, the Attribute World's, or a user's file, one phrase a line."""
+"""Phrase pools: the package's own, the Attribute World's, or a user's file with one phrase per line."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,13 +19,13 @@ GENERAL, WORLD = "general", "world"
 
 @dataclass(frozen=True)
 class Pool:
-    """Phrases, each once.
+    """Distinct phrases.
 
     Attributes:
         name: "general", "world" or the file.
         phrases: The phrases, in order.
-        concepts: The named concept of each; empty for a user's file, whose phrases have none.
-        notice: What was left out of a file, in words; empty if nothing.
+        concepts: The concept of each phrase; empty for a user's file.
+        notice: A description of what was left out of a file, or "".
     """
 
     name: str
@@ -38,7 +38,7 @@ class Pool:
 
 
 def load_pool(name_or_path: str) -> Pool:
-    """A pool by its name ("general", "world"), or a file. Raises DataError."""
+    """A pool by its name ("general", "world") or file. Raises DataError for an invalid file."""
     if name_or_path == GENERAL:
         return general_pool()
     if name_or_path == WORLD:
@@ -83,7 +83,7 @@ def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
 
 
 def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Pool:
-    """Words in templates; of a phrase that two lists give, the first stays."""
+    """Words filled into templates; a duplicate phrase keeps its first concept."""
     found: dict[str, str] = {}
     for concept, words, templates in rows:
         for word in words:
@@ -93,10 +93,10 @@ def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -
 
 
 def read_pool(path: Path) -> Pool:
-    """A user's phrases: a text file in UTF-8, one phrase a line, spaces at the ends removed.
+    """A user's phrases: a text file in UTF-8 with one phrase per line; surrounding spaces are removed.
 
-    Blank lines and repeats are left out, and the pool's notice says so. Raises DataError for a file that is
-    missing, empty or in another encoding.
+    Blank lines and duplicates are left out and reported in the pool's notice. Raises DataError for a file
+    that is missing, empty or in another encoding.
     """
     lines = [line.strip() for line in read_lines(path)]
     while lines and not lines[-1]:
@@ -109,7 +109,7 @@ def read_pool(path: Path) -> Pool:
         if line and first.setdefault(line, number) != number
     ]
     if not first:
-        raise DataError(f"{path} holds no phrase: write one a line.")
+        raise DataError(f"{path} contains no phrase: write one per line.")
     notes = []
     if blank:
         notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")

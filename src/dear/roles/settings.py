@@ -1,4 +1,4 @@
-"""Settings of role discovery. Light to import, so that commands can show them without loading torch."""
+"""Settings of role discovery. Cheap to import: commands can show them without loading torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from dear.errors import SettingsError
 
 CoreMask = Literal["exclusive", "eq9"]
-"""The two readings of a core head's mask: equation 9 with supplement B, and equation 9 alone."""
+"""Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
 
 
 @dataclass(frozen=True)
@@ -15,20 +15,20 @@ class RoleSettings:
 
     Attributes:
         quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
-        k: Number of core attributes, chosen automatically; 0 takes the K of 3 to 7 with the highest DBCV.
+        k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
         general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
-        reduction: Space that HDBSCAN works in [ours]: discriminants of the named concepts, the principal
-            components, or the sentence embedding as it is.
-        shrinkage: Of the discriminants' within-concept covariance towards a sphere [ours].
-        dimensions: Number of principal components, where these are asked for [ours].
-        min_sizes: HDBSCAN's min_cluster_size; of several the one with the highest DBCV.
+        reduction: Space for HDBSCAN [ours]: linear discriminants of the concepts, principal components, or
+            the sentence embeddings themselves.
+        shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
+        dimensions: Number of principal components, for reduction "pca" [ours].
+        min_sizes: HDBSCAN's min_cluster_size; of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
-        unassigned: Phrases that HDBSCAN leaves out: to the nearest centroid as all others (the paper's
-            formula), or left out of a head's distribution [ours].
-        weight: What a phrase counts: the same each (the paper), or less further down TEXTSPAN's order, as
+        unassigned: Treatment of phrases that HDBSCAN leaves out: assigned to the nearest centroid like all
+            others (the paper's formula), or left out of a head's distribution [ours].
+        weight: Weight of a phrase: equal (the paper), or decreasing in TEXTSPAN's order, as
             1 / log2(1 + rank) [ours].
-        seed: Of the map of phrases.
+        seed: Seed of the map of phrases.
     """
 
     quantile: float = 0.2

@@ -1,4 +1,4 @@
-"""The role table: what each analysed head does, bound to the weights it was computed from."""
+"""The role table: the role of each analysed head, tied to the weights it was computed from."""
 
 import json
 import os
@@ -30,8 +30,8 @@ class HeadRole:
         attribute: The core attribute of a core head, else None.
         concept: The head's dominant concept, whatever its role.
         entropy: Concept entropy in nats.
-        share: The distribution over concepts that the entropy is of.
-        phrases: The phrases that span the head, first one first, where it was found by them.
+        share: The distribution over concepts from which the entropy was computed.
+        phrases: The phrases that span the head, in order, if it was discovered from phrases.
     """
 
     layer: Positive
@@ -63,7 +63,7 @@ class Tried(TypedDict):
 
 
 class Evidence(TypedDict):
-    """What a discovery leaves beside its table; points are x, y, concept and phrase."""
+    """The evidence of a discovery; points are x, y, concept and phrase."""
 
     clusters: list[Cluster]
     dbcv: float
@@ -81,10 +81,10 @@ class RoleTable:
 
     Attributes:
         source: How the roles were found ("ground-truth factors", "published", "shuffled ...").
-        weights: The weights they were found in.
+        weights: The weights they belong to.
         attributes: The core attributes, in the order of the attribute tokens.
-        settings: What the computation was run with.
-        evidence: What it found on the way: clusters, DBCV, thresholds, the map of phrases.
+        settings: Settings of the computation.
+        evidence: Intermediate results: clusters, DBCV, thresholds, the map of phrases.
     """
 
     source: str
@@ -125,18 +125,18 @@ class RoleTable:
         return [found[head] for head in range(heads)]
 
     def fits(self, weights: Identity) -> bool:
-        """Whether the table is of these weights: by hash, or by name where a published table has no hash."""
+        """Whether the table belongs to these weights: by hash, or by name if the table has no hash."""
         if self.weights.sha256:
             return self.weights.sha256 == weights.sha256
         return (self.weights.model, self.weights.pretrained) == (weights.model, weights.pretrained)
 
     def check(self, weights: Identity, *, allow_other: bool = False) -> None:
-        """Raise RoleTableError if the roles are of other weights, unless that is said to be meant."""
+        """Raise RoleTableError if the table belongs to other weights, unless ``allow_other``."""
         if not (allow_other or self.fits(weights)):
             raise RoleTableError(
                 f"this role table was computed from {self.weights}, not from {weights}: head numbers "
-                "mean other things in other weights. Find the roles of these weights, or say "
-                "--dear.roles-from-other-weights true if you mean it."
+                "have no common meaning across weights. Find the roles of these weights, or give "
+                "--dear.roles-from-other-weights true to use it anyway."
             )
 
     def uniform(self, role: Role) -> "RoleTable":
@@ -145,8 +145,8 @@ class RoleTable:
         return replace(self, source=f"all {role}, from {self.source}", heads=heads)
 
     def shuffled(self, seed: int) -> "RoleTable":
-        """The same roles dealt to the heads at random, for ablations. Raises SettingsError for a seed that
-        torch does not take.
+        """The same roles, randomly permuted over the heads, for ablations. Raises SettingsError for a seed
+        that torch does not accept.
         """
         generator = torch.Generator().manual_seed(checked_seed(seed))
         order = torch.randperm(len(self.heads), generator=generator).tolist()
@@ -160,7 +160,7 @@ class RoleTable:
         return {"schema": SCHEMA, **asdict(self)}
 
     def save(self, path: Path) -> None:
-        """Write the table as JSON, whole or not at all. Raises OutputError."""
+        """Write the table as JSON, atomically. Raises OutputError."""
         text = json.dumps(self.to_json(), indent=1) + "\n"
         try:
             with atomic_write(path) as file:
@@ -169,8 +169,8 @@ class RoleTable:
             raise OutputError(f"cannot write the role table {path}: {error}") from error
 
     def random(self, seed: int) -> "RoleTable":
-        """A role drawn at random for each head, all equally likely, and for core heads an attribute. Raises
-        SettingsError for a seed that torch does not take.
+        """A uniformly random role for each head and, for core heads, a random attribute. Raises SettingsError
+        for a seed that torch does not accept.
         """
         generator = torch.Generator().manual_seed(checked_seed(seed))
 
@@ -189,7 +189,7 @@ class RoleTable:
 
     @classmethod
     def load(cls, path: Path) -> "RoleTable":
-        """Read a table. Raises RoleTableError for a missing, damaged or foreign file."""
+        """Read a table. Raises RoleTableError for a missing or invalid file."""
         try:
             return cls.from_json(read_json(path), str(path))
         except ReadingError as error:
@@ -197,16 +197,16 @@ class RoleTable:
 
     @classmethod
     def from_json(cls, saved: Any, place: str) -> "RoleTable":
-        """The inverse of ``to_json``. Raises RoleTableError, which names ``place`` and the key."""
+        """The inverse of ``to_json``. Raises RoleTableError naming ``place`` and the key."""
         if isinstance(saved, dict) and "schema" in saved and saved["schema"] != SCHEMA:
             raise RoleTableError(
                 f"{place} is a role table of another schema, {shown(saved['schema'])}: this version reads "
                 f"schema {SCHEMA}."
             )
         try:
-            told = dict(typed(saved, dict[str, Any], place))
-            told.pop("schema", None)
-            table = typed(told, cls, place)
+            data = dict(typed(saved, dict[str, Any], place))
+            data.pop("schema", None)
+            table = typed(data, cls, place)
             if table.evidence:
                 _check_evidence(typed(table.evidence, Evidence, place, "evidence"), place)
         except ReadingError as error:
@@ -226,12 +226,12 @@ def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 def make_place(path: Path) -> None:
-    """Make a file's folder before anything is computed for it. Raises OutputError."""
+    """Create a file's folder before its content is computed. Raises OutputError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
     if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
         raise OutputError(
-            f"cannot write {path}: it is a folder, or its folder is closed. Choose another place."
+            f"cannot write {path}: it is a folder, or its folder is not writable. Choose another place."
         )

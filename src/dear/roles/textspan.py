@@ -1,9 +1,9 @@
-"""TEXTSPAN: the phrases that span what a head writes (Gandelsman et al., ICLR 2024), for many heads at once.
+"""TEXTSPAN: phrases that span a head's contributions (Gandelsman et al., ICLR 2024), for many heads at once.
 
 The published algorithm works on the n x d contributions themselves. Every quantity that it compares follows
-from their first and second moments, and lives in the row space that the text is projected on; so here a head
-is a mean and a d x d matrix, then an r x r one, whatever the number of images. The phrases and their order
-are the same.
+from their first and second moments and is in the row space onto which the text is projected; so here a head
+is represented by a mean and a d x d matrix, then an r x r one, whatever the number of images. The phrases
+and their order are the same.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from torch import Tensor
 from dear.errors import DataError, SettingsError
 
 NULL = 1e-6
-"""A singular value below this share of the largest is rounding: its direction would be noise."""
+"""A singular value below this share of the largest is rounding error: its direction would be noise."""
 HEADS_AT_ONCE = 8
 
 
@@ -25,7 +25,7 @@ class Span:
 
     Attributes:
         phrases: Rows of the phrase embeddings.
-        explained: Share (fraction) of the head's variance that each phrase took away.
+        explained: Share (fraction) of the head's variance that each phrase removed.
     """
 
     phrases: Int[Tensor, "head pick"]
@@ -35,8 +35,8 @@ class Span:
 class Moments:
     """Running sums over images of contributions and of their outer products, in float64.
 
-    Enough for TEXTSPAN and for means, so that contributions need not be kept. Devices without float64 (MPS)
-    are no place for it.
+    Sufficient for TEXTSPAN and for means, so that contributions need not be stored. Does not work on devices
+    without float64 (MPS).
     """
 
     def __init__(self, *heads: int, embed: int, device: torch.device | str = "cpu") -> None:
@@ -45,7 +45,7 @@ class Moments:
         self.outer = torch.zeros(*heads, embed, embed, dtype=torch.float64, device=device)
 
     def add(self, batch: Float[Tensor, "item *heads embed"]) -> None:
-        """Count some images' contributions in."""
+        """Add the contributions of some images."""
         values = batch.to(self.sum)
         self.count += len(values)
         self.sum += values.sum(dim=0)
@@ -68,10 +68,10 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
 
     For each head: project the text onto the row space of the top-``rank`` right singular vectors of the
     contributions C, centre C, then repeat: take the phrase onto which C's projection has the largest standard
-    deviation (the phrase is not normalised; of equals the first) and remove its direction from C and from the
-    text. Singular values below 1e-6 of the largest do not count towards the rank [ours]: their directions
-    are rounding. Raises DataError for fewer images than the rank, SettingsError for more phrases than the
-    rank or the pool can give.
+    deviation (the phrase is not normalised; ties: the first) and remove its direction from C and from the
+    text. Singular values below 1e-6 of the largest do not count towards the rank [ours]: their directions are
+    rounding errors. Raises DataError for fewer images than the rank, SettingsError for more phrases than the
+    rank or the pool allows.
 
     Source: Gandelsman et al., ICLR 2024, algorithm 1, and the authors' code.
     """
@@ -80,13 +80,13 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
     enough_images(moments.count, rank)
     if not 1 <= top <= min(rank, len(text)):
         raise SettingsError(
-            f"{top} phrases a head cannot be picked from a span of rank {rank} and {len(text)} phrases: "
-            f"take --phrases-a-head from 1 to {min(rank, len(text))}."
+            f"{top} phrases per head cannot be picked from a span of rank {rank} and {len(text)} phrases: "
+            f"give --phrases-a-head from 1 to {min(rank, len(text))}."
         )
     means, seconds = moments.mean.reshape(-1, embed), moments.second.reshape(-1, embed, embed)
     if not bool(torch.isfinite(seconds).all()):
         raise DataError(
-            "the contributions hold values that are not finite: check the images and the weights."
+            "the contributions have values that are not finite: check the images and the weights."
         )
     pool = text.to(seconds)
     found = [
@@ -102,7 +102,7 @@ def enough_images(count: int, rank: int) -> None:
     """Raise DataError for fewer images than the rank: their contributions could not fill the row space."""
     if count < rank:
         raise DataError(
-            f"{count} images are fewer than the rank {rank} of the span: take more images, or a lower --rank."
+            f"{count} images are fewer than the rank {rank} of the span: use more images, or a lower --rank."
         )
 
 
@@ -130,7 +130,7 @@ def _greedy(
     taken = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
     for _ in range(top):
         variance = ((text @ covariance) * text).sum(dim=2)
-        # A head of fewer dimensions than picks ends in rounding: at least no phrase comes twice.
+        # A head of fewer dimensions than picks ends in rounding errors: at least no phrase is picked twice.
         pick = variance.masked_fill(taken, -1).argmax(dim=1)
         taken = taken.scatter(1, pick.unsqueeze(1), True)
         unit = torch.nn.functional.normalize(

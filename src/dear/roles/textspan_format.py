@@ -1,11 +1,11 @@
-"""TEXTSPAN results in the public text format: a header for each head, then its phrases, one a line.
+"""TEXTSPAN results in the public text format: a header for each head, then its phrases, one per line.
 
     ------------------
     Layer 8, Head 0
     ------------------
     Photo taken in Okavango Delta
 
-The format counts layers from 0; here they are counted from 1, so that file's layer 8 is layer 9.
+The format counts layers from 0; here they are counted from 1, so layer 8 in the file is layer 9.
 """
 
 import re
@@ -27,7 +27,7 @@ TRAILER = re.compile(r"Current accuracy:|Number of texts:")
 
 
 def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
-    """The phrases of every head of a file. Raises DataError for another format or a head that comes twice."""
+    """The phrases of every head in a file. Raises DataError for another format or a duplicate head."""
     found: dict[tuple[int, int], list[str]] = {}
     current: list[str] | None = None
     for number, line in enumerate(read_lines(path), start=1):
@@ -37,24 +37,24 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
             at_most("layers", head[0], f"{path}, line {number}")
             at_most("heads", head[1] + 1, f"{path}, line {number}")
             if head in found:
-                raise DataError(f"{path}, line {number}: {text} comes twice.")
+                raise DataError(f"{path}, line {number}: {text} appears twice.")
             current = found[head] = []
         elif text and not TRAILER.match(text) and text.strip("-"):
             if current is None:
                 raise DataError(
-                    f"{path}, line {number}: {shown(text)} stands before any head. A TEXTSPAN file has "
+                    f"{path}, line {number}: {shown(text)} comes before any head. A TEXTSPAN file has "
                     "'Layer 0, Head 0' above each head's phrases."
                 )
             current.append(text)
     if not found:
         raise DataError(
-            f"{path} names no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."
+            f"{path} contains no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."
         )
     return {head: tuple(phrases) for head, phrases in found.items()}
 
 
 def write_textspan(path: Path, heads: HeadPhrases) -> None:
-    """Write phrases in the public format, whole or not at all. Raises OutputError."""
+    """Write phrases in the public format, atomically. Raises OutputError."""
     lines: list[str] = []
     for (layer, head), phrases in heads.items():
         lines += [RULE, f"Layer {layer - 1}, Head {head}", RULE, *phrases]
@@ -66,7 +66,7 @@ def write_textspan(path: Path, heads: HeadPhrases) -> None:
 
 
 def layer_range(text: str) -> tuple[int, ...]:
-    """Layers counted from 1: "9-12", "9,11" or "12". Raises SettingsError."""
+    """Parse layers counted from 1: "9-12", "9,11" or "12". Raises SettingsError for any other form."""
     layers: list[int] = []
     for part in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
@@ -78,12 +78,12 @@ def layer_range(text: str) -> tuple[int, ...]:
         at_most("layers", last, f"layers {text!r}")
         layers += range(first, last + 1)
     if len(set(layers)) < len(layers):
-        raise SettingsError(f"layers {text!r} name a layer twice.")
+        raise SettingsError(f"layers {text!r} contain a layer twice.")
     return tuple(layers)
 
 
 def in_layers(heads: HeadPhrases, layers: Iterable[int]) -> dict[tuple[int, int], tuple[str, ...]]:
-    """The heads of some layers. Raises DataError for layers that have none, and for gaps in a layer."""
+    """The heads of some layers. Raises DataError for layers without heads or with missing heads."""
     wanted = tuple(layers)
     kept = {head: phrases for head, phrases in heads.items() if head[0] in wanted}
     width = max((head for _, head in heads), default=-1) + 1
@@ -92,7 +92,7 @@ def in_layers(heads: HeadPhrases, layers: Iterable[int]) -> dict[tuple[int, int]
         known = sorted({layer for layer, _ in heads})
         raise DataError(
             f"no phrases for {len(missing)} heads of layers {', '.join(map(str, wanted))}; the first is "
-            f"layer {missing[0][0]} head {missing[0][1]}. Layers there, counted from 1: {known[0]} to "
-            f"{known[-1]}."
+            f"layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: {known[0]} "
+            f"to {known[-1]}."
         )
     return kept

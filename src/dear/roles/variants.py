@@ -1,4 +1,4 @@
-"""The same heads under other roles, for the paper's ablations of the quantile q and of K core attributes."""
+"""Role tables with other roles, for the paper's ablations of the quantile q and of K core attributes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,15 +8,15 @@ from dear.roles.entropy import role_of, thresholds
 from dear.roles.table import HeadRole, RoleTable
 
 STYLE = "style"
-"""The concept whose specialised heads the paper counts as Generalization."""
+"""The concept whose specialised heads the paper counts as Generalization heads."""
 
 
 def with_quantile(table: RoleTable, percent: float) -> RoleTable:
-    """Assign the roles anew by the paper's quantiles of the concept entropy (section 3.2), as discovery does:
-    the q of a discovered table gives that table.
+    """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
+    a discovered table reproduces it.
 
-    Raises RoleTableError for a table without entropies (a published one) and for a share that is not above 0
-    and at most 50.
+    Raises RoleTableError for a table without entropies (a published one) and for a percentage outside
+    (0, 50].
     """
     if not 0 < percent <= 50:
         raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
@@ -27,8 +27,8 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
             f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
         )
     limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
-    told = table.settings.get("general")  # a list in tables of discovery
-    general = told if isinstance(told, list) else [STYLE, STYLE.capitalize()]
+    known = table.settings.get("general")  # a list in discovered tables
+    general = known if isinstance(known, list) else [STYLE, STYLE.capitalize()]
 
     def assigned(head: HeadRole) -> HeadRole:
         assert head.entropy is not None
@@ -42,9 +42,9 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
 def with_attributes(table: RoleTable, count: int) -> RoleTable:
     """The table with ``count`` core attributes: K in the paper.
 
-    Fewer than the table has: those with the most core heads stay (ties in the table's order), heads of the
-    others become other-specialized. More: the concepts with the most other-specialized heads are added.
-    Raises RoleTableError where the table does not know so many concepts.
+    If fewer than the table has, those with the most core heads stay (ties in the table's order) and heads of
+    the others become other-specialized. If more, the concepts with the most other-specialized heads are
+    added. Raises RoleTableError if the table does not have enough concepts.
     """
     if count == len(table.attributes):
         return table
@@ -60,8 +60,8 @@ def with_attributes(table: RoleTable, count: int) -> RoleTable:
         added = sorted((c for c in other if c not in table.attributes), key=lambda c: (-other[c], c))
         if len(added) < missing:
             raise RoleTableError(
-                f"the role table {table.source!r} knows {len(table.attributes)} core attributes and "
-                f"{len(added)} other concepts, so there cannot be {count} attributes."
+                f"the role table {table.source!r} has {len(table.attributes)} core attributes and "
+                f"{len(added)} other concepts, too few for {count} attributes."
             )
         chosen = (*table.attributes, *added[:missing])
     heads = tuple(

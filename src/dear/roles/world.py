@@ -1,4 +1,4 @@
-"""The Attribute World as a ground for judging heads: its scenes as an image set, and a linear probe."""
+"""Evaluating heads on the Attribute World: its scenes as an image set, and a linear probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ SEED = 2_000_003
 
 @dataclass(frozen=True)
 class WorldScenes:
-    """Scenes of pretraining's combinations, drawn for no task, as an image set.
+    """Scenes of the combinations of pretraining, not part of any task, as an image set.
 
     Attributes:
         count: Number of images.
-        size: Their side in pixels.
-        seed: Of the scenes; no task and no pretraining uses the default one.
+        size: Side length in pixels.
+        seed: Seed of the scenes; the default is not used by any task or pretraining.
     """
 
     count: int
@@ -45,7 +45,7 @@ class WorldScenes:
 
     @property
     def labels(self) -> Int[Tensor, "item"]:
-        """The object's value, for want of classes."""
+        """The value of the object, for lack of classes."""
         return self.factors[:, FACTOR_NAMES.index("object")]
 
     @property
@@ -58,14 +58,14 @@ class WorldScenes:
 
 
 def spread(items: int, wanted: int) -> Int[Tensor, "item"]:
-    """Indices of ``wanted`` items (or all, if there are fewer), evenly spread."""
+    """Indices of ``wanted`` evenly spaced items (or all, if fewer)."""
     return torch.arange(min(wanted, items)) * items // min(wanted, items)
 
 
 def probe_accuracy(
     values: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int, *, ridge: float = 1e-2
 ) -> float:
-    """Accuracy (fraction) on the second half of the items of a linear classifier fitted to the first half.
+    """Accuracy (fraction) on the second half of the items of a linear classifier fitted on the first half.
 
     Least squares onto one-hot labels; ``ridge`` times the mean variance is added to the diagonal.
     """
@@ -83,11 +83,11 @@ def probe_accuracy(
 
 @dataclass(frozen=True)
 class Reading:
-    """What one head writes about the factors.
+    """The information about the factors in one head's contributions.
 
     Attributes:
         explained: Share (fraction) of its variance that each factor explains (epsilon squared).
-        readings: Accuracy of a linear probe of each factor above chance: 0 is chance, 1 is all.
+        readings: Accuracy of a linear probe of each factor, rescaled so that 0 is chance and 1 is perfect.
     """
 
     explained: dict[str, float]
@@ -111,7 +111,7 @@ def probe_heads(
     *,
     progress: Progress = lambda _done, _all: None,
 ) -> dict[tuple[int, int], Reading]:
-    """Readings of all heads of some layers; their contributions wait in a temporary file."""
+    """Readings of all heads of some layers; contributions are stored in a temporary file."""
     with TemporaryDirectory() as folder:
         found = decompose(clip, scenes, layers, keep=Path(folder) / "contributions.npy")
         assert found.values is not None
@@ -127,5 +127,5 @@ def probe_heads(
 
 
 def best(readings: dict[str, float], names: Sequence[str] = FACTOR_NAMES) -> str:
-    """The factor that is read best."""
+    """The factor with the highest probe accuracy."""
     return max(names, key=lambda name: readings[name])

@@ -1,1 +1,1 @@
-"""Files and folders that we leave: written whole or not at all."""
+"""Atomic writing of files and folders."""

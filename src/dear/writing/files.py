@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic writing of files."""
 
 import json
 import os
@@ -13,12 +13,13 @@ from dear.errors import OutputError
 
 @contextmanager
 def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
-    """A file to write to under a temporary name, which takes its place at the end; its folder is made.
+    """A temporary file to write to, which replaces ``path`` at the end; its folder is created.
 
-    Whatever is raised within, no part is left and what was there before stays. A file of a cache is
-    ``shared``: others may write the same one meanwhile, and it need not outlive a power cut. Raises OSError.
+    On any error within, the temporary file is removed and an existing ``path`` stays unchanged. Cache files
+    are ``shared``: other processes may write the same one at the same time, and it need not survive a power
+    loss. Raises OSError.
     """
-    # Of a run that is killed one part is left at most, which the next one writes over; a shared one cannot.
+    # A killed process leaves at most one temporary file, which the next one overwrites; not so if shared.
     part = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part" if shared else f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -35,7 +36,7 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write JSON, so that a reader never meets half of it. Raises OutputError."""
+    """Write JSON atomically. Raises OutputError."""
     text = json.dumps(value, indent=1)
     try:
         with atomic_write(path) as file:

@@ -1,4 +1,4 @@
-"""Folders whose files belong together, written whole or not at all."""
+"""Atomic writing of folders whose files belong together."""
 
 import ctypes
 import os
@@ -8,21 +8,21 @@ from contextlib import suppress
 from pathlib import Path
 
 LIST = ".files"
-"""The name of a file that lists the others written with it, one a line: the next writing may remove those."""
-HERE, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+"""The name of a file that lists the files written with it, one per line: the next write may remove those."""
+HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder, which is made: where there is no room for all, it stays as it was.
+    """Write files into a folder, which is created; if they do not all fit on the disk, it stays unchanged.
 
-    A folder of nothing but these files, and those that its list names, is exchanged for the new one in one
-    step: whenever the process is killed, it is the old or the new one. In a folder of other things, or
-    where there is no such step (another system than Linux, a closed folder or another disk above), the files
-    are replaced one after the other once all are written. Raises OSError.
+    A folder that holds only these files and those in its list is exchanged for the new one atomically: if the
+    process is killed, it is either the old or the new one. If it holds other files, or an exchange is
+    impossible (not Linux, or a parent folder that is read-only or on another disk), the files are replaced
+    one by one once all are written. Raises OSError.
     """
     folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in (folder.parent, folder):  # by one that was killed
+    for left in (folder.parent, folder):  # left by a killed process
         shutil.rmtree(left / _name(folder), ignore_errors=True)
     part = _part(folder)
     try:
@@ -42,21 +42,21 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def try_place(folder: Path) -> None:
-    """Raise OSError where no folder can be written, as far as that can be told before."""
+    """Raise OSError if the folder cannot be written, as far as that can be checked beforehand."""
     above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     probe = above / _name(folder)
     probe.mkdir(exist_ok=True)
-    with suppress(OSError):  # another process has made it, and writes
+    with suppress(OSError):  # another process created it and is writing
         probe.rmdir()
 
 
 def others(folder: Path) -> list[str]:
-    """The names in a folder, but for what a killed writing left."""
+    """The names in a folder, except what a killed process left."""
     return sorted({*os.listdir(folder)} - {_name(folder)})
 
 
 def _part(folder: Path) -> Path:
-    """Where the files are written first: beside the folder, or in it where only that can be."""
+    """Where the files are written first: beside the folder, or in it if that is the only possibility."""
     above = folder.parent
     beside = not folder.exists() or (
         os.access(above, os.W_OK | os.X_OK) and above.stat().st_dev == folder.stat().st_dev
@@ -69,7 +69,7 @@ def _name(folder: Path) -> str:
 
 
 def _is_of(folder: Path, files: Iterable[str]) -> bool:
-    """Whether there is nothing in a folder but files that are to be written, or were."""
+    """Whether a folder holds only files that are about to be written or are in its list."""
     listed = folder / LIST
     before = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
     known = {*files, *before, LIST}
@@ -77,7 +77,7 @@ def _is_of(folder: Path, files: Iterable[str]) -> bool:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step; False where the system or the disk has none."""
+    """Exchange two folders atomically; False if the system or the disk does not support it."""
     shutil.copymode(other, one)
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     return rename is not None and not rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE)

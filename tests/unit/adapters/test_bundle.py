@@ -157,7 +157,7 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
     path = folder / ADAPTER
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    with pytest.raises(BundleError, match="not a whole safetensors file"):
+    with pytest.raises(BundleError, match="not a complete safetensors file"):
         Bundle.from_pretrained(folder)
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BundleError, match="was changed after the bundle was written"):
@@ -192,11 +192,11 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"temperature": "hot"}, "not the configuration of a bundle"),
         ({"temperature": 0}, "temperature is 0.0: it must be a number of at least"),
         ({"temperature": -1}, "temperature is -1.0: it must be a number of at least"),
-        ({"temperature": math.nan}, "NaN is no finite number"),
-        ({"temperature": math.inf}, "Infinity is no finite number"),
+        ({"temperature": math.nan}, "NaN is not a finite number"),
+        ({"temperature": math.inf}, "Infinity is not a finite number"),
         ({"classes": "abc"}, "classes is 'abc': it must be a list"),
         ({"classes": ["a", 1]}, r"classes\[1\] is 1: it must be text"),
-        ({"templates": []}, "holds no template"),
+        ({"templates": []}, "contains no template"),
         ({"templates": "a {}."}, "templates is 'a {}.': it must be a list"),
         ({"templates": ["{} {}"]}, r"needs exactly one \{\}"),
         ({"adapter": 3}, "does not hold the tensors"),
@@ -213,7 +213,7 @@ def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, mes
         ({"model": 5}, "backbone.model is 5: it must be text"),
         ({"pretrained": 5}, "backbone.pretrained is 5: it must be text or null"),
         ({"short_side": 0}, "short_side is 0: it must be a whole number from 1"),
-        ({"short_side": math.inf}, "Infinity is no finite number"),
+        ({"short_side": math.inf}, "Infinity is not a finite number"),
         ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "sha256 is 5: it must be text"),
     ],
 )
@@ -323,7 +323,7 @@ def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: 
     tensors["fusion"][1] = bad
     save_file(tensors, folder / ADAPTER)
     change(folder, adapter=config["adapter"] | {"sha256": tensors_hash(tensors)})
-    with pytest.raises(BundleError, match="1 of 3 values of 'fusion' are no finite numbers"):
+    with pytest.raises(BundleError, match="1 of 3 values of 'fusion' are not finite"):
         Bundle.from_pretrained(folder)
 
 

@@ -147,7 +147,7 @@ def test_unreadable_images_among_good_ones(make_small_clip: MakeClip, tmp_path: 
     ]
     assert [one.image for one in found] == [*map(str, paths), str(tmp_path / "nowhere.png")]
     bad = [one for one in found if isinstance(one, Unreadable)]
-    assert "1.png: it is no image" in bad[0].reason
+    assert "1.png: it is not an image" in bad[0].reason
     assert "empty" in bad[1].reason
     one_by_one = predictor.predict([paths[0], paths[2]])
     assert one_by_one[1].best.name == found[2].best.name  # type: ignore[union-attr]

@@ -237,7 +237,7 @@ def test_architectures_that_do_not_fit_are_refused_before_any_download(
 
 @pytest.mark.parametrize("seed", ["", "x", "-1", "1.5", "²", str(2**63)])
 def test_a_seed_that_is_none(seed: str) -> None:
-    with pytest.raises(WeightsError, match="names no seed"):
+    with pytest.raises(WeightsError, match="has no valid seed"):
         load_clip(NAME, f"random:{seed}")
 
 
@@ -275,9 +275,9 @@ def test_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
     [
         (torch.zeros(3), "holds a Tensor"),
         ([torch.zeros(3)], "holds a list"),
-        ({"a": 3}, "'a' is no tensor"),
+        ({"a": 3}, "'a' is not a tensor"),
         ({}, "missing"),
-        ({"state_dict": {"a": 3}}, "'a' is no tensor"),
+        ({"state_dict": {"a": 3}}, "'a' is not a tensor"),
     ],
 )
 def test_a_checkpoint_without_a_state_dict(tmp_path: Path, saved: object, reason: str) -> None:
@@ -320,7 +320,8 @@ def test_weights_of_another_architecture_say_what_does_not_fit(
     torch.save(state, path)
     wanted = (
         r"other\.pt holds weights of another architecture: tensors 1 missing \(first: visual\.proj\), "
-        r"1 unknown \(first: vision_model\.projection\), 1 of another shape \(first: positional_embedding\)"
+        r"1 unknown \(first: vision_model\.projection\), "
+        r"1 of a different shape \(first: positional_embedding\)"
     )
     with pytest.raises(WeightsError, match=wanted):
         load_clip(NAME, str(path))
@@ -360,11 +361,11 @@ def test_the_tiny_clip_from_no_folder_or_a_broken_one(tmp_path: Path, tiny_folde
         load_clip("tiny", str(tmp_path / "absent"))
     whole = (tiny_folder / tiny.WEIGHTS).read_bytes()
     (tiny_folder / tiny.WEIGHTS).write_bytes(whole[:-1])
-    with pytest.raises(WeightsError, match=r"model\.safetensors: it is not a whole safetensors file"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors: it is not a complete safetensors file"):
         load_clip("tiny", str(tiny_folder))
     (tiny_folder / tiny.WEIGHTS).write_bytes(whole)
     (tiny_folder / tiny.VOCABULARY).write_text(WordTokenizer(["red"], 13).to_json())
-    with pytest.raises(WeightsError, match=r"1 of another shape \(first: token_embedding\.weight\)"):
+    with pytest.raises(WeightsError, match=r"1 of a different shape \(first: token_embedding\.weight\)"):
         load_clip("tiny", str(tiny_folder))
     (tiny_folder / tiny.WEIGHTS).unlink()
     with pytest.raises(WeightsError, match=r"no model\.safetensors in"):

@@ -88,7 +88,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
 
     def tells() -> None:
         """Tell something."""
-        warnings.warn("no split came with the data", stacklevel=1)
+        warnings.warn("the data has no split", stacklevel=1)
 
     def breaks() -> None:
         """Break."""
@@ -230,7 +230,7 @@ def test_errors_go_to_stderr_and_with_json_to_stdout_too(capsys: pytest.CaptureF
 @pytest.mark.usefixtures("commands")
 def test_a_warning_for_people_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tells", "--json"]) == 0
-    assert capsys.readouterr().err == "dear: note: no split came with the data\n"
+    assert capsys.readouterr().err == "dear: note: the data has no split\n"
 
 
 @pytest.mark.usefixtures("commands")

@@ -86,7 +86,7 @@ class TestLoadDataset:
     def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
         file = tmp_path / "split.json"
         file.touch()
-        with pytest.raises(DataError, match="is a file"):
+        with pytest.raises(DataError, match="is not a supported file"):
             load_dataset(str(file))
 
 

@@ -55,7 +55,7 @@ class TestFolder:
         self, tmp_path: Path, settings: DataSettings
     ) -> None:
         folder = class_folders(tmp_path / "mine", COUNTS)
-        with pytest.warns(UserWarning, match=r"mine: no split came with the data: .* seed 1, recorded in"):
+        with pytest.warns(UserWarning, match=r"mine: the data has no split: .* seed 1, recorded in"):
             data = load_dataset(str(folder), settings)
         assert (data.name, data.classnames) == ("mine", ("ant", "sea horse"))
         assert data.templates == ("a photo of a {}.",)
@@ -88,7 +88,7 @@ class TestFolder:
         class_folders(tmp_path / "d" / "train", COUNTS)
         class_folders(tmp_path / "d" / "val", COUNTS)
         data = load(tmp_path / "d", settings)
-        assert "val is tested on" in data.notes[0]
+        assert "val is used for testing" in data.notes[0]
         assert data.val is None
 
     def test_other_files_are_left_out_and_counted(self, tmp_path: Path, settings: DataSettings) -> None:
@@ -98,7 +98,7 @@ class TestFolder:
         picture(tmp_path / "d/ant/deeper/9.PNG")
         data = load(tmp_path / "d", settings)
         assert len(data.train) + len(data.test) == 19
-        assert data.notes[-1] == "1 files are no images by their names and are left out: ant/readme.txt"
+        assert data.notes[-1] == "1 files have no image suffix and are left out: ant/readme.txt"
 
     def test_refusals(self, tmp_path: Path, settings: DataSettings) -> None:
         refused(tmp_path / "nowhere", settings, r"the folder .*nowhere does not exist")
@@ -113,7 +113,7 @@ class TestFolder:
         refused(tmp_path / "d", settings, "the classes 'Sea horse' and 'sea_horse' have the same name")
         class_folders(tmp_path / "e" / "train", COUNTS)
         class_folders(tmp_path / "e" / "test", {"ant": 1, "sea_horse": 1, "owl": 1})
-        refused(tmp_path / "e", settings, "owl is a class that .*train does not have")
+        refused(tmp_path / "e", settings, "owl is a class that is not in .*train")
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_no_permission(self, tmp_path: Path, settings: DataSettings) -> None:
@@ -156,13 +156,13 @@ class TestNames:
         [
             ("n.json", "{", "is not readable JSON"),
             ("n.json", '{"ant": 3}', "needs a list of class names"),
-            ("n.json", '{"ant": "x"}', "has no name for 1 of the classes: 'sea_horse' first"),
+            ("n.json", '{"ant": "x"}', "has no name for 1 classes; the first is 'sea_horse'"),
             ("n.json", '["x"]', "has 1 names for 2 classes"),
             ("n.json", '["x", "X"]', "the classes 'ant' and 'sea_horse' have the same name"),
             ("n.csv", "ant,x\nant,y\n", "names a folder twice: 'ant'"),
             ("n.csv", f'ant,"{"x" * 131_073}', "field limit.* Is there a quotation mark that is not closed?"),
             ("n.json", '["ol\xe9", "ole\u0301"]', "the classes 'ant' and 'sea_horse' have the same name"),
-            ("n.txt", "ant\n", "'ant' is not a folder and its class name"),
+            ("n.txt", "ant\n", "'ant' is not a folder and a class name"),
         ],
     )
     def test_refusals(
@@ -189,7 +189,7 @@ class TestTemplates:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("a photo", "has no {} for the class name and is no text file"),
+            ("a photo", "has no {} for the class name and is not a text file"),
             ("a {} and a {}", "needs exactly one {}"),
             ("a {name}", "needs exactly one {}"),
             ("a {", "needs exactly one {}"),
@@ -202,7 +202,7 @@ class TestTemplates:
         refused(tmp_path / "d", DataSettings(cache=settings.cache, template=text), message)
 
     def test_too_much_is_asked_for(self) -> None:
-        with pytest.raises(LimitError, match="1,004 letters of a template"):
+        with pytest.raises(LimitError, match="1,004 characters of a template"):
             checked_templates(["a {}" + 1000 * "b"], "templates")
         with pytest.raises(LimitError, match="1,001 templates"):
             checked_templates(1001 * ["a {}"], "templates")
@@ -246,7 +246,7 @@ class TestTable:
         text = "path,label\n" + "".join(f"{path},{label}\n" for path, label, _ in self.ROWS)
         data = load(self.write(folder, text), settings)
         assert (len(data.train), len(data.test)) == (2, 2)
-        assert "no split came with the data" in data.notes[0]
+        assert "the data has no split" in data.notes[0]
 
     def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
         names = folder / "names.json"
@@ -269,17 +269,17 @@ class TestTable:
         [
             ("", "no column 'path'"),
             ("path,class\na/0.png,ant\n", "no column 'label'"),
-            ("path,label\n", "names no image"),
+            ("path,label\n", "lists no images"),
             ("path,label\na/0.png,\n", "line 2 needs path, label"),
             ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),
             ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count"),
             ("path,label\na/0.png,0\na/1.png,2\n", "from 0 to 2, but no image has label 1"),
-            ("path,label\na/0.png,0\na/1.png,01\n", "line 3: label '01' is no plain whole number"),
-            ("path,label\na/0.png,0\na/1.png,1000000000\n", "line 3: label '1000000000' is no plain"),
+            ("path,label\na/0.png,0\na/1.png,01\n", "line 3: label '01' is not a plain whole number"),
+            ("path,label\na/0.png,0\na/1.png,1000000000\n", "line 3: label '1000000000' is not a plain"),
             ("path,label\na/0.png,0\na/1.png,100000000\n", "from 0 to 100000000, but no image has label 1"),
-            (f"path,label\na/0.png,0\na/1.png,{'9' * 5000}\n", "line 3: label '9999.* is no plain whole"),
-            ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png stands in .*line 2"),
-            ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is none of train, val, test"),
+            (f"path,label\na/0.png,0\na/1.png,{'9' * 5000}\n", "line 3: label '9999.* is not a plain whole"),
+            ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
+            ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
             ("path,label,split\na/0.png,ant,train\n", "has no image with split test"),
             ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images are not in .*b/7.png"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
@@ -308,12 +308,12 @@ class TestTable:
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
         with pytest.raises(
-            DataError, match=r"a/0\.txt: it is no image of a kind.*To leave .*--dataset\.broken skip"
+            DataError, match=r"a/0\.txt: it is not an image .*To skip .*--dataset\.broken skip"
         ):
             data.train.load(torch.tensor([0]))
 
 
 def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "x.tar").write_text("x")
-    refused(tmp_path / "x.tar", settings, "is a file of another kind")
+    refused(tmp_path / "x.tar", settings, "is not a supported file")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")

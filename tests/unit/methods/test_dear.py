@@ -335,7 +335,7 @@ class TestSettings:
         assert dear(clip, other, roles_from_other_weights=True).roles is other
 
     def test_roles_without_attributes_or_layers(self, clip: Clip) -> None:
-        with pytest.raises(RoleTableError, match="names no core attribute"):
+        with pytest.raises(RoleTableError, match="has no core attribute"):
             dear(clip, replace(table(clip).uniform("mixed"), attributes=()))
         with pytest.raises(RoleTableError, match="does not fit layer 3"):
             dear(clip, first=5)

@@ -41,7 +41,7 @@ def test_groups_of_options() -> None:
 def test_names_that_are_not_there() -> None:
     with pytest.raises(UnknownNameError, match="unknown method 'cop'"):
         known_method("cop")
-    with pytest.raises(SettingsError, match=r"mmrlpp is how options of the method mmrl\+\+ begin"):
+    with pytest.raises(SettingsError, match=r"mmrlpp is the prefix of options of the method mmrl\+\+"):
         known_method("mmrlpp")
 
 

@@ -43,7 +43,7 @@ def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(
     path.write_bytes(b"1234567")
     assert read_bytes(path) == b"1234567"
     path.write_bytes(b"12345678")
-    with pytest.raises(LimitError, match=r"file asks for 8 bytes .* DEAR_LIMIT_JSON_BYTES"):
+    with pytest.raises(LimitError, match=r"file: 8 bytes .* DEAR_LIMIT_JSON_BYTES"):
         read_bytes(path)
 
 

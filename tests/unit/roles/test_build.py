@@ -57,7 +57,7 @@ def test_attributes_by_name() -> None:
     table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)
     assert table.attributes == ("animal", "shape")
     assert {h.attribute for h in table.heads if h.role == "core"} == {"animal"}
-    with pytest.raises(SettingsError, match=r"no concept is called 'colour'. Known concepts: action, animal"):
+    with pytest.raises(SettingsError, match=r"there is no concept 'colour'. Known concepts: action, animal"):
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
 
 

@@ -67,5 +67,5 @@ def test_tables_that_cannot_be_compared() -> None:
         compare(ONE, replace(TWO, heads=tuple(h for h in TWO.heads if h.head != 2)))
     with pytest.raises(RoleTableError, match="no layer in common"):
         compare(ONE, table(HeadRole(3, 0, "mixed", None, "color")))
-    with pytest.raises(RoleTableError, match="no head for which both tables name a concept"):
+    with pytest.raises(RoleTableError, match="no head has a concept in both tables"):
         compare(ONE, table(*(HeadRole(9, i, "mixed") for i in range(4))))

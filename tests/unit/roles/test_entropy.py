@@ -93,5 +93,5 @@ def test_core_attributes_are_frequent_and_distinct() -> None:
     assert core_attributes(found, centroids, 3, ["style"]) == ("color", "place", "hue")
     # A rare concept far from the chosen ones beats a frequent one that is near: style 0.05 against hue 0.03.
     assert core_attributes(found, centroids, 3) == ("color", "place", "style")
-    with pytest.raises(SettingsError, match="5 core attributes are asked for, but the heads name only 3"):
+    with pytest.raises(SettingsError, match="5 core attributes were requested, but the heads have only 3"):
         core_attributes(found, centroids, 5, ["style"])

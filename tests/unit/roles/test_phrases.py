@@ -73,7 +73,7 @@ def test_blanks_and_repeats_are_left_out_with_a_notice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_file_without_phrases(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.txt").write_text(text)
-    with pytest.raises(DataError, match="holds no phrase"):
+    with pytest.raises(DataError, match="contains no phrase"):
         read_pool(tmp_path / "mine.txt")
 
 

@@ -298,7 +298,7 @@ def test_class_names_are_bounded(client: TestClient, monkeypatch: pytest.MonkeyP
         assert "1,001 class names" in told
         assert "DEAR_LIMIT_REQUEST_CLASSES" in told
     long = refused(client.post("/api/predict", params={"classes": "h" * 1001 + ",b"}, content=data), 413)
-    assert "1,001 letters of a class name" in long
+    assert "1,001 characters of a class name" in long
     monkeypatch.setenv("DEAR_LIMIT_REQUEST_CLASSES", "1001")
     answer = client.post("/api/predict?top=1", files={"image": data}, data={"classes": names})
     assert answer.status_code == 200

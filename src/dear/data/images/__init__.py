@@ -1,1 +1,1 @@
-"""From a file to a tensor: which images are read, decoding, caches, prefetching, transforms."""
+"""From image files to tensors: supported formats, decoding, caches, prefetching, transforms."""

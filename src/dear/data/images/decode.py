@@ -1,4 +1,4 @@
-"""From an image file to an 8-bit RGB picture as people see it."""
+"""Decode image files to upright 8-bit RGB pictures."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import Tensor
 from dear.data.images.raster import opened, orientation, read_image
 from dear.errors import DataError, first_line
 
-BAND = 64  # rows that are converted at a time
+BAND = 64  # rows converted at a time
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -22,35 +22,35 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What makes a picture upright, by its EXIF orientation."""
+"""The transpose that makes a picture upright, by EXIF orientation."""
 
 
 def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tensor, "3 height width"]:
-    """Read an image file as people see it: turned as its EXIF says, in RGB, transparent parts on white.
+    """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
 
-    A short side above `short_side` pixels is brought down to it (bicubic, antialiased). `data` is the file's
-    content where it was read already. Errors: DataError with the path and the reason.
+    A short side above `short_side` pixels is reduced to it (bicubic, antialiased). `data` is the file's
+    content if it was read before. Raises DataError with the path and the reason.
     """
     content = read_image(path) if data is None else data
     try:
         upright = _upright(*_unpacked(content))
-    except Exception as error:  # what a decoder raises on broken bytes differs from format to format
+    except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
     return _picture(upright, short_side)
 
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
-    """The same of an image that is open already. Raises ValueError for floating-point pixels."""
+    """The same for an open image. Raises ValueError for floating-point pixels."""
     return _picture(_upright(orientation(image), _rgb(image)), short_side)
 
 
 def as_image(picture: UInt8[Tensor, "3 height width"]) -> Image.Image:
-    """A picture as Pillow has it: the inverse of `as_picture`."""
+    """A picture as a Pillow image: the inverse of `as_picture`."""
     return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
 
 
 def _unpacked(content: bytes) -> tuple[int, Image.Image]:
-    """How an image is turned, and the image in RGB; the file's own pixels are given up with the file."""
+    """The EXIF orientation and the image in RGB; the original pixels are freed with the file."""
     with opened(content) as file:
         file.load()
         return orientation(file), _rgb(file)
@@ -68,7 +68,7 @@ def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height wid
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """In RGB: 16 bits brought down to 8, what is transparent laid on white."""
+    """The image in RGB: 16 bits reduced to 8, transparency on white."""
     if image.mode == "F":
         raise ValueError("floating-point pixels have no agreed range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
@@ -79,7 +79,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """A conversion pixel by pixel, a few rows at a time: it needs several copies of what it works on."""
+    """Apply a pixelwise conversion a few rows at a time, because it needs several copies of its input."""
     made = Image.new(mode, image.size)
     for top in range(0, image.height, BAND):
         bottom = min(top + BAND, image.height)
@@ -88,7 +88,7 @@ def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Im
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16 bits of grey to 8: Pillow's own conversion would clip at 255."""
+    """Reduce 16-bit grey to 8 bits; Pillow's own conversion would clip at 255."""
     levels = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
     return Image.fromarray(levels.round().astype(np.uint8))
 

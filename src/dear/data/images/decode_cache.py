@@ -1,4 +1,4 @@
-"""Decoded pictures on disk: one memory-mapped uint8 file each, found by the content of the image file."""
+"""Decoded pictures on disk: one memory-mapped uint8 file each, keyed by the content of the image file."""
 
 import hashlib
 import zlib
@@ -17,14 +17,14 @@ from dear.reading.tensors import map_array
 from dear.writing.files import atomic_write
 
 VERSION = 2
-"""To be counted up when `decode` gives other pixels for the same file, or the files another form."""
+"""Increment when `decode` gives other pixels for the same file or the format of the cache changes."""
 
 
 class DecodeCache:
-    """Pictures by the SHA-256 of their file's bytes and the short side they were brought down to.
+    """Pictures keyed by the SHA-256 of the file's bytes and the short side that they were reduced to.
 
-    A picture is written under a temporary name and then renamed, so that none is ever half there; processes
-    may share a store, and a file that occurs in many data sets is kept once.
+    Pictures are written atomically, so that processes may share a store; a file that occurs in several data
+    sets is stored once.
     """
 
     def __init__(self, folder: Path, short_side: int) -> None:
@@ -35,7 +35,7 @@ class DecodeCache:
         return hashlib.sha256(content).hexdigest()
 
     def get(self, key: str) -> UInt8[Tensor, "3 height width"] | None:
-        """The picture of a key, mapped and not read, or None if it is not there or damaged."""
+        """The memory-mapped picture of a key, or None if it is missing or damaged."""
         try:
             array = map_array(self._path(key), np.uint8)
         except ReadingError:
@@ -45,7 +45,7 @@ class DecodeCache:
         return torch.from_numpy(array)
 
     def put(self, key: str, picture: UInt8[Tensor, "3 height width"]) -> None:
-        """Keep a picture. Raises OutputError if the folder cannot be written to."""
+        """Store a picture. Raises OutputError if the folder cannot be written."""
         try:
             with atomic_write(self._path(key), shared=True) as file:
                 np.save(file, picture.numpy())
@@ -53,7 +53,7 @@ class DecodeCache:
         except OSError as error:
             raise OutputError(
                 f"cannot write the decode cache {self.folder}: {error}. "
-                "Choose another folder of caches, or do without the decode cache."
+                "Choose another cache folder, or turn the decode cache off."
             ) from error
 
     def _path(self, key: str) -> Path:
@@ -61,7 +61,7 @@ class DecodeCache:
 
 
 def _sum(picture: np.ndarray) -> bytes:
-    """What stands behind a picture in its file, so that one that was overwritten is not taken for it."""
+    """The checksum that follows a picture in its file, to detect overwritten files."""
     return zlib.crc32(np.ascontiguousarray(picture).data).to_bytes(4, "little")
 
 
@@ -72,7 +72,7 @@ def _sealed(picture: np.memmap) -> bool:
 
 
 def fill(images: Images, batch: int = 256) -> Iterator[tuple[int, int]]:
-    """Load all images once, so that they are in their store: yields images and bytes of each batch."""
+    """Load all images once to fill their store; yields the number of images and bytes of each batch."""
     for indices in torch.arange(len(images)).split(batch):
         pictures = images.load(indices)
         yield len(pictures), sum(picture.nbytes for picture in pictures)

@@ -1,4 +1,4 @@
-"""Image files as a set of images: looked at when it is made, decoded when pictures are asked for."""
+"""A set of images from files: the files are checked at construction and decoded when loaded."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,18 +16,18 @@ from dear.errors import DataError
 
 SHORT_SIDE = 256
 CACHE_BYTES = 512 * 2**20
-SKIP = "To leave such images out: --dataset.broken skip."
+SKIP = "To skip such images, use --dataset.broken skip."
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class PhotoImages:
-    """Image files of a folder, decoded by some threads when they are asked for.
+    """Image files of a folder, decoded by threads when they are loaded.
 
-    With a store, each file is decoded once, ever. Without, pictures are kept in memory while there is room:
-    the first ones to come stay, because with passes over all of them, throwing out the oldest would never
-    hit. The identity is made from relative paths, labels, file sizes and the short side, not from contents.
+    With a store, each file is decoded only once. Without one, pictures are kept in memory while there is
+    room; the first ones stay, because with repeated passes over all of them, evicting the oldest would never
+    give a hit. The identity covers relative paths, labels, file sizes and the short side, not contents.
     """
 
     def __init__(
@@ -41,9 +41,7 @@ class PhotoImages:
         store: DecodeCache | None = None,
         threads: int = 1,
     ) -> None:
-        """Look at every file, open none. Errors: DataError with the first missing or empty file and their
-        number.
-        """
+        """Check every file without opening it. Raises DataError for a missing or empty file."""
         sizes = file_sizes(folder, paths)
         for what, wrong in (("are not in", None), ("are empty (0 bytes) in", 0)):
             found = [path for path, size in zip(paths, sizes, strict=True) if size == wrong]
@@ -64,7 +62,7 @@ class PhotoImages:
         return len(self.paths)
 
     def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
-        """The pictures at the given indices. Errors: DataError that names a file that cannot be decoded."""
+        """The pictures at the given indices. Raises DataError naming a file that cannot be decoded."""
         wanted: list[int] = indices.tolist()
         try:
             pictures = in_parallel(self._picture, wanted, self.threads)
@@ -95,15 +93,15 @@ class PhotoImages:
 
 
 def file_sizes(folder: Path, paths: Iterable[str]) -> list[int | None]:
-    """Bytes of each file, None where there is none. Errors: DataError for a folder that may not be read."""
+    """Bytes of each file, None if it does not exist. Raises DataError for a folder that may not be read."""
     try:
         return [place.stat().st_size if place.is_file() else None for place in (folder / p for p in paths)]
     except PermissionError as error:
-        raise DataError(f"no permission to look into {error.filename}.") from error
+        raise DataError(f"no permission to read {error.filename}.") from error
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """What `work` gives for each item, in their order, by threads: decoding and file access leave the GIL."""
+    """Results of `work` for each item, in order, by threads: decoding and file access release the GIL."""
     if threads < 2 or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:

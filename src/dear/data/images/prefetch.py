@@ -1,4 +1,4 @@
-"""Pictures loaded ahead of their use, in a thread, pinned and on their way to the GPU where there is one."""
+"""Load pictures ahead in a thread; with a GPU, pin them and copy them to it asynchronously."""
 
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -21,13 +21,13 @@ def prefetch(
     device: str | torch.device = "cpu",
     depth: int = DEPTH,
 ) -> Generator[Pictures, None, None]:
-    """The pictures of each batch of indices, in order, on the device; `depth` more are loaded meanwhile.
+    """Yield the pictures of each batch of indices, in order, on the device, and load `depth` batches ahead.
 
-    At most `depth` + 1 batches are in memory. A picture that cannot be read raises where its batch is asked
-    for. Views made from pictures on a GPU are made there.
+    At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested. Views of
+    pictures on a GPU are computed there.
     """
     target, waiting = torch.device(device), iter(batches)
-    # A stream of its own, so that copies run beside the computation.
+    # A separate stream, so that copies overlap with the computation.
     side = torch.cuda.Stream(target) if target.type == "cuda" else None
 
     def fetch(indices: Int[Tensor, "batch"]) -> Loaded:
@@ -57,10 +57,10 @@ def prefetch(
 
 
 def _arrived(pictures: Pictures, event: torch.cuda.Event | None) -> Pictures:
-    """Pictures that what is computed next may use: it waits for their copy on the GPU, not here."""
+    """The pictures, safe for use by later GPU work: the stream, not this thread, waits for their copy."""
     if event is not None:
         stream = torch.cuda.current_stream(pictures[0].device)
         stream.wait_event(event)
         for tensor in [pictures] if isinstance(pictures, Tensor) else pictures:
-            tensor.record_stream(stream)  # its memory is not given to others before that
+            tensor.record_stream(stream)  # its memory is not reused before that
     return pictures

@@ -1,7 +1,7 @@
-"""Image files from anywhere: which kinds are read, and what is judged before a pixel is unpacked.
+"""Untrusted image files: which formats are read, and the checks before any pixel is decoded.
 
-The kind is told by the first bytes and Pillow gets that one plug-in. Left to choose, it would hand PostScript
-to Ghostscript, which runs it, and unpack icons in order to open them.
+The format is determined by the first bytes, and Pillow is restricted to its plug-in. Otherwise Pillow would
+pass PostScript to Ghostscript, which executes it, and decode icons in order to open them.
 """
 
 import io
@@ -22,14 +22,14 @@ SUFFIXES: Final = frozenset([
     ".apng", ".avif", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif",
     ".tiff", ".webp",
 ])  # fmt: skip
-"""What counts as an image file where a folder is searched for them."""
+"""Suffixes of image files when a folder is searched."""
 
 FOREIGN: Final = frozenset([
     ".ai", ".cur", ".dcx", ".dds", ".djvu", ".emf", ".eps", ".epsf", ".epsi", ".fits", ".heic", ".heif",
     ".icns", ".ico", ".j2c", ".j2k", ".jp2", ".jpc", ".jpf", ".jpx", ".pbm", ".pcx", ".pdf", ".pgm",
     ".pnm", ".ppm", ".ps", ".psd", ".qoi", ".sgi", ".svg", ".svgz", ".tga", ".wmf", ".xbm", ".xpm",
 ])  # fmt: skip
-"""Names of pictures and documents of other kinds: refused whatever is in them."""
+"""Suffixes of unsupported image and document formats, refused whatever their content."""
 
 STARTS: Final[dict[Kind, tuple[bytes, ...]]] = {
     "JPEG": (b"\xff\xd8\xff",),
@@ -43,22 +43,22 @@ EMPTY: Final = "it is empty (0 bytes)"
 
 EXIF: Final = b"Exif\0\0"
 MOST_EXIF: Final = 2**16
-"""Bytes, all that a segment of a JPEG holds. Entries may name the same bytes again and again and each is
-copied, so that what is made of them grows with the square."""
-SPARE: Final = 2**20  # bytes read beyond what the file's length grants
-TILE: Final = 2**22  # pixels of a TIFF's tile, whatever the size of its picture
+"""Bytes: the size of a JPEG segment. Many entries may refer to the same bytes and each is copied, so memory
+can grow with the square of the size."""
+SPARE: Final = 2**20  # bytes that may be read beyond the multiple of the file's length
+TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
-# Pillow warns from 89 million pixels on; here there is one limit, an error that names the file.
+# Pillow warns above 89 million pixels; here the only limit is an error that names the file.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty, too large, no plain file
-    or of a foreign name.
+    """The content of an image file. Raises DataError for one that is missing, empty, too large, not a regular
+    file or has an unsupported suffix.
     """
     try:
         if path.suffix.lower() in FOREIGN:
-            raise ReadingError(path, f"{path.suffix} files are not read; {READ} files are")
+            raise ReadingError(path, f"{path.suffix} files are not supported; {READ} files are")
         if content := read_bytes(path, "image_bytes"):
             return content
         raise ReadingError(path, EMPTY)
@@ -69,7 +69,7 @@ def read_image(path: Path) -> bytes:
 
 
 def kind_of(content: bytes) -> Kind | None:
-    """What kind of image begins so; None for any that is not read."""
+    """The format of an image by its first bytes; None if it is not supported."""
     for kind, starts in STARTS.items():
         if content.startswith(starts):
             return kind
@@ -81,44 +81,44 @@ def kind_of(content: bytes) -> Kind | None:
 
 
 def opened(content: bytes) -> ImageFile.ImageFile:
-    """An image's first picture, none of its pixels unpacked, its size within the limit. To be closed.
+    """The first picture of an image, undecoded, its size within the limit. The caller must close it.
 
-    Raises LimitError above a limit, ValueError for a kind that is not read, and what Pillow raises on a
-    broken header, which differs from kind to kind.
+    Raises LimitError above a limit, ValueError for an unsupported format, and Pillow's exceptions for a
+    broken header, which differ between formats.
     """
     if not content:
         raise ValueError(EMPTY)
     kind = kind_of(content)
     if kind is None:
-        raise ValueError(f"it is no image of a kind that is read: {READ}")
+        raise ValueError(f"it is not an image of a supported format: {READ}")
     source = _Bounded(_disarmed(kind, content), SPARE if kind == "GIF" else 4 * len(content) + SPARE)
     try:
         file = Image.open(source, formats=(kind,))
-    except UnidentifiedImageError:  # its own text names the buffer, not the file
-        raise ValueError(f"it begins as {kind} and is no image") from None
+    except UnidentifiedImageError:  # Pillow's message names the buffer, not the file
+        raise ValueError(f"it begins like {kind} but is not an image") from None
     source.left = 4 * len(content) + SPARE
     width, height = file.size
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
     if kind == "TIFF":
         tile = [_number(file, tag) for tag in (322, 323)]
-        if tile[0] * tile[1] > max(width * height, TILE):  # a tile is unpacked as a whole
+        if tile[0] * tile[1] > max(width * height, TILE):  # a tile is decoded as a whole
             raise ValueError(f"its tiles of {tile[0]} x {tile[1]} pixels are larger than the picture")
     return file
 
 
 def orientation(image: Image.Image) -> int:
-    """How EXIF says that an image is turned, 1 for not at all; damaged or overlong EXIF says nothing."""
+    """The EXIF orientation of an image, 1 for upright; damaged or overlong EXIF is ignored."""
     given = len(image.info.get("exif") or b"") + len(image.info.get("Raw profile type exif") or "") // 2
     if given > MOST_EXIF:
         return 1
     try:
         return int(image.getexif().get(0x0112, 1))
-    except Exception:  # what Pillow raises on damaged EXIF differs from format to format
+    except Exception:  # Pillow's exceptions for damaged EXIF differ between formats
         return 1
 
 
 class _Bounded(io.BytesIO):
-    """A content of which only so many bytes are read, those read twice counted twice."""
+    """A buffer that limits the number of bytes read, counting repeated reads."""
 
     def __init__(self, content: bytes, left: int) -> None:
         super().__init__(content)
@@ -128,18 +128,18 @@ class _Bounded(io.BytesIO):
         data = super().read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise ValueError("it holds far more beside its picture than a picture needs")
+            raise ValueError("it contains far more data than its picture needs")
         return data
 
 
 def _disarmed(kind: Kind, content: bytes) -> bytes:
-    """The content without what costs far more than its length as soon as Pillow opens it; offsets stay."""
+    """The content without parts that are costly for their length once Pillow opens them; offsets are kept."""
     if kind == "JPEG":
-        # Each scan goes over the whole picture; a few bytes are enough for one. FF DA is nothing else.
-        at_most("image_scans", content.count(b"\xff\xda"), "it")
+        # Each scan covers the whole picture but may take only a few bytes. FF DA has no other meaning.
+        at_most("image_scans", content.count(b"\xff\xda"), "its content")
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
-    if kind == "AVIF":  # how it is turned is told elsewhere: the type of the item is taken from it
+    if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
         return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content
 

@@ -12,10 +12,10 @@ from dear.data.dataset import Pictures
 
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
-"""Random numbers an image: area and aspect ratio for each attempt, then top, left and flip."""
+"""Random numbers per image: area and aspect ratio for each attempt, then top, left and flip."""
 RATIO = (3 / 4, 4 / 3)
 THIN = 8
-"""From how many short sides on the ends of a picture are cut off before it is resized for its centre."""
+"""Aspect ratio above which the ends of a picture are cut off before it is resized for its centre."""
 
 Box = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -27,7 +27,7 @@ def train_views(
     """A random part of each picture, resized (bicubic, antialiased) and mirrored half of the time.
 
     `scale` bounds the part's share of the area. Each picture takes `DRAWS` numbers from the generator,
-    whatever its size, so a view depends only on the generator and on the picture's place in the stream.
+    whatever its size, so a view depends only on the generator and the picture's position in the stream.
     """
     numbers = torch.rand(
         len(images), DRAWS, generator=generator, dtype=torch.float64, device=generator.device
@@ -41,7 +41,7 @@ def views_of(
     numbers: Float[Tensor, "batch draw"],
     scale: tuple[float, float] = (0.5, 1.0),
 ) -> Float[Tensor, "batch 3 size size"]:
-    """The views that `train_views` makes of these uniform numbers in [0, 1), a row a picture."""
+    """The views of `train_views` for given uniform numbers in [0, 1), one row per picture."""
     views = []
     for image, row in zip(images, numbers.tolist(), strict=True):
         top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
@@ -51,9 +51,9 @@ def views_of(
 
 
 def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
-    """The centre square of each picture, its short side brought to `size` (bicubic, antialiased) first.
+    """The centre square of each picture, after resizing its short side to `size` (bicubic, antialiased).
 
-    Differs from CLIP's preprocessing only in that values are not rounded to 8 bits after resizing.
+    Differs from CLIP's preprocessing only in not rounding values to 8 bits after resizing.
     """
     if all(image.shape[-2:] == (size, size) for image in images):
         return _to_unit(images if isinstance(images, Tensor) else torch.stack([*images]))
@@ -90,13 +90,13 @@ def _centre(image: Tensor, size: int) -> Float[Tensor, "3 size size"]:
 
 
 def _without_ends(image: Tensor) -> Tensor:
-    """A thin picture's middle, half of ``THIN`` short sides long: a strip of 1 x 1,000,000 pixels would take
-    gigabytes where its short side is brought to size.
+    """The middle of a thin picture, half of ``THIN`` short sides long: a strip of 1 x 1,000,000 pixels would
+    take gigabytes after its short side is resized.
     """
     short, long = sorted(image.shape[-2:])
     if long <= THIN * short:
         return image
-    kept = THIN // 2 * short + long % 2  # as odd as before, so that the centre stays where it is
+    kept = THIN // 2 * short + long % 2  # the same parity as before, so that the centre stays in place
     start = (long - kept) // 2
     return image.narrow(-2 if image.shape[-2] == long else -1, start, kept)
 

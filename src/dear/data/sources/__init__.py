@@ -1,1 +1,1 @@
-"""Where data sets come from: folders, tables, zips, benchmarks in CoOp's layout."""
+"""Sources of data sets: folders, tables, zips, benchmarks in CoOp's layout."""

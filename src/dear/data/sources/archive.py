@@ -1,4 +1,4 @@
-"""A zip of a data set, unpacked once into the cache folder, whole or not at all."""
+"""Unpack a zip of a data set into the cache folder, once and atomically."""
 
 import lzma
 import shutil
@@ -15,16 +15,17 @@ from dear.errors import DataError, OutputError
 from dear.reading.files import opened
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
-"""What zipfile raises of an archive that is cut, foreign or changed."""
+"""What zipfile raises for a damaged or invalid archive."""
 LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
-"""Unpacked beside images; anything else stays in the zip."""
+"""Files unpacked in addition to images; all others stay in the zip."""
 
 
 def unpack(archive: Path, cache: Path) -> Path:
-    """The folder with the content of a zip, unpacked unless that was done before.
+    """The folder with the content of a zip, unpacked unless it already was.
 
-    It is found by the names, sizes and checksums in the zip's directory. Errors: DataError for a zip that
-    is damaged, encrypted, or has a member that climbs out or is a link; OutputError for a closed cache.
+    The folder is identified by the names, sizes and checksums in the zip's directory. Raises DataError for a
+    zip that is damaged or encrypted, or has a link or a member outside its folder; OutputError if the cache
+    cannot be written.
     """
     try:
         with opened(archive) as source, zipfile.ZipFile(source) as file:
@@ -33,7 +34,7 @@ def unpack(archive: Path, cache: Path) -> Path:
                 _require_safe(archive, member)
             wanted = [member for member in members if _wanted(member.filename)]
             if not wanted:
-                raise DataError(f"{archive} has no images in it.")
+                raise DataError(f"{archive} contains no images.")
             facts = (str(fact) for m in wanted for fact in (m.filename, m.file_size, m.CRC))
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():
@@ -46,7 +47,7 @@ def unpack(archive: Path, cache: Path) -> Path:
         EOFError,
         ValueError,
     ) as error:
-        raise DataError(f"{archive} is damaged or no zip ({error}): copy or make it again.") from error
+        raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
         raise _not_written(cache, error) from error
     return _content(target)
@@ -57,8 +58,8 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
     size, free = sum(member.file_size for member in members), shutil.disk_usage(target.parent).free
     if size > free:
         raise DataError(
-            f"{file.filename} unpacks to {size:,} bytes, and {target.parent} has {free:,} left: "
-            "choose another folder of caches."
+            f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
+            "choose another cache folder."
         )
     part = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
     try:
@@ -70,17 +71,17 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         try:
             part.rename(target)
         except OSError:
-            if not target.is_dir():  # else another process has unpacked it meanwhile
+            if not target.is_dir():  # otherwise another process has unpacked it meanwhile
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
-    # zipfile cuts names at a zero byte and turns backslashes only on Windows: the original name is judged.
+    # zipfile truncates names at a zero byte and converts backslashes only on Windows: check the original.
     require_inside(f"{archive}, {member.orig_filename!r}", member.orig_filename)
     if stat.S_ISLNK(member.external_attr >> 16):
-        raise DataError(f"{archive}, {member.filename!r} is a link; links are not followed out of a zip.")
+        raise DataError(f"{archive}, {member.filename!r} is a link; links in a zip are not followed.")
     if member.flag_bits & 1:
         raise DataError(f"{archive} is encrypted: unpack it by hand and give the folder.")
 
@@ -92,7 +93,7 @@ def _wanted(name: str) -> bool:
 
 
 def _content(folder: Path) -> Path:
-    """The folder itself, or the one folder in it, where the zip packs its content into one."""
+    """The folder itself, or its only subfolder if the zip has a single top-level folder."""
     inside = [*folder.iterdir()]
     while len(inside) == 1 and inside[0].is_dir():
         folder = inside[0]
@@ -101,4 +102,4 @@ def _content(folder: Path) -> Path:
 
 
 def _not_written(cache: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot unpack into {cache}: {error}. Choose another folder of caches.")
+    return OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.")

@@ -1,4 +1,4 @@
-"""The published benchmarks in CoOp's folder layout: rows of data (benchmarks.json) and class-name files."""
+"""The published benchmarks in CoOp's folder layout: a table (benchmarks.json) and class-name files."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from dear.data.sources.splits import record_split, seeded_split, spoken_split
 from dear.errors import DataError
 
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
-"""Of each class, where nothing is fixed: the shares that CoOp's own lists were made with."""
+"""Shares of each class if a data set fixes no split, as in CoOp's own lists."""
 VAL_SHARE = 0.2
-"""Of the training images, where only training and test images are told apart; CoOp's share too."""
+"""Share of the training images if a data set only fixes training and test images, as in CoOp."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class Benchmark:
     """A row of benchmarks.json.
 
     Attributes:
-        name: as in the name of its split list, and in records.
+        name: as in the file name of its split list and in records.
         title: as in the paper's tables.
-        folder: its folder under the root, and `images` the folder of images in it.
-        reader: what reads it where there is no split list: a key of `dear.data.sources.readers.READERS`.
+        folder: its folder under the root; `images` is the folder of images in it.
+        reader: its reader if there is no split list: a key of `dear.data.sources.readers.READERS`.
         template: its prompt (Table 4 of the supplement).
-        classes: their number.
-        published: images of each split, as the CoOp paper counts them; units: images.
-        by_hand: what to fetch, and from where.
-        download: how torchvision fetches it, or None: its class, the options of each call, and which of the
-            fetched files go where in the folder.
-        ignored: folders that are no classes.
-        names: the class-name file, if not its own; `wnids` the file of folder names.
+        classes: the number of classes.
+        published: number of images in each split, from the CoOp paper.
+        by_hand: what to download, and from where.
+        download: how torchvision downloads it, or None: its class, the options of each call, and where the
+            downloaded files go in the folder.
+        ignored: folders that are not classes.
+        names: the class-name file, if not its own; `wnids` is the file of folder names.
     """
 
     name: str
@@ -65,7 +65,7 @@ def benchmarks() -> Mapping[str, Benchmark]:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    """The benchmark of a name, title or folder, whatever its case, dashes and underscores."""
+    """The benchmark with a name, title or folder, ignoring case and punctuation, or None."""
     wanted = _plain(name)
     return next(
         (b for b in benchmarks().values() if wanted in map(_plain, (b.name, b.title, b.folder))), None
@@ -73,7 +73,7 @@ def find_benchmark(name: str) -> Benchmark | None:
 
 
 def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
-    """The folder of a benchmark under the root. Errors: DataError if there is no root, or nothing there."""
+    """The folder of a benchmark under the root. Raises DataError if there is no root or no such folder."""
     root = settings.data_root()
     if root is None:
         raise DataError(
@@ -90,7 +90,7 @@ def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
 
 
 def published_names(benchmark: Benchmark) -> tuple[str, ...]:
-    """Its class names in label order, as CoOp's lists have them."""
+    """The class names of a benchmark in label order, as in CoOp's lists."""
     names, wnids = _lines(f"{benchmark.names or benchmark.name}.txt"), folder_names(benchmark)
     if wnids is None:
         return names
@@ -99,7 +99,7 @@ def published_names(benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
-    """The WordNet ids of its classes in label order, for ImageNet and its variants with such folders."""
+    """The WordNet ids of the classes in label order, for ImageNet and variants with such folders, or None."""
     if not benchmark.reader.startswith("wnid"):
         return None
     return _lines(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
@@ -108,14 +108,14 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
 def read_benchmark(
     benchmark: Benchmark, home: Path, settings: DataSettings, report: Report = refuse
 ) -> Listing:
-    """Read a benchmark from its folder: by CoOp's split list if it is there, else by its own files.
+    """Read a benchmark from its folder: by CoOp's split list if there is one, else by its own files.
 
-    Errors: DataError that names what is missing.
+    Raises DataError naming what is missing.
     """
     if split_file(home) is not None:
         listing = read_coop(home, report=report)
         if listing.name != benchmark.name:
-            raise DataError(f"{home} is for {benchmark.name}, and its list is {PREFIX}{listing.name}.json.")
+            raise DataError(f"{home} is for {benchmark.name}, but its list is {PREFIX}{listing.name}.json.")
     else:
         listing = _read_own(benchmark, home, settings)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}

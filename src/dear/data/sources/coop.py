@@ -1,4 +1,4 @@
-"""Data sets in CoOp's layout: a folder of images and a list of its splits, split_zhou_<name>.json."""
+"""Data sets in CoOp's layout: a folder of images and a split list, split_zhou_<name>.json."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -25,22 +25,21 @@ Named = tuple[Row, str]
 
 
 def split_file(folder: Path) -> Path | None:
-    """The one list of splits in a folder, None if there is none. Errors: DataError if there are several."""
+    """The split list in a folder, or None if there is none. Raises DataError if there are several."""
     found = sorted(folder.glob(f"{PREFIX}*.json"))
     if len(found) > 1:
-        raise DataError(f"{folder} has {len(found)} lists of splits ({_listed(found)}). Leave one.")
+        raise DataError(f"{folder} has {len(found)} split lists ({_listed(found)}). Keep one.")
     return found[0] if found else None
 
 
 def read_coop(folder: Path, images: Path | None = None, report: Report = refuse) -> Listing:
-    """Read the one split list of a folder and find the folder of its images. No image is opened.
+    """Read the split list of a folder and find the folder of its images. No image is opened.
 
-    `images` is the image folder where it is known. Errors: DataError for anything that is malformed or
-    ambiguous, naming the file.
+    `images` is the image folder, if known. Raises DataError naming the file for malformed or ambiguous data.
     """
     split = split_file(folder)
     if split is None:
-        raise DataError(f"{folder} has no {PREFIX}*.json, the list of splits of CoOp's layout.")
+        raise DataError(f"{folder} has no {PREFIX}*.json, the split list of CoOp's layout.")
     lists = _lists(split, report)
     named = [*chain.from_iterable(lists.values())]
     apart = {part: [row for row, _ in listed] for part, listed in lists.items()}
@@ -59,7 +58,7 @@ def read_coop(folder: Path, images: Path | None = None, report: Report = refuse)
 
 
 def _lists(split: Path, report: Report) -> dict[str, list[Named]]:
-    """The rows of train, test and, where there are any, val, with their class names."""
+    """The rows of train, test and, if there are any, val, with their class names."""
     content: Any = read_json(split)
     lists: dict[str, list[Named]] = {}
     for part in PARTS:
@@ -94,16 +93,16 @@ def _names(split: Path, rows: Sequence[Named]) -> list[str]:
 
 
 def _image_folder(folder: Path, split: Path, rows: Sequence[Row]) -> Path:
-    """The one folder in which the listed paths lie: beside the split list, or that of the list itself."""
+    """The folder that contains the listed paths: that of the split list, or one next to the list."""
     beside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     found = [place for place in (folder, *beside) if any((place / row.path).is_file() for row in rows)]
     if not found:
         raise DataError(
             f"none of the {len(rows)} images of {split} exists; the first is {rows[0].path}. "
-            f"Looked in {folder} and in its folders ({_listed(beside)})."
+            f"Looked in {folder} and its folders ({_listed(beside)})."
         )
     if len(found) > 1:
-        raise DataError(f"the images of {split} lie in more than one folder: {_listed(found)}. Leave one.")
+        raise DataError(f"the images of {split} are in more than one folder: {_listed(found)}. Keep one.")
     return found[0]
 
 

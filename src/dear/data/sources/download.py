@@ -1,4 +1,4 @@
-"""Fetching benchmarks into CoOp's layout: by torchvision where it can, else words on what to do by hand."""
+"""Download benchmarks into CoOp's layout by torchvision, or list what to do by hand."""
 
 import shutil
 import tempfile
@@ -13,17 +13,17 @@ from dear.errors import DataError, OutputError, first_line, of_the_disk
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
-    """Download a benchmark into its folder under the root, whole or not at all; what is there stays.
+    """Download a benchmark into its folder under the root, completely or not at all; existing files are kept.
 
-    A host that does not answer is no error: the result says what to do by hand. Errors: OutputError for a
-    root that cannot be written to.
+    A host that does not answer is not an error: the result lists what to do by hand. Raises OutputError if
+    the root cannot be written.
     """
     home = root / benchmark.folder
     fetched, why = [], None
     if (home / benchmark.images).is_dir() and benchmark.images != ".":
-        why = f"{home / benchmark.images} is there already"
+        why = f"{home / benchmark.images} already exists"
     elif benchmark.download is None:
-        why = "torchvision does not fetch it"
+        why = "torchvision does not download it"
     else:
         try:
             home.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
             if not _is_network(error):
                 raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
             why = _said(error)
-        except Exception as error:  # the hosts' own errors have no common class
+        except Exception as error:  # the hosts' errors share no exception class
             why = _said(error)
         if not fetched and home.is_dir() and not any(home.iterdir()):
             home.rmdir()
@@ -48,7 +48,7 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
 
 
 def _download(how: Mapping[str, Any], home: Path) -> list[str]:
-    """Let torchvision download into a folder beside, then move what belongs to the layout."""
+    """Let torchvision download into a temporary folder, then move the files of the layout."""
     import torchvision.datasets
 
     part = Path(tempfile.mkdtemp(dir=home, prefix=".download-"))
@@ -63,7 +63,7 @@ def _download(how: Mapping[str, Any], home: Path) -> list[str]:
 def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
     found = {source: sorted(part.glob(source)) for source, _ in moves}
     if missing := [source for source, paths in found.items() if not paths]:
-        raise DataError(f"what torchvision fetched has no {missing[0]}")
+        raise DataError(f"torchvision's download has no {missing[0]}")
     new = []
     for source, target in moves:
         for path in found[source]:
@@ -75,7 +75,7 @@ def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_network(error: OSError) -> bool:
-    """URLError, timeouts and refused connections are OSErrors too; the disk's have a file name, or say so."""
+    """Whether an OSError is of the network (URLError, timeout, refused connection) rather than the disk."""
     return error.filename is None and not of_the_disk(error)
 
 

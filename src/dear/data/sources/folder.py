@@ -1,4 +1,4 @@
-"""An image folder: a folder a class, within train/ and test/ or without a split."""
+"""An image folder: one folder per class, in train/ and test/ or without a split."""
 
 import os
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ SPLITS = {
 
 
 def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
-    """Read a folder of images. Errors: DataError if there is no class, or a class without images."""
+    """Read a folder of images. Raises DataError if there is no class, or a class without images."""
     parts = {SPLITS[name.lower()]: folder / name for name in subfolders(folder) if name.lower() in SPLITS}
     if "train" in parts and len(parts) > 1:
         return _with_splits(folder, parts, report)
     keys = subfolders(folder)
     if not keys:
         raise DataError(
-            f"{folder} has no folders of classes. Give a folder with one folder of images a class, "
+            f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
     with told(report):
@@ -52,9 +52,9 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
 
 def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listing:
     notes: tuple[str, ...] = ()
-    if "test" not in parts:  # as ImageNet is handed out
+    if "test" not in parts:  # as ImageNet is distributed
         parts = {"train": parts["train"], "test": parts["val"]}
-        notes = (f"{folder} has no test folder: {parts['test'].name} is tested on",)
+        notes = (f"{folder} has no test folder: {parts['test'].name} is used for testing",)
     keys = subfolders(parts["train"])
     if not keys:
         raise DataError(f"{parts['train']} has no folders of classes.")
@@ -64,7 +64,7 @@ def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listin
     other: list[str] = []
     for part, place in parts.items():
         for foreign in sorted({*subfolders(place)} - {*keys}):
-            report(DataError(f"{place / foreign} is a class that {parts['train']} does not have."))
+            report(DataError(f"{place / foreign} is a class that is not in {parts['train']}."))
         rows, found = class_rows(folder, place.name, keys, report)
         splits[part], other = tuple(rows), [*other, *found]
     return Listing(
@@ -79,7 +79,7 @@ def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listin
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, hidden ones left out. Errors: DataError."""
+    """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
@@ -92,7 +92,7 @@ def class_rows(
 ) -> tuple[list[Row], list[str]]:
     """Images of `folder/within/key/...` in the order of classes and paths, and the other files found there.
 
-    Reported: a class without images.
+    A class without images is reported.
     """
     rows: list[Row] = []
     other: list[str] = []
@@ -108,29 +108,25 @@ def class_rows(
 
 
 def image_files(place: Path) -> list[Path]:
-    """A file as it is, or all images below a folder in the order of their paths.
+    """The file itself, or all images below a folder, sorted by path.
 
-    Errors: DataError for a folder without images.
+    Raises DataError for a folder without images.
     """
     if not place.is_dir():
         return [place]
     found = [path for path in _files(place) if path.suffix.lower() in SUFFIXES]
     if not found:
-        raise DataError(f"the folder {place} has no images (by their suffixes): name another one.")
+        raise DataError(f"the folder {place} has no files with an image suffix: choose another one.")
     return found
 
 
 def left_out(other: Sequence[str]) -> tuple[str, ...]:
-    """A note on files that are no images by their names, if there are any."""
-    return (
-        (f"{len(other)} files are no images by their names and are left out: {some(other)}",) if other else ()
-    )
+    """A note on files without an image suffix, if there are any."""
+    return (f"{len(other)} files have no image suffix and are left out: {some(other)}",) if other else ()
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files below a folder in the order of their paths; hidden ones and what links to folders lead to are
-    left out.
-    """
+    """All files below a folder, sorted by path, without hidden files and the targets of links to folders."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""What a reader of a data set finds: image files by split, their labels, and the names of the classes."""
+"""The result of reading a data set: image files by split, their labels, and the class names."""
 
 import posixpath
 import unicodedata
@@ -12,21 +12,21 @@ from dear.errors import DataError
 from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
-SHOWN = 3  # files that a note names
+SHOWN = 3  # files named in a note
 
 
 Report = Callable[[DataError], None]
-"""What is told a fault of a data set's lists; if it returns, the rest is read without what is wrong."""
+"""Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
 
 
 def refuse(fault: DataError) -> NoReturn:
-    """Go no further: how data sets are read, unless they are only checked."""
+    """Raise the error: the default, except when a data set is only checked."""
     raise fault
 
 
 @contextmanager
 def told(report: Report) -> Iterator[None]:
-    """Report the DataError that is raised within."""
+    """Pass a DataError raised within to ``report``."""
     try:
         yield
     except DataError as fault:
@@ -34,7 +34,7 @@ def told(report: Report) -> Iterator[None]:
 
 
 class Row(NamedTuple):
-    """One image: its path in the folder of the images and its class, counted from 0."""
+    """One image: its path in the image folder and its class, counted from 0."""
 
     path: str
     label: int
@@ -42,17 +42,17 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set before its images are looked at.
+    """A data set whose image files have not been checked.
 
     Attributes:
-        name: short, for commands and records.
-        folder: what the paths are relative to.
-        keys: what the classes are called in the data set (folders, labels), in label order.
-        classnames: what they are called in prompts, with underscores as they were found.
-        splits: rows of train, test and, where there are any, val; train is empty for sets to test on only.
-        origin: where the split comes from, for people.
-        standard: whether the split is the one that published results use.
-        notes: what people should know: files left out, a split that is ours.
+        name: short name, for commands and records.
+        folder: the folder that paths are relative to.
+        keys: the classes' identifiers in the data set (folders, labels), in label order.
+        classnames: their names for prompts, underscores unchanged.
+        splits: rows of train, test and, if there are any, val; train is empty for test-only sets.
+        origin: where the split comes from, for display.
+        standard: whether the split is the one used for published results.
+        notes: remarks for the user, such as files left out or a split made here.
         templates: the data set's own prompts.
     """
 
@@ -72,25 +72,25 @@ class Listing:
 
 
 def spoken(name: str) -> str:
-    """A class name as it stands in a sentence; underscores become spaces, as in CoOp."""
+    """A class name as written in a sentence: underscores become spaces, as in CoOp."""
     return name.replace("_", " ")
 
 
 def plain_name(name: str) -> str:
-    """What two names of one class share: case, underscores and the form of accents (NFC or NFD) are free."""
+    """A key for comparing class names, ignoring case, underscores and the form of accents (NFC or NFD)."""
     return unicodedata.normalize("NFC", spoken(name).strip().casefold())
 
 
 def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Raise DataError if two classes have the same name, by `plain_name`, or one has none that can be written
-    down; LimitError for more names, or longer ones, than is usual.
+    """Raise DataError for an empty name, a name that is not in UTF-8, or two of the same `plain_name`;
+    LimitError for too many or too long names.
     """
     at_most("classes", len(names), source)
     at_most("class_name", max(map(len, names), default=0), source)
     seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
         plain = plain_name(name)
-        if any(unicodedata.category(letter) == "Cs" for letter in name):  # a byte of a name of a file
+        if any(unicodedata.category(letter) == "Cs" for letter in name):  # an undecodable byte of a file name
             raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain:
             raise DataError(f"{source}: the class {key!r} has an empty name.")
@@ -105,23 +105,23 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
 def require_inside(where: str, path: str) -> None:
     """Raise DataError for a path that leads out of the folder that it is relative to."""
     if not any(sign in path for sign in ("..", "\\", ":", "\0")) and not path.startswith("/"):
-        return  # nothing that could lead out: quick, for tables of a million
+        return  # a fast path, for tables of a million rows
     forms = PurePosixPath(path), PureWindowsPath(path)
     if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
         raise DataError(f"{where}: the path {path!r} leads out of the image folder.")
 
 
 def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Report = refuse) -> None:
-    """Report images that are in two splits: they would be tested on what was trained on."""
+    """Report images that are in two splits, where training and test data would overlap."""
     part_of: dict[str, str] = {}
     for part, rows in splits.items():
         for path in dict.fromkeys(one_path(row.path) for row in rows):
             if (other := part_of.setdefault(path, part)) != part:
-                report(DataError(f"{where}: the image {path} is in {other} and in {part}. Leave one."))
+                report(DataError(f"{where}: the image {path} is in both {other} and {part}. Keep one."))
 
 
 def one_path(path: str) -> str:
-    """The one way to write a relative path: "a/b" for "./a//b" too."""
+    """The normal form of a relative path: "a/b" for "./a//b"."""
     return posixpath.normpath(path) if "//" in path or "./" in path else path
 
 

@@ -17,9 +17,9 @@ QUOTES = "Is there a quotation mark that is not closed?"
 
 
 def read_names(path: Path) -> dict[str, str] | list[str]:
-    """A mapping of folders or labels to names, or names in label order. Errors: DataError.
+    """Read a mapping of folders or labels to names, or names in label order. Raises DataError.
 
-    JSON is told by its suffix, .csv too; any other file has lines of a folder, a space and the name.
+    The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
     """
     try:
         text = read_text(path)
@@ -36,7 +36,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     else:
         pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
     if wrong := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
-        raise DataError(f"{path}: {shown(' '.join(wrong))} is not a folder and its class name.")
+        raise DataError(f"{path}: {shown(' '.join(wrong))} is not a folder and a class name.")
     names = {folder: name for folder, name in pairs}
     if len(names) < len(pairs):
         raise DataError(f"{path} names a folder twice: {shown(_twice([pair[0] for pair in pairs]))}.")
@@ -44,17 +44,17 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
 
 
 def rename(listing: Listing, path: Path) -> Listing:
-    """The listing with class names from a file. Errors: DataError for a class without one, or two alike."""
+    """The listing with class names from a file. Raises DataError for a missing or duplicate name."""
     names = in_order(listing.keys, read_names(path), str(path))
     require_distinct(str(path), listing.keys, names)
     return replace(listing, classnames=tuple(names))
 
 
 def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], source: str) -> list[str]:
-    """The names of some classes in the order of their keys. Errors: DataError."""
+    """The names of classes in the order of their keys. Raises DataError if their numbers differ."""
     if isinstance(names, Mapping):
         if missing := [key for key in keys if key not in names]:
-            raise DataError(f"{source} has no name for {len(missing)} of the classes: {missing[0]!r} first.")
+            raise DataError(f"{source} has no name for {len(missing)} classes; the first is {missing[0]!r}.")
         return [names[key] for key in keys]
     if len(names) != len(keys):
         raise DataError(f"{source} has {len(names)} names for {len(keys)} classes.")

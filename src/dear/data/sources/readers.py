@@ -1,7 +1,7 @@
-"""Readers of the benchmarks' own files, for where CoOp's split list is absent. Class names come from ours.
+"""Readers of the benchmarks' own files, used without CoOp's split list. Class names come from the package.
 
-A reader gives the splits that the data set itself fixes: train, val and test; or trainval and test; or "all"
-where it fixes none. What is left open is split by `dear.data.sources.splits`.
+A reader returns the splits that the data set itself defines: train, val and test; or trainval and test; or
+"all" if it defines none. The rest is split by `dear.data.sources.splits`.
 """
 
 import re
@@ -21,13 +21,13 @@ CLASSNAMES = "classnames.txt"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set lies and what its classes are.
+    """The folders and classes of a data set.
 
     Attributes:
-        home: its folder; `images` the folder of its images, which paths are relative to.
+        home: its folder; `images` is the image folder, which paths are relative to.
         names: class names in label order.
         wnids: folder names in label order, for ImageNet and its variants.
-        ignored: folders that are no classes.
+        ignored: folders that are not classes.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Found:
-    """What a reader found."""
+    """The result of a reader."""
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
@@ -50,20 +50,20 @@ class Found:
 
 
 def class_folders(source: Source) -> Found:
-    """A folder a class: by name where folders are called like the classes, else in the order of names."""
+    """One folder per class: matched by name if the folders have the class names, else sorted."""
     keys = [key for key in _subfolders(source, source.images) if key not in source.ignored]
     if {*keys} == {*source.names}:
         keys = [*source.names]
     if len(keys) != len(source.names):
         raise DataError(
-            f"{source.images} has {len(keys)} folders of classes, and {source.name} has {len(source.names)}."
+            f"{source.images} has {len(keys)} folders of classes, but {source.name} has {len(source.names)}."
         )
     rows, other = class_rows(source.images, "", keys)
     return Found(tuple(keys), source.names, {"all": tuple(rows)}, notes=left_out(other))
 
 
 def wnid_folders(source: Source) -> Found:
-    """ImageNet: images/train/<wnid> and images/val/<wnid>, which is tested on, as everyone does."""
+    """ImageNet: images/train/<wnid> and images/val/<wnid>; val is used for testing, as is usual."""
     train, first = _wnid_rows(source, "train")
     test, second = _wnid_rows(source, "val")
     splits = {"train": train, "test": test}
@@ -71,7 +71,7 @@ def wnid_folders(source: Source) -> Found:
 
 
 def wnid_test_folders(source: Source) -> Found:
-    """A variant of ImageNet to test on: images/<wnid>, of all classes or of some."""
+    """A test-only variant of ImageNet: images/<wnid>, for all or some of the classes."""
     test, other = _wnid_rows(source, "")
     splits: dict[str, tuple[Row, ...]] = {"train": (), "test": test}
     other = [path for path in other if path != "README.txt"]
@@ -79,7 +79,7 @@ def wnid_test_folders(source: Source) -> Found:
 
 
 def numbered_folders(source: Source) -> Found:
-    """ImageNetV2: a folder a class, called by the number of its label."""
+    """ImageNetV2: one folder per class, named by its label."""
     keys = [str(label) for label in range(len(source.names))]
     _require_folders(source, source.images, keys)
     rows, other = class_rows(source.images, "", keys)
@@ -184,7 +184,7 @@ def _wnids(source: Source) -> tuple[str, ...]:
 
 
 def _wnid_names(source: Source) -> tuple[str, ...]:
-    """Names from CoOp's classnames.txt where it lies beside, else ours."""
+    """Names from CoOp's classnames.txt if the folder has one, else the package's."""
     file = source.home / CLASSNAMES
     return tuple(in_order(_wnids(source), read_names(file), str(file))) if file.is_file() else source.names
 
@@ -199,7 +199,8 @@ def _require_folders(source: Source, place: Path, keys: tuple[str, ...] | list[s
     there = {*_subfolders(source, place)}
     if missing := [key for key in keys if key not in there]:
         raise DataError(
-            f"{place} lacks {len(missing)} of the {len(keys)} folders of {source.name}: {missing[0]} first."
+            f"{place} lacks {len(missing)} of the {len(keys)} folders of {source.name}; "
+            f"the first is {missing[0]}."
         )
 
 
@@ -225,16 +226,16 @@ def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
 
 def _known(source: Source, labels: Mapping[str, int], name: str) -> int:
     if name not in labels or labels[name] >= len(source.names):
-        raise DataError(f"{source.name}: {name!r} is no class of it.")
+        raise DataError(f"{source.name} has no class {name!r}.")
     return labels[name]
 
 
 def _label(source: Source, number: list[Any], first: int) -> int:
-    """A label counted from `first`, brought to 0."""
+    """A label counted from `first`, converted to count from 0."""
     try:
         label = int(number[0]) - first
     except (ValueError, IndexError) as error:
-        raise DataError(f"{source.name}: {number!r} is no label.") from error
+        raise DataError(f"{source.name}: {number!r} is not a label.") from error
     if not 0 <= label < len(source.names):
         raise DataError(f"{source.name}: label {number[0]} is out of range, {first} to {len(source.names)}.")
     return label
@@ -246,13 +247,13 @@ def _matlab(source: Source, file: str) -> dict[str, Any]:
     except ImportError as error:
         raise DataError(
             f"{source.name} has no split list in {source.home}, and its own labels are MATLAB files: "
-            "`pip install scipy` to read them, or fetch the split list."
+            "`pip install scipy` to read them, or download the split list."
         ) from error
     path = source.home / file
     try:
         with opened(path) as mat:
             return dict(loadmat(mat))
-    except Exception as error:  # scipy has no one class for a damaged file
+    except Exception as error:  # scipy has no common exception class for damaged files
         raise DataError(
             f"{source.name} has no split list in {source.home}, and {path} cannot be read ({error}). "
             f"`dear data get {source.name}` says what to do."

@@ -1,4 +1,4 @@
-"""Our own split, for data sets that bring none: the same on every machine, recorded as CoOp's lists are."""
+"""The package's own split for data sets without one: the same on every machine, saved in CoOp's format."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ from dear.writing.files import atomic_write
 def seeded_split(
     rows: Sequence[Row], shares: Mapping[str, float], seed: int, classnames: Sequence[str]
 ) -> dict[str, tuple[Row, ...]]:
-    """Deal each class's images out to parts: shares are of the class, rounded, the last part takes the rest.
+    """Distribute each class's images over parts by their shares, rounded; the last part takes the rest.
 
-    The order within a class is that of a hash of seed and path, so no image's part depends on another class,
-    on the file system's order or on a random generator. Every part gets at least one image of each class.
-    Errors: DataError that names a class with fewer images than parts.
+    Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
+    the order of the file system or a random generator. Every part gets at least one image of each class.
+    Raises DataError naming a class with fewer images than parts.
     """
     parts: dict[str, list[Row]] = {part: [] for part in shares}
     of_class: list[list[Row]] = [[] for _ in classnames]
@@ -48,8 +48,8 @@ def _draw(seed: int, path: str) -> tuple[bytes, str]:
 def record_split(
     splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
 ) -> Path | None:
-    """Write a split as a list in CoOp's form, in a folder of such records; its place, or None if there is
-    no writing there (the split can be made again, so that is no error).
+    """Save a split as a list in CoOp's format. Returns its path, or None if the folder cannot be written
+    (not an error: the split is reproducible).
     """
     content = {
         p: [[row.path, row.label, classnames[row.label]] for row in rows] for p, rows in splits.items()
@@ -66,7 +66,7 @@ def record_split(
 
 
 def spoken_split(shares: Mapping[str, float], seed: int, recorded: Path | None) -> str:
-    """What is said aloud about a split of ours."""
+    """A note on a split made here."""
     parts = ", ".join(f"{100 * share:.0f}% {part}" for part, share in shares.items())
     where = f"recorded in {recorded}" if recorded else "not recorded (the cache folder cannot be written)"
-    return f"no split came with the data: split by dear, {parts} of each class, seed {seed}, {where}"
+    return f"the data has no split: split by dear, {parts} of each class, seed {seed}, {where}"

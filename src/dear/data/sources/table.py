@@ -1,4 +1,4 @@
-"""A CSV or JSONL file that names images with their labels and, if it likes, their splits."""
+"""A CSV or JSONL file of images with their labels and, optionally, their splits."""
 
 import csv
 import os
@@ -33,7 +33,7 @@ COLUMNS = "path, label and, optionally, split"
 
 
 class Entry(NamedTuple):
-    """One line: the image, its label as it stands there, its split or none."""
+    """One line: the image, its label as written, and its split or ""."""
 
     where: str
     path: str
@@ -44,14 +44,14 @@ class Entry(NamedTuple):
 def read_table(
     table: Path, settings: DataSettings, *, confined: bool = False, report: Report = refuse
 ) -> Listing:
-    """Read a table of images. Paths are relative to the table's folder; absolute ones too unless `confined`.
+    """Read a table of images. Paths are relative to the table's folder, or absolute unless `confined`.
 
-    Labels are names, or whole numbers from 0 (in steps of 1) whose names come from `settings.classnames`.
-    Errors: DataError that names the line.
+    Labels are names, or consecutive integers from 0 whose names come from `settings.classnames`. Raises
+    DataError naming the line.
     """
     entries = _entries(table, confined, report)
     if not entries:
-        raise DataError(f"{table} names no image. It needs lines with {COLUMNS}.")
+        raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     given = read_names(settings.classnames) if settings.classnames else None
     entries = _sound(entries, given, settings, report)
     keys, names = _classes(table, entries, given, settings)
@@ -59,9 +59,9 @@ def read_table(
         require_distinct(str(settings.classnames or table), keys, names)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
-    parted = [entry for entry in entries if entry.split]
+    with_split = [entry for entry in entries if entry.split]
     notes: tuple[str, ...] = ()
-    if not parted:
+    if not with_split:
         shares = {"train": 1 - settings.test_share, "test": settings.test_share}
         splits = seeded_split(rows, shares, settings.split_seed, names)
         recorded = record_split(splits, names, settings.cache_folder() / "splits", table.stem)
@@ -82,15 +82,15 @@ def read_table(
 
 
 def _sound(entries: list[Entry], given: Names | None, settings: DataSettings, report: Report) -> list[Entry]:
-    """The entries but for those whose label is reported."""
+    """The entries with valid labels; the others are reported."""
     found = []
     numbered = _are_numbers(entries)
     for entry in entries:
         with told(report):
             if numbered and (len(entry.label) > 9 or entry.label != str(int(entry.label))):
                 raise DataError(
-                    f"{entry.where}: label {shown(entry.label)} is no plain whole number: write 0, 1, 2 and "
-                    "so on, or the names of the classes."
+                    f"{entry.where}: label {shown(entry.label)} is not a plain whole number: write 0, 1, 2 "
+                    "and so on, or the names of the classes."
                 )
             if numbered and given is not None and int(entry.label) >= len(given):
                 raise DataError(
@@ -112,12 +112,12 @@ def _classes(
 ) -> tuple[list[str], list[str]]:
     found = {entry.label for entry in entries}
     if not found:
-        raise DataError(f"{table} has no line that can be used.")
+        raise DataError(f"{table} has no valid line.")
     if not _are_numbers(entries):
         keys = sorted(found)
     else:
         last = max(int(label) for label in found) if given is None else len(given) - 1
-        if last >= len(found):  # before a list of that length is made
+        if last >= len(found):  # checked before a list of that length is built
             gap = next(label for label in count() if str(label) not in found)
             raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
         keys = [str(label) for label in range(last + 1)]
@@ -129,7 +129,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, t
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
         if part is None:
-            raise DataError(f"{entry.where}: the split {shown(entry.split)} is none of train, val, test.")
+            raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
         splits.setdefault(part, []).append(row)
     if missing := [part for part in ("train", "test") if part not in splits]:
         raise DataError(f"{table} has no image with split {missing[0]}.")
@@ -146,7 +146,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
         with told(report):
             entry = _entry(f"{table}, line {number}", row, confined)
             if other := found.get(one_path(entry.path)):
-                raise DataError(f"{entry.where}: the image {entry.path} stands in {other.where} already.")
+                raise DataError(f"{entry.where}: the image {entry.path} is already in {other.where}.")
             found[one_path(entry.path)] = entry
     return [*found.values()]
 
@@ -155,12 +155,12 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
     row = parse_json(row, where) if isinstance(row, str) else row
     row = row if isinstance(row, dict) else {}
     path, label, split = row.get("path"), row.get("label"), row.get("split")
-    if isinstance(label, int) and not isinstance(label, bool):  # a number of JSON
+    if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
     if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
-        raise DataError(f"{where}: the split {shown(split)} is none of train, val, test.")
+        raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
         require_inside(where, path)
     return Entry(where, path, label.strip(), (split or "").strip())

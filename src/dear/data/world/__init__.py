@@ -1,1 +1,1 @@
-"""The Attribute World: a procedural image world with five factors; an image follows from (seed, index)."""
+"""The Attribute World: procedural images with five factors; (seed, index) determines an image."""

@@ -1,4 +1,4 @@
-"""The adversarial variant of `source`: images on which a zero-shot model errs, chosen once, kept as data."""
+"""The adversarial variant of `source`: images that a zero-shot model misclassifies, stored as data."""
 
 import json
 from pathlib import Path
@@ -17,23 +17,21 @@ CHOSEN = Path(__file__).with_name("adversarial.json")
 def choose_adversarial(
     wrong: Bool[Tensor, "item"], labels: Int[Tensor, "item"], per_class: int = 40
 ) -> list[list[int]]:
-    """For each class, the numbers of its first `per_class` wrongly classified images (or of all, if fewer).
+    """For each class, the numbers of its first `per_class` misclassified images (or of all, if fewer).
 
-    Errors: DataError if a class has none.
+    Raises DataError if a class has none.
     """
     chosen = []
     for label in range(int(labels.max()) + 1):
         numbers = (wrong & (labels == label)).nonzero()[:per_class, 0].tolist()
         if not numbers:
-            raise DataError(
-                f"no image of class {label} is classified wrongly: take a weaker model or more images."
-            )
+            raise DataError(f"no image of class {label} is misclassified: use a weaker model or more images.")
         chosen.append(numbers)
     return chosen
 
 
 def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Path = CHOSEN) -> None:
-    """Keep the choice, with the identity of the images that it was made from."""
+    """Write the choice, with the identity of the candidates."""
     text = json.dumps({"candidates": candidates.identity, "chosen": chosen}, separators=(",", ":"))
     path.write_text(text + "\n", encoding="utf-8")
 
@@ -41,20 +39,20 @@ def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Pat
 def adversarial_numbers(candidates: WorldImages, path: Path = CHOSEN) -> list[int]:
     """The chosen numbers, class by class.
 
-    Errors: DataError if no choice was made yet, or if it was made from other candidates.
+    Raises DataError if no choice was made yet, or if it was made from other candidates.
     """
     command = bulk("tasks")["adversarial_command"]
     if not path.is_file():
         raise DataError(
-            f"the adversarial images are not chosen yet: {path} is missing. Make it with `{command}`."
+            f"the adversarial images are not chosen yet: {path} is missing. Create it with `{command}`."
         )
     kept = json.loads(path.read_text(encoding="utf-8"))
     if kept["candidates"] != candidates.identity:
         raise DataError(
             f"{path} was chosen from other images ({kept['candidates']}, not {candidates.identity}). "
-            f"Make it again with `{command}`."
+            f"Create it again with `{command}`."
         )
     numbers = torch.tensor([number for numbers in kept["chosen"] for number in numbers])
     if len(numbers) == 0 or int(numbers.max()) >= len(candidates):
-        raise DataError(f"{path} names images that do not exist. Make it again with `{command}`.")
+        raise DataError(f"{path} names images that do not exist. Create it again with `{command}`.")
     return [int(number) for number in numbers]

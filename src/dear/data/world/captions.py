@@ -1,4 +1,4 @@
-"""Captions: a small grammar that names a random part of what a scene shows, in varied words and orders."""
+"""Captions: a small grammar that names a random subset of a scene's factors, in varied words and order."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _COLOR = FACTOR_NAMES.index("color")
 
 @dataclass(frozen=True)
 class Captions:
-    """One caption an image, and which of the five factors it names."""
+    """One caption per image, and which of the five factors it names."""
 
     texts: list[str]
     named: Bool[Tensor, "batch factor"]
@@ -41,10 +41,10 @@ def plain_prompts(factor: str) -> tuple[str, ...]:
 def describe(
     scene: Scene, seed: int, index: Int[Tensor, "batch"], draw: int = 0, *, only: str | None = None
 ) -> Captions:
-    """A caption for each scene, a pure function of (scene, seed, index, draw); each draw is another caption.
+    """A caption for each scene, a pure function of (scene, seed, index, draw); other draws, other captions.
 
-    A caption of a sketch never names the colour. No caption has more than 20 words. `only` makes every
-    caption name that factor and no other, the colour of a sketch too.
+    A caption of a sketch never names the colour. No caption has more than 20 words. With
+    `only`, every caption names just that factor, even the colour of a sketch.
     """
     stream = Stream(seed, index.cpu())
     if only is None:
@@ -77,7 +77,7 @@ def _named(stream: Stream, draw: int, is_sketch: Bool[Tensor, "batch"]) -> Bool[
 
 
 class _Writer:
-    """Writes one caption; takes its random numbers in order from the image's own row of them."""
+    """Writes one caption, using the image's own row of random numbers in order."""
 
     def __init__(self, numbers: Any, values: list[int], facts: list[int]) -> None:
         self.numbers, self.values = numbers, values
@@ -90,7 +90,7 @@ class _Writer:
         return options[int(next(self.numbers) * len(options))]
 
     def word(self, factor: str) -> str:
-        """A value's usual word, or now and then a synonym."""
+        """A value's usual word, or sometimes a synonym."""
         words = FACTORS[factor].words[self.values[FACTOR_NAMES.index(factor)]]
         synonym = self.chance(_SYNONYM_SHARE)
         other = self.pick(words)
@@ -109,7 +109,7 @@ class _Writer:
         return text
 
     def single(self, name: str, style: str) -> str:
-        """A caption with one factor; the plain prompt often."""
+        """A caption of one factor, often the plain prompt."""
         grammar = bulk("grammar")
         if self.chance(_PLAIN_SHARE):
             words = FACTORS[name].words[self.values[FACTOR_NAMES.index(name)]]
@@ -120,7 +120,7 @@ class _Writer:
         return text if text.endswith(".") else with_articles(text)
 
     def phrase(self, names: list[str]) -> str:
-        """The noun phrase, with its place before it (seldom) or after it."""
+        """The noun phrase, followed by the place."""
         grammar = bulk("grammar")
         adjectives = [self.word(name) for name in ("color", "texture") if name in names]
         if self.chance(0.4):
@@ -161,7 +161,7 @@ class _Writer:
 
 
 def with_articles(text: str) -> str:
-    """`an` for `a` before a vowel."""
+    """Replace `a` by `an` before a vowel."""
     return re.sub(r"\ba (?=[aeiou])", "an ", text)
 
 

@@ -1,4 +1,4 @@
-"""Which combinations of factor values are the classes of a task, and in which order."""
+"""The combinations of factor values that are the classes of a task, and their order."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ Class = tuple[int, ...]
 def choose_classes(values: Sequence[Sequence[int]], count: int, seed: int) -> list[Class]:
     """A seeded choice of combinations, one value of each factor, in label order.
 
-    The first ceil(count / 2) are the base classes, the rest the novel ones. Each half spreads evenly over the
-    values, and the novel half uses values of the base half only, as far as there are enough combinations.
+    The first ceil(count / 2) are the base classes, the rest the novel ones. Each half covers the values
+    evenly, and the novel half only uses values of the base half if there are enough such combinations.
     """
     candidates = list(product(*values))
     if count > len(candidates):
-        raise ValueError(f"{count} classes asked for, but there are only {len(candidates)} combinations")
+        raise ValueError(f"{count} classes were requested, but there are only {len(candidates)} combinations")
     rank = Stream(seed, torch.arange(len(candidates))).bits("classes")[:, 0].tolist()
     candidates = [candidate for _, candidate in sorted(zip(rank, candidates, strict=True))]
     base = _spread(candidates, (count + 1) // 2)
@@ -39,7 +39,7 @@ def _values_of(classes: Sequence[Class]) -> list[tuple[int, int]]:
 
 
 def _spread(candidates: Sequence[Class], count: int) -> list[Class]:
-    """Take candidates one by one, always one whose values were used least so far; the first of equals."""
+    """Pick candidates one by one, always the one whose values were used least so far (ties: the first)."""
     left, chosen, uses = list(candidates), list[Class](), Counter[tuple[int, int]]()
     for _ in range(count):
         best = min(left, key=lambda candidate: sum(uses[pair] ** 2 for pair in enumerate(candidate)))
@@ -52,7 +52,7 @@ def _spread(candidates: Sequence[Class], count: int) -> list[Class]:
 def classes_of(row: dict[str, Any]) -> list[Class]:
     """The classes of a task row: those it lists as value names under `list`, or a seeded choice.
 
-    `values` gives for each factor the names to choose from, or how many (then a seeded choice of that many).
+    `values` gives for each factor the names to choose from, or their number (then a seeded choice).
     """
     names = row["factors"]
     if "list" in row:
@@ -74,7 +74,7 @@ def _pool(factor: str, wanted: int | list[str], seed: int) -> list[int]:
 
 
 def classname(row: dict[str, Any], values: Class) -> str:
-    """The class name by the row's pattern; a place stands as its usual phrase, "in the forest"."""
+    """The class name by the row's pattern; a place is written as its usual phrase, "in the forest"."""
     words = {}
     for name, value in zip(row["factors"], values, strict=True):
         words[name] = FACTORS[name].words[value][0] if name == "place" else FACTORS[name].values[value]

@@ -15,13 +15,13 @@ from torch import Tensor
 
 @cache
 def bulk(name: str) -> Any:
-    """The content of a JSON file beside this code."""
+    """The content of a JSON file in this package."""
     return json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor: the names of its values and, for each, the words that captions use (the first is usual)."""
+    """One factor: the names of its values and, for each, the words in captions (the usual one first)."""
 
     name: str
     values: tuple[str, ...]

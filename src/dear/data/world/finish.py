@@ -1,4 +1,4 @@
-"""A painted picture is finished: bars, hue, light, sketch, blur, blocks, levels, contrast, noise."""
+"""Post-processing of a painted picture: bars, hue, light, sketch, blur, blocks, levels, contrast, noise."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ _GRAINS = 1 << 16
 
 @cache
 def _grains(device: torch.device) -> Float[Tensor, "grain"]:
-    """A fixed table of near-normal numbers (sum of four uniforms), mean 0, standard deviation 1."""
+    """A fixed table of nearly normal numbers (sums of four uniforms), mean 0, standard deviation 1."""
     four = Stream(71, torch.arange(_GRAINS)).uniforms("grains", 4)
     return ((four[:, 0] + four[:, 1] + four[:, 2] + four[:, 3] - 2) * 1.7320508).to(device)
 
@@ -57,7 +57,7 @@ def in_blocks(picture: Picture, block: int) -> Picture:
 
 
 def barred(picture: Picture, cover: Float[Tensor, "batch"], phase: Float[Tensor, "batch"]) -> Picture:
-    """Grey slanted bars, five across the picture, which cover the given fraction of it."""
+    """Slanted grey bars, five across the picture, that cover the given fraction of it."""
     height, width = picture.shape[-2:]
     x = torch.arange(width, device=picture.device)[None, :] * (1 / width)
     y = torch.arange(height, device=picture.device)[:, None] * (1 / height)
@@ -67,7 +67,7 @@ def barred(picture: Picture, cover: Float[Tensor, "batch"], phase: Float[Tensor,
 
 
 def hued(picture: Picture, share: Float[Tensor, "batch"]) -> Picture:
-    """Each channel takes the given share from the next one: at 1 red turns blue, green red, blue green."""
+    """Mix the given share of the next channel into each: at 1, red becomes blue, green red, blue green."""
     other = picture[:, [1, 2, 0]]
     return (other - picture) * share[:, None, None, None] + picture
 

@@ -33,7 +33,7 @@ def splitmix64(value: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
 
 
 def slot_number(slot: str) -> int:
-    """A named slot's number (CRC-32), so that adding a slot leaves all the others as they were."""
+    """A named slot's number (CRC-32), so that adding a slot leaves all others unchanged."""
     return zlib.crc32(slot.encode())
 
 

@@ -1,4 +1,4 @@
-"""The images of one split of a task: known by their number, rendered when they are loaded."""
+"""The images of one split of a task: identified by number, rendered when loaded."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SIZE = 48
 
 @dataclass(frozen=True)
 class WorldImages:
-    """Labelled images, `per_class` for each class, class by class; all else follows from the number.
+    """Labelled images, `per_class` for each class, class by class; the number determines everything else.
 
     Attributes:
         source: the task and split, which also seed the images.
@@ -29,8 +29,8 @@ class WorldImages:
         version: of the tasks; a new one means new images.
         factors_of_class: the names of the factors that define a class.
         classes: their values, for each class in label order.
-        shift: names and strengths of the shifts, applied in this order.
-        kept: if given, the numbers of the images that are kept, in order.
+        shift: names and strengths of the shifts, in order of application.
+        kept: if given, the numbers of the images to keep, in order.
     """
 
     source: str
@@ -63,7 +63,7 @@ class WorldImages:
 
     @cached_property
     def identity(self) -> str:
-        """A stable text that changes when the images do: task, split, seed, version, hash of the rest."""
+        """A stable string that changes with the images: task, split, seed, version, hash of the rest."""
         rest = json.dumps([self.factors_of_class, self.classes, self.per_class, self.shift, self.kept])
         return f"world/{self.source}/seed{self.seed}/v{self.version}/{slot_number(rest):08x}"
 
@@ -77,7 +77,7 @@ class WorldImages:
         for name, value in zip(self.factors_of_class, values.unbind(1), strict=True):
             factors[:, FACTOR_NAMES.index(name)] = value
         scene = scene.with_(factors=factors)
-        if "color" in self.factors_of_class:  # a sketch shows no colour, so its label could not be told
+        if "color" in self.factors_of_class:  # a sketch has no colour, so its label would be undecidable
             sketch = scene.style == STYLES.values.index("sketch")
             scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
         stream = Stream(seed, numbers)

@@ -1,4 +1,4 @@
-"""A background in progress: colours of a palette laid over one another."""
+"""A background in progress: layers of palette colours."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Painting:
         return (height * (1 / self.soft) + 0.5).clamp(0, 1)
 
     def over(self, name: str, share: Plane | None = None) -> None:
-        """Lay a colour of the palette over the picture where `share` is 1."""
+        """Paint a palette colour over the picture where `share` is 1."""
         color = torch.tensor(self.palette[name], device=self.x.device)[None, :, None, None]
         if self.picture is None or share is None:
             self.picture = color.expand(len(self.layout[0]), 3, *self.x.shape[-2:])

@@ -1,4 +1,4 @@
-"""The ten places, and three abstract backdrops that pretraining never shows: what lies behind the plate."""
+"""Backgrounds behind the plate: the ten places, and three abstract backdrops never shown in pretraining."""
 
 from collections.abc import Callable
 
@@ -202,7 +202,7 @@ def background(
     x: Float[Tensor, "height width"],
     y: Float[Tensor, "height width"],
 ) -> Float[Tensor, "batch 3 height width"]:
-    """The place of each image, or where `backdrop` is not -1 that one of BACKDROPS."""
+    """The place of each image, or the one of BACKDROPS given by `backdrop` if that is not -1."""
     names = FACTORS["place"].values + BACKDROPS
     which = torch.where(backdrop < 0, place, backdrop + len(FACTORS["place"]))
     picture = torch.empty(len(place), 3, *x.shape, device=x.device)

@@ -1,4 +1,4 @@
-"""Scenes to pixels."""
+"""Render scenes to pixels."""
 
 from functools import cache
 
@@ -25,9 +25,9 @@ Picture = Float[Tensor, "batch 3 height width"]
 def render(
     scene: Scene, size: int = 48, device: torch.device | str | None = None
 ) -> UInt8[Tensor, "batch 3 size size"]:
-    """The images of the scenes, on the given device (that of the scene by default).
+    """Render the scenes on a device (that of the scene by default).
 
-    Exact: no pixel depends on the rest of the batch or on the device.
+    Deterministic: no pixel depends on the rest of the batch or on the device.
     """
     if device is not None:
         scene = scene.to(device)
@@ -65,12 +65,12 @@ def _mix(below: Picture, above: Picture | Float[Tensor, "batch 3 1 1"], share: P
 
 
 def _cover(signed: Plane) -> Plane:
-    """How much of each pixel lies inside an outline, from the signed distance of its centre."""
+    """The fraction of each pixel inside an outline, from the signed distance of its centre."""
     return (0.5 - signed * signed.shape[-1]).clamp(0, 1)
 
 
 def _plate_colors(scene: Scene) -> tuple[Float[Tensor, "batch 3 1 1"], Float[Tensor, "batch 3 1 1"]]:
-    """The colour and the second colour of each plate, exchanged where the texture is inverted."""
+    """The colour and the second colour of each plate, swapped if the texture is inverted."""
     color, device = scene.value("color"), scene.factors.device
     first, second = (
         (_colors(key, device)[color] + scene.tint).clamp(0, 1)[:, :, None, None] for key in ("rgb", "second")
@@ -80,7 +80,7 @@ def _plate_colors(scene: Scene) -> tuple[Float[Tensor, "batch 3 1 1"], Float[Ten
 
 
 def _with_plate(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
-    """The textured plate with a thin edge, and the icon with a rim on it."""
+    """Add the textured plate with a thin edge, and on it the icon with a rim."""
     across, down = local_frame(x, y, scene.plate_centre, scene.plate_turn)
     first, second = _plate_colors(scene)
     outline = distance("shape", scene.value("shape"), across, down, scene.plate_size)
@@ -105,7 +105,7 @@ def _corner(number: Int[Tensor, "batch"], device: torch.device) -> Float[Tensor,
 
 
 def _with_copies(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
-    """Small untextured copies of the plate in the corners, for counts above one."""
+    """Add small untextured copies of the plate in the corners, for counts above one."""
     for copy in range(1, 4):
         rows = (scene.count > copy).nonzero()[:, 0]
         if not len(rows):
@@ -124,13 +124,13 @@ def _with_copies(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Pictur
 
 @cache
 def _font(device: torch.device) -> Float[Tensor, "texel"]:
-    """The 5 x 7 letters and digits with a margin of one cell, flat: glyph, row (9), column (7)."""
+    """The 5 x 7 letters and digits with a margin of one cell, flattened: glyph, row (9), column (7)."""
     rows = [[[int(cell) for cell in row] for row in bulk("font")[glyph]] for glyph in GLYPHS]
     return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (1, 1, 1, 1)).flatten().to(device)
 
 
 def _with_glyph(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture:
-    """A white letter or digit on a black label in a corner."""
+    """Add a white letter or digit on a black label in a corner."""
     rows = (scene.glyph >= 0).nonzero()[:, 0]
     if not len(rows):
         return picture
@@ -145,7 +145,7 @@ def _with_glyph(picture: Picture, scene: Scene, x: Tensor, y: Tensor) -> Picture
 
 
 def _finished(picture: Picture, scene: Scene) -> UInt8[Tensor, "batch 3 size size"]:
-    """Bars, hue, light, style, noise, rounding."""
+    """Apply bars, hue, light, style, noise and rounding."""
     rows = (scene.bars > 0).nonzero()[:, 0]
     if len(rows):
         picture[rows] = barred(picture[rows], scene.bars[rows], scene.phase[rows, 0])

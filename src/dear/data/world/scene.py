@@ -1,4 +1,4 @@
-"""A batch of scenes: all that an image shows, as tensors, drawn as a pure function of (seed, index)."""
+"""A batch of scenes: everything an image shows, as tensors, a pure function of (seed, index)."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Self
@@ -18,10 +18,11 @@ _GLYPHS = 36
 
 @dataclass(frozen=True)
 class Scene:
-    """What a batch of images shows. Lengths are fractions of the picture, angles turns, colours in [0, 1].
+    """The content of a batch of images. Lengths are fractions of the picture, angles are in turns, colours in
+    [0, 1].
 
-    `factors` has the columns colour, shape, texture, object, place; all the rest is nuisance. `backdrop` is
-    -1 where the place is drawn, or the number of an abstract backdrop; `glyph` is -1 where there is none.
+    `factors` has the columns colour, shape, texture, object, place; all other fields are nuisance factors.
+    `backdrop` is -1 if the place is drawn, else the number of an abstract backdrop; `glyph` is -1 for none.
     """
 
     factors: Int[Tensor, "batch 5"]
@@ -68,7 +69,7 @@ class Scene:
         return self.factors[:, FACTOR_NAMES.index(factor)]
 
     def with_(self, **changes: Tensor) -> Self:
-        """A copy with some fields, or some factors by their names (`color=...`), replaced."""
+        """A copy with some fields, or some factors by name (`color=...`), replaced."""
         factors = changes.pop("factors", self.factors).clone()
         for name in [name for name in changes if name in FACTOR_NAMES]:
             factors[:, FACTOR_NAMES.index(name)] = changes.pop(name)
@@ -79,11 +80,11 @@ class Scene:
 
 
 def draw_factors(stream: Stream, combinations: Combinations) -> Int[Tensor, "batch 5"]:
-    """Factor values, uniform over the combinations asked for.
+    """Factor values, uniform over the requested combinations.
 
-    Pretraining takes the first allowed one of 24 attempts; all fail with probability 1e-13, and then the
-    all-zero combination is taken, which is allowed. Held-out draws one of the held-out pairs and lets the
-    other factors vary.
+    "pretraining" takes the first allowed one of 24 attempts; if all fail (probability 1e-13), it takes the
+    all-zero combination, which is allowed. "held-out" draws one of the held-out pairs and lets the other
+    factors vary.
     """
     attempts = torch.stack(
         [

@@ -27,7 +27,7 @@ def _cast(scene: Scene, strength: float, _stream: Stream) -> Scene:
 
 
 def _hue(scene: Scene, strength: float, _stream: Stream) -> Scene:
-    """Other hues: each channel takes the given share from the next one."""
+    """Other hues: the given share of the next channel is mixed into each."""
     return scene.with_(hue=scene.hue + strength)
 
 
@@ -42,7 +42,7 @@ def _haze(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _abstract(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """An abstract backdrop in place of the place, for the given share of the images."""
+    """An abstract backdrop instead of the place, for the given share of the images."""
     backdrop = stream.integer("shift backdrop", len(BACKDROPS))
     return scene.with_(
         backdrop=torch.where(stream.chance("shift abstract", strength), backdrop, scene.backdrop)
@@ -92,7 +92,7 @@ def _coarse(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _inverted(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """The texture's two colours exchanged, for the given share of the images."""
+    """The texture's two colours swapped, for the given share of the images."""
     return scene.with_(inverted=stream.chance("shift inverted", strength))
 
 
@@ -102,7 +102,7 @@ def _stretch(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _tint(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Plate colours that stray from the usual ones."""
+    """Plate colours that deviate from the usual ones."""
     return scene.with_(tint=scene.tint + _centred(stream, "shift tint", 3) * (0.18 * strength))
 
 
@@ -140,7 +140,7 @@ def _sketch(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _poster(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Two or three levels a channel, for the given share of the images."""
+    """Two or three levels per channel, for the given share of the images."""
     levels = 2 + stream.integer("shift levels", 2)
     return scene.with_(levels=torch.where(stream.chance("shift poster", strength), levels, scene.levels))
 

@@ -1,7 +1,7 @@
-"""Outlines of shapes and objects: drawn once, kept as an atlas of signed distances, placed on each image.
+"""Outlines of shapes and objects: drawn once, stored as an atlas of signed distances, placed on each image.
 
-A signed distance gives a clean edge and a rim of any width at any size. Only exactly rounded operations (no
-transcendental function, no fused one) touch an image, so that CPU and GPU should agree bit for bit.
+A signed distance gives a clean edge and a rim of any width at any size. Images are computed with exactly
+rounded operations only (no transcendental or fused ones), so that CPU and GPU should agree bit for bit.
 """
 
 from functools import cache
@@ -28,7 +28,7 @@ def wave(turns: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 @cache
 def drawn_mask(kind: str, value: int) -> Bool[Tensor, "row column"]:
-    """One outline filled, from -EXTENT to EXTENT, supersampled 5 times to the atlas."""
+    """A filled outline from -EXTENT to EXTENT, at 5 times the resolution of the atlas."""
     side = GRID * _FINE
     picture = Image.new("L", (side, side))
     pen = ImageDraw.Draw(picture)
@@ -66,7 +66,7 @@ def signed_distance(mask: Bool[Tensor, "fine fine"]) -> Float[Tensor, "row colum
 
 @cache
 def atlas(kind: str, device: torch.device) -> Float[Tensor, "texel"]:
-    """The signed distances of every value of a factor, flat: value, row, column."""
+    """The signed distances of every value of a factor, flattened: value, row, column."""
     if device.type != "cpu":
         return atlas(kind, torch.device("cpu")).to(device)
     return torch.stack(
@@ -80,7 +80,7 @@ def local_frame(
     centre: Float[Tensor, "batch 2"],
     turn: Float[Tensor, "batch"],
 ) -> tuple[Float[Tensor, "batch height width"], Float[Tensor, "batch height width"]]:
-    """Pixel positions relative to a centre, turned back; lengths stay fractions of the picture."""
+    """Pixel positions relative to a centre, rotated back; lengths stay fractions of the picture."""
     sine, cosine = wave(turn)[:, None, None], wave(turn + 0.25)[:, None, None]
     across, down = x - centre[:, 0, None, None], y - centre[:, 1, None, None]
     return cosine * across + sine * down, cosine * down - sine * across

@@ -36,9 +36,10 @@ def downstream_names() -> list[str]:
 
 @cache
 def load_task(name: str) -> WorldTask:
-    """A task by its name; its images are rendered only when they are asked for.
+    """A task by its name; its images are rendered when loaded.
 
-    Errors: UnknownNameError for another name; DataError for `source-adversarial` until its images are chosen.
+    Raises UnknownNameError for an unknown name, DataError for `source-adversarial` until its images are
+    chosen.
     """
     row = _row(name)
     classes = classes_of(row)
@@ -51,12 +52,12 @@ def load_task(name: str) -> WorldTask:
 
 
 def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
-    """The pool from which adversarial test images are chosen: unshifted images of the classes of `source`."""
+    """The candidates for adversarial test images: unshifted images of the classes of `source`."""
     return _images(_row(name), "candidates")
 
 
 def _row(name: str) -> dict[str, Any]:
-    """A task's row; a variant's (`like`) completed by the row it varies, whose seed chooses the classes."""
+    """A task's row; a variant (`like`) inherits from the row it names, including the seed of the classes."""
     rows = {row["name"]: row for row in bulk("tasks")["tasks"]}
     if name not in rows:
         raise UnknownNameError("task", name, rows)

@@ -1,4 +1,4 @@
-"""The eight textures: for each pixel, how much of the second colour it takes."""
+"""The eight textures: the share of the second colour at each pixel."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def _triangle(position: Plane) -> Plane:
 
 
 def _soft(height: Plane, soft: float) -> Plane:
-    """0 below, 1 above zero, with a soft edge about a pixel wide."""
+    """0 below and 1 above zero, with a soft edge about one pixel wide."""
     return (height * (1 / soft) + 0.5).clamp(0, 1)
 
 

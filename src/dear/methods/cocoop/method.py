@@ -18,8 +18,8 @@ from dear.methods.initial import linear
 
 
 class CoCoOp(Method):
-    """Conditional context optimization: every image has its own prompts, so text features are made for each
-    image and class, in chunks whose activations are not kept (gradients compute them again).
+    """Conditional context optimization: every image has its own prompts, so text features are computed for
+    each image and class, in chunks whose activations are recomputed for gradients.
 
     Source: arXiv 2203.05557; github.com/KaiyangZhou/CoOp at ff61507, trainers/cocoop.py.
     """
@@ -53,7 +53,7 @@ class CoCoOp(Method):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """Text features of the context as no image shifts it; scores do not use them."""
+        """Text features of the context without a shift by an image; not used for scores."""
         return normalize(self.clip.text.features(self.prompts_of_classes.trunk(self.context), 1), dim=-1)
 
     def logits(
@@ -90,4 +90,4 @@ class CoCoOp(Method):
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings) | {"chunk": None}}  # which bounds memory only
+        return {"settings": asdict(self.settings) | {"chunk": None}}  # only affects memory

@@ -1,4 +1,4 @@
-"""Settings of CoCoOp, and what it declares."""
+"""Settings and declaration of CoCoOp."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,10 +12,10 @@ class CoCoOpSettings(MethodSettings):
 
     Attributes:
         tokens: Context tokens.
-        words: Words whose embeddings the context starts from; at random if they are fewer than the tokens.
-        reduction: Width of the image feature over the hidden width of the meta-net.
-        chunk: Prompts (an image with a class) encoded at once: bounds the memory, not the result.
-        token_std: Standard deviation of a random start.
+        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        reduction: Ratio of the width of the image feature to the hidden width of the meta-net.
+        chunk: Prompts (image and class pairs) encoded at once; affects memory, not results.
+        token_std: Standard deviation of random initial values.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 10, "batch": 1})

@@ -14,13 +14,13 @@ from dear.methods.coop.settings import CoOpSettings
 
 
 class CoOp(Method):
-    """Context optimization: the image tower is untouched, so its features are computed once an image.
+    """Context optimization: the image tower is unchanged, so its features are computed once per image.
 
     Source: arXiv 2109.01134; github.com/KaiyangZhou/CoOp at ff61507, trainers/coop.py. The base-to-novel runs
-    came with CoCoOp: 4 tokens that start from "a photo of a".
+    were published with CoCoOp: 4 tokens, initialised from "a photo of a".
 
-    Differs from the code: fewer tokens than words take the first words [ours], and a context for each class
-    starts from the words as well [ours], where the code would quietly make one for all.
+    Differs from the code: fewer tokens than words use the first words [ours], and class-specific contexts are
+    also initialised from the words [ours], where the code would silently share one context.
     """
 
     name = "coop"
@@ -44,7 +44,7 @@ class CoOp(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes; the first ones get a context each, if the settings say so."""
+        """Set the classes; with ``class_specific``, the first ones get one context each."""
         s, first = self.settings, not self.classnames
         super().set_classes(classnames, templates)
         before = {"end": s.tokens, "middle": s.tokens // 2, "front": 0}[s.position]

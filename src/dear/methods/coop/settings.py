@@ -1,4 +1,4 @@
-"""Settings of CoOp, and what it declares."""
+"""Settings and declaration of CoOp."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,14 +13,14 @@ Position = Literal["end", "middle", "front"]
 class CoOpSettings(MethodSettings):
     """Settings of CoOp; the defaults are those of its base-to-novel runs (from CoCoOp's paper and scripts).
 
-    The first CoOp paper's few-shot runs have 16 tokens, which start at random.
+    The few-shot runs of the first CoOp paper have 16 randomly initialised tokens.
 
     Attributes:
         tokens: Context tokens; 4 and 16 are published.
-        words: Words whose embeddings the context starts from; at random if they are fewer than the tokens.
-        position: Where the class name stands: after the context, in its middle, or before it.
-        class_specific: A context for each class; such a method cannot score other classes.
-        token_std: Standard deviation of a random start.
+        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        position: Position of the class name: after the context, in its middle, or before it.
+        class_specific: Learn one context per class; the method then cannot score other classes.
+        token_std: Standard deviation of random initial values.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})

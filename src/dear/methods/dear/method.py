@@ -29,8 +29,8 @@ class Dear(Method):
     Only the span is changed: layers J to L of both towers. O are the original image tokens (class token and
     patches), A the attribute tokens, I_a those of attribute a (n each), R_a those of all other attributes.
 
-    Anchored tokens (eq. 5, 6). The raw tokens enter at layer J; before each later layer what has become of
-    them is drawn back to them. Text tokens P follow the same rule, behind the start token of the text:
+    Anchored tokens (eq. 5, 6). The raw tokens enter at layer J; before each later layer, their current values
+    are pulled back towards them. Text tokens P follow the same rule, after the start token of the text:
 
         input of layer J        [O ; T]
         input of layer l > J    [O_(l-1) ; beta T + (1 - beta) A_(l-1)]     of the outputs of layer l - 1
@@ -69,7 +69,7 @@ class Dear(Method):
     uses_frozen_image = True
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
-    read: Tensor  # the places of the class token and the attribute tokens
+    read: Tensor  # the positions of the class token and the attribute tokens
 
     def __init__(
         self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
@@ -78,7 +78,7 @@ class Dear(Method):
         roles.check(clip.identity, allow_other=s.roles_from_other_weights)
         if not roles.attributes:
             raise RoleTableError(
-                f"the role table {roles.source!r} names no core attribute: DeAR needs at least one."
+                f"the role table {roles.source!r} has no core attribute: DeAR needs at least one."
             )
         self.roles = roles
         self.features = ("cls", *roles.attributes)
@@ -94,12 +94,12 @@ class Dear(Method):
     ) -> Self:
         if roles is None:
             raise RoleTableError(
-                f"DeAR needs a role table for {clip.identity} and none is known: give one with --roles FILE."
+                f"DeAR needs a role table for {clip.identity}, but none is known: give one with --roles FILE."
             )
         return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _draw_parameters(self, generator: torch.Generator) -> None:
-        """T, P, W and w; W starts as a copy of CLIP's projection, w where ``alpha_cls`` says [ours]."""
+        """Initialise T, P, W and w; W as a copy of CLIP's projection, w by ``alpha_cls`` [ours]."""
         s, clip, attributes = self.settings, self.clip, len(self.roles.attributes)
         like = clip.image.projection  # width embed
         tokens = normal(like, generator, s.tokens * attributes, clip.image.width, std=s.token_std)
@@ -114,7 +114,7 @@ class Dear(Method):
         self.fusion = nn.Parameter(scalars, requires_grad=s.learn_fusion)  # feature
 
     def _make_mask(self) -> None:
-        """M of each layer of the span, and the places that its last layer is read at."""
+        """Compute M of each layer of the span, and the positions at which its last layer is read."""
         s, tower, like = self.settings, self.clip.image, self.clip.image.projection
         original = (self.clip.image_size // self.clip.image.patch_size) ** 2 + 1
         masks = [
@@ -137,7 +137,7 @@ class Dear(Method):
         return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # feature batch embed
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """f_t, of several templates their normalised mean: P stands between the start token and the words."""
+        """f_t (the normalised mean over templates), with P between the start token and the words."""
         return self.mean_over_templates(Injection(self.text_tokens, self.settings.beta, at=1))
 
     def fusion_weights(self) -> dict[str, float]:
@@ -151,7 +151,7 @@ class Dear(Method):
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
-        """Sum of alpha_k s_k: as all s_k are with one f_t, the features are summed first."""
+        """Sum of alpha_k s_k: because all s_k share f_t, the features are summed first."""
         if decoupled:
             return self.clip.scale * image[0] @ text.T
         fused = torch.einsum("k,kbe->be", self.alpha, image)  # batch embed
@@ -173,13 +173,13 @@ class Dear(Method):
         return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The fusion weights at a rate of their own, if they have one [ours]."""
+        """The fusion weights with their own learning rate, if they have one [ours]."""
         if self.settings.fusion_rate == 1 or not self.fusion.requires_grad:
             return super().parameter_groups()
         others = [p for p in self.trainable if p is not self.fusion]
         return [
             {"params": others, "rate": 1.0},
-            # Decay would draw the scalars to zero, which is equal weights, the faster the higher the rate.
+            # Weight decay would pull the scalars to zero (equal weights), the faster the higher the rate.
             {"params": [self.fusion], "rate": self.settings.fusion_rate, "weight_decay": 0.0},
         ]
 

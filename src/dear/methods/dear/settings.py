@@ -1,4 +1,4 @@
-"""Settings of DeAR, and what it declares."""
+"""Settings and declaration of DeAR."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,23 +15,23 @@ class DearSettings(MethodSettings):
     """Settings of DeAR; the defaults are the paper's where it states one.
 
     Attributes:
-        first: J, the first layer of the span in a tower of 12; other depths keep the span's share.
+        first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
         beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve.
-        tokens: Tokens an attribute.
-        text_tokens: Learnable tokens on the text side.
+        tokens: Tokens per attribute.
+        text_tokens: Learnable text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
-        learn_fusion: Train the fusion weights; if not they stay where they start.
-        fusion_rate: Factor of the learning rate for the fusion weights [ours]; 1 is the paper's one rate, at
-            which they hardly move in a hundred steps.
+        learn_fusion: Train the fusion weights; else they keep their initial values.
+        fusion_rate: Factor on the learning rate for the fusion weights [ours]; 1 is the paper's single rate,
+            at which they hardly change in a hundred steps.
         lambda_reg: Weight of L_reg.
         lambda_fusion: Weight of L_fusion.
         fusion_loss: Form of L_fusion, "linear" or "log" [ours].
-        copy_projection: Start the attribute projection as a copy of CLIP's, else at random [ours].
-        core_mask: What tokens of other attributes read in a core head: "exclusive" is their own attribute's
-            tokens alone (supplement B); "eq9" also the image (equation 9 alone). The paper states both; the
-            default is [ours].
-        roles_from_other_weights: Accept a role table that was computed from other weights.
+        copy_projection: Initialise the attribute projection as a copy of CLIP's, else randomly [ours].
+        core_mask: What tokens of other attributes attend to in a core head: "exclusive" is only their own
+            attribute's tokens (supplement B); "eq9" also the image (equation 9 alone). The paper states
+            both; the default is [ours].
+        roles_from_other_weights: Accept a role table computed from other weights.
     """
 
     defaults_of_old = MappingProxyType({"core_mask": "eq9", "fusion_rate": 1.0})

@@ -1,4 +1,4 @@
-"""MaPLe (Khattak et al., CVPR 2023): deep prompts of both towers, the image's made from the text's."""
+"""MaPLe (Khattak et al., CVPR 2023): deep prompts in both towers, the image's computed from the text's."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ from dear.methods.maple.settings import MapleSettings
 
 
 class MaPLe(Method):
-    """Multi-modal prompts: each of the first layers of a tower takes new prompts in place of the last layer's
-    outputs of them; later layers let them evolve.
+    """Multi-modal prompts: each of the first layers of a tower replaces the prompts by new ones; in later
+    layers they evolve.
 
     Source: arXiv 2210.03117; github.com/muzairkhattak/multimodal-prompt-learning at 69bce21,
-    trainers/maple.py and clip/model.py. The code settles: the two text prompts stand where "a photo" of "a
-    photo of a" was, so that "of a" stays; the image prompts of layer 1 pass the tower's first LayerNorm.
+    trainers/maple.py and clip/model.py. As in the code, the two text prompts replace "a photo" in "a photo
+    of a", so that "of a" stays, and the image prompts of layer 1 pass the tower's first LayerNorm.
 
-    Differs from the code: no part is cast to half precision. In towers of different depths, prompts of layers
-    that only one has are used there [ours].
+    Differs from the code: nothing is cast to half precision. If the towers have different depths, the deeper
+    one also uses prompts in its additional layers [ours].
     """
 
     name = "maple"

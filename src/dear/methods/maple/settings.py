@@ -1,4 +1,4 @@
-"""Settings of MaPLe, and what it declares."""
+"""Settings and declaration of MaPLe."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,11 +11,11 @@ class MapleSettings(MethodSettings):
     """Settings of MaPLe; the defaults are the published ones.
 
     Attributes:
-        depth: Layers with prompts of their own, of 12: the first ones of both towers.
+        depth: Number of layers with their own prompts, of 12: the first ones of both towers.
         tokens: Prompt tokens in each tower.
-        words: Words whose embeddings the first text prompt starts from; at random if fewer than the tokens.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        token_std: Standard deviation of random starts.
+        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of random initial values.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})

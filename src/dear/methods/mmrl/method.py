@@ -1,4 +1,4 @@
-"""MMRL (Guo and Gu, CVPR 2025): one learned representation space, with an aligner for each layer."""
+"""MMRL (Guo and Gu, CVPR 2025): a learned representation space with one aligner per layer."""
 
 import torch
 from jaxtyping import Float
@@ -11,12 +11,12 @@ from dear.methods.representation import Representation, aligned, layers_of
 
 
 class MMRL(Representation):
-    """Multi-modal representation learning: each layer takes its own image of the tokens, in place of the last
-    layer's outputs of them.
+    """Multi-modal representation learning: each layer takes its own projection of the tokens instead of the
+    previous layer's outputs.
 
     Source: arXiv 2503.08497; github.com/yunncheng/MMRL at 27d8821, trainers/mmrl.py and clip/model_mmrl.py.
-    The code settles: scores are 100 times the cosines, whatever the backbone's own temperature; one weight
-    serves both halves of the regularisation, and is set for each data set.
+    As in the code, scores are 100 times the cosines, whatever the backbone's temperature, and one weight is
+    used for both halves of the regularisation, set for each data set.
     """
 
     name = "mmrl"

@@ -1,4 +1,4 @@
-"""Settings of MMRL, and what it declares."""
+"""Settings and declaration of MMRL."""
 
 from dataclasses import dataclass
 

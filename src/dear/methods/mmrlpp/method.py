@@ -1,4 +1,4 @@
-"""MMRL++ (Guo and Gu, IJCV 2026): MMRL with a shared aligner, tokens that build on the last layer's, and a
+"""MMRL++ (Guo and Gu, IJCV 2026): MMRL with a shared aligner, tokens mixed with the previous layer's, and a
 low-rank projection.
 """
 
@@ -14,11 +14,11 @@ from dear.methods.representation import Representation, aligned, layers_of
 
 class MMRLPlus(Representation):
     """Parameter-efficient MMRL: layers share one aligner, each with a low-rank residual and a bias; a layer
-    takes beta of its own tokens and 1 - beta of the last layer's outputs of them; CLIP's projection with a
-    low-rank update projects the second feature.
+    mixes its own tokens (weight beta) with the previous layer's outputs (1 - beta); the second feature is
+    projected by CLIP's projection with a low-rank update.
 
     Source: arXiv 2505.10088; github.com/yunncheng/MMRL at 27d8821, trainers/mmrlpp.py and
-    clip/model_mmrlpp.py. The code settles what it does for MMRL; beta is set for each data set too.
+    clip/model_mmrlpp.py. The code fixes the same details as for MMRL; beta is also set for each data set.
     """
 
     name = "mmrl++"

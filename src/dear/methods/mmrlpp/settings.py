@@ -1,4 +1,4 @@
-"""Settings of MMRL++, and what it declares."""
+"""Settings and declaration of MMRL++."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,9 +12,9 @@ class MmrlPlusSettings(RepresentationSettings):
     """Settings of MMRL++; the defaults are the published ones.
 
     Attributes:
-        beta: Weight of a layer's own tokens against the last layer's output of them.
-        residual_rank: Rank of each layer's residual of the shared aligner.
-        projection_rank: Rank of the update of CLIP's projection for the tokens.
+        beta: Weight of a layer's own tokens against the previous layer's outputs.
+        residual_rank: Rank of each layer's residual to the shared aligner.
+        projection_rank: Rank of the update to CLIP's projection for the tokens.
     """
 
     bounds = MappingProxyType(

@@ -1,5 +1,5 @@
-"""PromptSRC (Khattak et al., ICCV 2023): deep prompts of both towers, held near the frozen CLIP and averaged
-over epochs.
+"""PromptSRC (Khattak et al., ICCV 2023): deep prompts in both towers, regularised towards the frozen CLIP and
+averaged over epochs.
 """
 
 import json
@@ -20,15 +20,15 @@ from dear.methods.promptsrc.settings import PromptSrcSettings
 
 
 class PromptSRC(Method):
-    """Self-regularised prompts: each of the first layers of a tower takes new prompts in place of the last
-    layer's outputs of them; features and scores are held near those of the frozen CLIP, whose text features
-    are means over many templates; the prompts tested are a Gaussian-weighted mean over epochs.
+    """Self-regularised prompts: each of the first layers of a tower replaces the prompts by new ones;
+    features and scores are regularised towards those of the frozen CLIP, whose text features are means over
+    many templates; the final prompts are a Gaussian-weighted mean over epochs.
 
     Source: arXiv 2307.06948; github.com/muzairkhattak/PromptSRC at bb95c77, trainers/promptsrc.py and
-    clip/model.py. The code settles: the divergence of scores is summed and divided by their number; the
-    frozen text feature of a class is the mean of features that are not normalised.
+    clip/model.py. As in the code, the divergence of scores is summed and divided by their number, and the
+    frozen text feature of a class is the mean of unnormalised features.
 
-    Differs from the code: no part is cast to half precision, and only the prompts are averaged (the rest is
+    Differs from the code: nothing is cast to half precision, and only the prompts are averaged (the rest is
     constant).
     """
 
@@ -71,7 +71,7 @@ class PromptSRC(Method):
 
     @torch.no_grad()
     def teacher(self) -> Float[Tensor, "class embed"]:
-        """The frozen CLIP's unit text features, means over the templates: made when training first asks."""
+        """The frozen CLIP's unit text features, averaged over the templates; computed on first use."""
         if self._teacher is None:
             templates: Sequence[str] = self.templates
             if self.settings.teacher == "imagenet":
@@ -98,7 +98,7 @@ class PromptSRC(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """Cross-entropy, and distances of features and scores from the frozen ones."""
+        """Cross-entropy plus distances of features and scores from the frozen ones."""
         s, teacher = self.settings, self.teacher()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
@@ -113,7 +113,7 @@ class PromptSRC(Method):
 
     @torch.no_grad()
     def after_epoch(self, epoch: int, epochs: int) -> None:
-        """Add the epoch's prompts to the average, which takes their place after the last."""
+        """Add the epoch's prompts to the average, which replaces them after the last epoch."""
         s = self.settings
         weight = average_weights(epochs, s.average_mean, s.average_std)[epoch - 1]
         for prompts, average in (

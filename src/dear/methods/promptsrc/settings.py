@@ -1,4 +1,4 @@
-"""Settings of PromptSRC, and what it declares."""
+"""Settings and declaration of PromptSRC."""
 
 import math
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ class PromptSrcSettings(MethodSettings):
     """Settings of PromptSRC; the defaults are the published ones.
 
     Attributes:
-        image_depth: Layers of the image tower with prompts of their own, of 12: the first ones.
-        text_depth: The same of the text tower.
+        image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        text_depth: The same for the text tower.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words whose embeddings the first text prompt starts from; at random if fewer than the tokens.
+        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
         text_weight: Weight of the distance of text features from the frozen ones.
         image_weight: Weight of the distance of image features from the frozen ones.
         logit_weight: Weight of the divergence of scores from the frozen ones.
-        average_mean: Epoch that counts most in the average of the prompts over epochs.
-        average_std: Epochs of one standard deviation around it.
+        average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
+        average_std: Standard deviation of these weights, in epochs.
         teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or the data set's own.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        token_std: Standard deviation of random starts.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of random initial values.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 4})

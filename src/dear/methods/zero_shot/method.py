@@ -1,4 +1,4 @@
-"""Zero-shot CLIP: the frozen model with hand-written prompts, nothing trained."""
+"""Zero-shot CLIP: the frozen model with hand-written prompts, without training."""
 
 from typing import Self
 
@@ -14,7 +14,7 @@ from dear.roles.table import RoleTable
 
 
 class ZeroShot(Method):
-    """CLIP's class token against CLIP's text features."""
+    """Classification by the cosine of CLIP's image feature and its text features."""
 
     name = "zero-shot"
 

@@ -1,4 +1,4 @@
-"""What zero-shot CLIP declares; it has no settings."""
+"""Declaration of zero-shot CLIP; it has no settings."""
 
 from dear.methods.declaration import Declaration
 

@@ -85,19 +85,19 @@ def test_damage_leaves_nothing(tmp_path: Path, settings: DataSettings) -> None:
     place = data.index(b"IDAT")  # in the first image: its checksum does not fit any more
     data[place + 5] ^= 255
     whole.write_bytes(data)
-    with pytest.raises(DataError, match=r"d\.zip is damaged or no zip"):
+    with pytest.raises(DataError, match=r"d\.zip is damaged or not a zip"):
         load(whole, settings)
     assert [*(tmp_path / "cache/archives").iterdir()] == []
     whole.write_bytes(data[:99])
-    refused(whole, settings, "is damaged or no zip")
+    refused(whole, settings, "is damaged or not a zip")
     (tmp_path / "words.zip").write_text("words")
-    refused(tmp_path / "words.zip", settings, "is damaged or no zip")
+    refused(tmp_path / "words.zip", settings, "is damaged or not a zip")
 
 
 def test_without_images(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "e").mkdir()
     (tmp_path / "e/run.py").write_text("x")
-    refused(pack(tmp_path / "e.zip", tmp_path / "e"), settings, "has no images in it")
+    refused(pack(tmp_path / "e.zip", tmp_path / "e"), settings, "contains no images")
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(
@@ -105,7 +105,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
 ) -> None:
     packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
     monkeypatch.setattr(archive.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 7}))
-    with pytest.raises(DataError, match=r"unpacks to [\d,]+ bytes, and .* has 7 left"):
+    with pytest.raises(DataError, match=r"unpacks to [\d,]+ bytes, but .* has only 7 left"):
         load(packed, settings)
 
 

@@ -104,14 +104,16 @@ class TestReaders:
     def test_class_folders_take_our_split(self, tmp_path: Path, known: Callable[..., Benchmark]) -> None:
         known("EuroSAT")
         class_folders(tmp_path / "eurosat/2750", {"Ant": 10, "Bee": 10, "Emu": 10})
-        with pytest.warns(UserWarning, match=r"EuroSAT: no split came .*50% train, 20% val, 30% test"):
+        with pytest.warns(
+            UserWarning, match=r"EuroSAT: the data has no split: .*50% train, 20% val, 30% test"
+        ):
             data = load_dataset("eurosat", DataSettings(root=tmp_path, cache=tmp_path / "cache"))
         assert data.classnames == NAMES
         assert data.templates == ("a centered satellite photo of {}.",)
         assert data.val is not None
         assert [len(part) for part in (data.train, data.val, data.test)] == [15, 6, 9]
         class_folders(tmp_path / "eurosat/2750", {"Owl": 10})
-        with pytest.raises(DataError, match="has 4 folders of classes, and EuroSAT has 3"):
+        with pytest.raises(DataError, match="has 4 folders of classes, but EuroSAT has 3"):
             load("EuroSAT", tmp_path)
 
     def test_folders_called_like_classes_are_matched_by_name(
@@ -135,7 +137,7 @@ class TestReaders:
         assert load("ImageNet", tmp_path).classnames == ("sea horse", "z", "x")
         (tmp_path / "imagenet/images/val/n02/0.png").unlink()
         (tmp_path / "imagenet/images/val/n02").rmdir()
-        with pytest.raises(DataError, match="lacks 1 of the 3 folders of ImageNet: n02 first"):
+        with pytest.raises(DataError, match="lacks 1 of the 3 folders of ImageNet; the first is n02"):
             load("ImageNet", tmp_path)
 
     def test_variants_to_test_on(self, tmp_path: Path, known: Callable[..., Benchmark]) -> None:
@@ -278,7 +280,7 @@ class TestFetch:
         assert (result.fetched, result.why) == (["images", "meta"], None)
         assert [line for line in result.by_hand if "split_zhou_Food101.json" in line] == result.by_hand
         assert sorted(path.name for path in (tmp_path / "food-101").iterdir()) == ["images", "meta"]
-        assert "is there already" in (fetch(benchmarks()["Food101"], tmp_path).why or "")
+        assert "already exists" in (fetch(benchmarks()["Food101"], tmp_path).why or "")
 
     def test_a_host_that_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from urllib.error import URLError

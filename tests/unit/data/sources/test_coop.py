@@ -110,7 +110,9 @@ class TestRefusals:
 
     def test_two_lists(self, tmp_path: Path) -> None:
         write(write(tmp_path), name="Other")
-        with pytest.raises(DataError, match=r"2 lists .*split_zhou_Other.json, split_zhou_OxfordPets.json"):
+        with pytest.raises(
+            DataError, match=r"2 split lists .*split_zhou_Other.json, split_zhou_OxfordPets.json"
+        ):
             load_coop(tmp_path)
 
     @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ class TestRefusals:
                 changed("train", 1, ["sea_horse/1.png", True, "sea_horse"]),
                 r"train\[1\] is \['sea_horse/1.png', True, 'sea_horse'\], not",
             ),
-            ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in train and in test"),
+            ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in both train and test"),
             (
                 changed("train", 0, ["ant/1.png", -1, "ant"]),
                 r"train\[0\]: label -1 of ant/1.png is out of range",
