@@ -142,7 +142,7 @@ def training_of(plan: Plan, given: Training) -> TrainSettings:
     """
     if isinstance(given, TrainSettings):
         return given
-    return given.over(METHODS[known_method(plan.method)].settings.training)
+    return given.over(settings_of(plan).trained_with())
 
 
 def changed(
