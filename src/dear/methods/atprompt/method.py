@@ -85,7 +85,7 @@ class ATPrompt(CoupledPrompts):
                 raise SettingsError(
                     f"the attribute word {word!r} is {tokens} tokens of this backbone, and its place is for "
                     "one: give other words with --atprompt.words or --atprompt.attributes, or do as the "
-                    "authors' code does with --atprompt.by-position."
+                    "authors' code does with --atprompt.by-position true."
                 )
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
