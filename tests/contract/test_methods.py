@@ -19,6 +19,7 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
+from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.base import Method, TokenLayout
 from dear.methods.cocoop.settings import CoCoOpSettings
 from dear.methods.coop.settings import CoOpSettings
@@ -41,6 +42,7 @@ DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.ref
 SETTINGS: dict[str, MethodSettings] = {
     "dear": DearSettings(first=8),  # 5 of 12 layers: layers 4 and 5 of 5
     "coop": CoOpSettings(tokens=3, words=""),  # a random start
+    "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
     "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4, chunk=5),  # a hidden layer of more than one
 }
 TRAINED = sorted(name for name, declared in DECLARED.items() if declared)

@@ -44,13 +44,12 @@ def their_parameters(
     found = {}
     for name, value in ours.items():
         wanted = names[name]
-        if isinstance(wanted, list):
-            first, others = wanted
-            found[name] = [theirs[first], *(theirs[others.format(at)] for at in range(1, len(value)))]
-        elif "{}" in wanted:
-            found[name] = [theirs[wanted.format(layer)] for layer in range(len(value))]
-        else:
+        if isinstance(wanted, str) and "{}" not in wanted:
             found[name] = [theirs[wanted]]
+        else:
+            each = [wanted] if isinstance(wanted, str) else wanted
+            each = [*each, *each[-1:] * len(value)][: len(value)]
+            found[name] = [theirs[one.format(layer)] for layer, one in enumerate(each)]
     return found
 
 
@@ -110,13 +109,14 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
 
     def build_optimizer(model: Any, _settings: Any) -> torch.optim.Optimizer:
         model = trainer.model  # some give their learner only
-        taken.update(their_parameters(reference["parameters"], model, ours))
+        names = reference["parameters"] | case.get("parameters", {})
+        taken.update(their_parameters(names, model, ours))
         for name, parameters in taken.items():
             put(parameters, ours[name])
         return small.optimizer_of(case, [p for p in model.parameters() if p.requires_grad])
 
     without_dassl(build_optimizer)
-    module, kind = reference["trainer"].split(":")
+    module, kind = case.get("trainer", reference["trainer"]).split(":")
     for name in [n for n in sys.modules if n.split(".")[0] in (module.split(".")[0], "clip")]:
         del sys.modules[name]
     code: Any = import_module(module)

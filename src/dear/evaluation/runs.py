@@ -116,15 +116,18 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Find out what does not go together of the methods' settings, the backbone and the longest class name.
-    Raises DearError.
+    """Find out what does not go together of the methods' settings, for each data set that is trained on, the
+    backbone and the longest class name. The source, if there is one, is the last data set. Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
     longest, dataset = names[int(lengths.argmax())]
+    trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for plan in experiment.plans:
-        run = context.resolve(experiment.protocol, datasets[:1], plan, seed=experiment.seeds[0])
-        fresh(context, run).set_classes([longest], dataset.templates)
+        protocol, seed = experiment.protocol, experiment.seeds[0]
+        runs = [context.resolve(protocol, [one], plan, seed=seed) for one in trained_on]
+        for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
+            fresh(context, run).set_classes([longest], dataset.templates)
 
 
 def run_one(

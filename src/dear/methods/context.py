@@ -1,4 +1,4 @@
-"""Prompts whose context words are learned vectors: shared by CoOp, CoCoOp, MaPLe and PromptSRC.
+"""Prompts whose context words are learned vectors: shared by CoOp, CoCoOp, MaPLe, PromptSRC and ATPrompt.
 
 A prompt is the context, the class name and a full stop. The context's positions first hold words, which the
 learned vectors replace; the embeddings of these words may initialise the vectors.
@@ -62,7 +62,7 @@ def context_prompts(
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
     context = torch.arange(tokens, device=ids.device) + ids.shape[1]
     before = tokens if before is None else before
-    for row, length in zip(order, _lengths(clip, fill("{}", classnames)), strict=True):
+    for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
         name = torch.arange(1 + tokens, 1 + tokens + length, device=ids.device)
         row[1 : 1 + tokens + length] = torch.cat([context[:before], name, context[before:]])
     tower = clip.text
@@ -70,22 +70,41 @@ def context_prompts(
 
 
 def context_ids(clip: Clip, classnames: Sequence[str], words: str, tokens: int) -> Int[Tensor, "class token"]:
-    """Ids of prompts with the words as context, or placeholders if the words are fewer than ``tokens``."""
-    context = words if tokens <= _lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
-    (length,) = _lengths(clip, [context])
+    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``."""
+    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
+    (length,) = lengths(clip, [context])
     if length < tokens:
         raise SettingsError(
             f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
         )
-    names = fill("{}", classnames)
-    for name, own in zip(names, _lengths(clip, names), strict=True):
-        wanted = 1 + length + own + 2  # start, context, name, full stop, end
+    return prompt_ids(clip, classnames, context)
+
+
+def prompt_ids(clip: Clip, classnames: Sequence[str], lead: str) -> Int[Tensor, "class token"]:
+    """Ids of the lead, the class name and a full stop. Raises SettingsError for prompts that do not fit."""
+    names, (length,) = fill("{}", classnames), lengths(clip, [lead])
+    for name, own in zip(names, lengths(clip, names), strict=True):
+        wanted = 1 + length + own + 2  # start, lead, name, full stop, end
         if wanted > clip.text.context_length:
             raise SettingsError(
                 f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
                 f"takes {clip.text.context_length}: choose fewer tokens."
             )
-    return clip.tokenize([f"{context} {name}." for name in names])
+    return clip.tokenize([f"{lead} {name}." for name in names])
+
+
+@torch.no_grad()
+def placed_prompts(clip: Clip, classnames: Sequence[str], lead: str, places: Sequence[int]) -> ContextPrompts:
+    """Prompts of the lead, the class name and a full stop, with a context vector at each of ``places`` among
+    all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
+    """
+    ids = prompt_ids(clip, classnames, lead)
+    end = ids.argmax(dim=-1)
+    ids = ids[:, : int(end.max()) + 1]
+    order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
+    order[:, list(places)] = torch.arange(len(places), device=ids.device) + ids.shape[1]
+    tower = clip.text
+    return ContextPrompts(tower.token_embedding(ids), tower.positional_embedding[: ids.shape[1]], end, order)
 
 
 @torch.no_grad()
@@ -93,13 +112,13 @@ def initial_context(
     clip: Clip, words: str, tokens: int, std: float, generator: torch.Generator
 ) -> Float[Tensor, "context width"]:
     """The first embeddings of the words, or normal values if the words are fewer than ``tokens``."""
-    if tokens > _lengths(clip, [words])[0]:
+    if tokens > lengths(clip, [words])[0]:
         return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
     embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
     return embedded[0, 1 : 1 + tokens].clone()
 
 
-def _lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
-    """Number of tokens between start and end of each text."""
+def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
+    """Tokens of texts between start and end."""
     found: list[int] = (clip.tokenize(texts).argmax(dim=-1) - 1).tolist()
     return found

@@ -51,6 +51,10 @@ class MethodSettings:
         del dataset
         return self
 
+    def trained_with(self) -> Published:
+        """What the method's authors train these settings with: ``training``, if it is one for all."""
+        return self.training
+
     def __post_init__(self) -> None:
         """Raise SettingsError for the first value that is out of bounds or not among the choices."""
         for field in fields(self):

@@ -22,6 +22,7 @@ class PublishedRow:
         protocols: Names of the protocols that it holds for; all if empty.
         data: Names of the data sets that are trained on; all if empty.
         shots: The least and the most training images a class.
+        when: Fields of the method's settings that it goes with, and their values.
         settings: Fields of the method's settings.
         training: Fields of the settings of training.
     """
@@ -31,15 +32,17 @@ class PublishedRow:
     protocols: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     shots: tuple[int, int | None] = (0, None)
+    when: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
 
-    def holds(self, protocol: str, dataset: str, shots: int) -> bool:
+    def holds(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
         """Whether it is about a run."""
         least, most = self.shots
         return (
             protocol in (self.protocols or (protocol,))
             and dataset in (self.data or (dataset,))
+            and all(getattr(settings, name) == value for name, value in self.when.items())
             and least <= shots
             and (most is None or shots <= most)
         )
@@ -73,6 +76,7 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
             tuple(row.get("protocols", ())),
             tuple(row.get("data", ())),
             tuple(row.get("shots", (0, None))),
+            row.get("when", {}),
             row.get("settings", {}),
             row.get("training", {}),
         )
@@ -86,9 +90,9 @@ def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: i
     A later row overrules earlier ones. A field that has another value than its default was chosen, and stays.
     """
     kind = type(settings)
-    rows = [row for row in published_rows(kind.folder()) if row.holds(protocol, dataset, shots)]
+    rows = [row for row in published_rows(kind.folder()) if row.holds(settings, protocol, dataset, shots)]
     changed: dict[str, Any] = {}
-    training: dict[str, Any] = {**kind.training}
+    training: dict[str, Any] = {**settings.trained_with()}
     for row in rows:
         changed |= row.settings
         training |= row.training

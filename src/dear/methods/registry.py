@@ -1,9 +1,9 @@
 """The methods by name, and building them. Reading the table does not load torch: a method's code is imported
 when it is built.
 
-Every folder of this package with ``settings.py`` and ``method.py`` is a method; there is no list of them. Methods
-of other packages come from their entry points of the group ``dear.methods``, each a `Declaration` in a module
-without torch, or are named by their class, "package.module:Class" (`register`).
+Every folder of this package with ``settings.py`` and ``method.py`` is a method; there is no list of them.
+Methods of other packages come from entry points of the group ``dear.methods``, each a `Declaration` in a
+module without torch, or are named by their class, "package.module:Class" (`register`).
 """
 
 import re

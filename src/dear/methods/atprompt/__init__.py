@@ -1,0 +1,1 @@
+"""ATPrompt (Li et al., 2024)."""

@@ -1,0 +1,98 @@
+"""ATPrompt (Li et al., 2024): attribute words, each with learned tokens before it, stand in the prompt before
+the learned tokens of the class.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip
+from dear.backbone.towers import Injection
+from dear.errors import SettingsError
+from dear.methods.atprompt.settings import AtPromptSettings
+from dear.methods.base import ImageFeatures
+from dear.methods.context import PLACE, ContextPrompts, lengths, placed_prompts
+from dear.methods.coupled import CoupledPrompts
+from dear.methods.initial import normal
+
+
+class ATPrompt(CoupledPrompts):
+    """A prompt is, for each attribute, learned tokens and the attribute's word; then learned tokens, the
+    class name and a full stop. With base "coop" that is all that is learned. With base "maple" the tokens of
+    the class are MaPLe's: later layers take new ones in their place, and the image tower takes linear maps of
+    them; the attributes' tokens evolve from layer 1 on and have no part in the image tower.
+
+    Source: arXiv 2412.09442; github.com/zhengli97/ATPrompt at 86980a1, trainers/coop_atp.py,
+    trainers/maple_atp.py, clip/model_atp.py, the words of train.py. The code settles: MaPLe's first prompt
+    starts at random too, and "of a" does not stay.
+
+    Differs from the code: no part is cast to half precision, and there are learned tokens for the attributes
+    at hand only (the code makes three sets and leaves those without a word as they start). A word of several
+    tokens is refused; the code counts one token a word, which ``by_position`` does too: for OxfordPets, of
+    "play fulness" the second half is lost, "energy" never enters, and placeholders "X" stand in its place and
+    before the class name. A data set that is tested on only has the words of the one that was trained on,
+    where the code puts the target's own words between the source's tokens. In towers of different depths,
+    prompts of layers that only one has are used there [ours].
+    """
+
+    name = "atprompt"
+    settings: AtPromptSettings
+    prompts_of_classes: ContextPrompts
+    tokens: int
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: AtPromptSettings | None = None
+    ) -> None:
+        """Raises SettingsError for a file of words: settings are to be those for a data set."""
+        s = settings or AtPromptSettings()
+        super().__init__(clip, s := s if s.chosen and s.tokens else s.for_data(""))
+        assert s.tokens is not None
+        self.tokens, self.coupled = s.tokens, s.base == "maple"
+        self.image_from, self.text_from = 1 if self.coupled else clip.image.depth + 1, 1
+        like, each = clip.text.projection, (s.tokens, clip.text.width)
+        self.context = nn.Parameter(normal(like, generator, *each, std=s.token_std))
+        self.attribute_context = nn.Parameter(
+            normal(like, generator, len(s.chosen), *each, std=s.attribute_std)
+        )
+        if self.coupled:
+            self.couple(s.depth, s.token_std, generator, share=s.share)
+
+    @property
+    def class_place(self) -> int:
+        """Where the first learned token of the class stands in a prompt, after the attributes."""
+        return 1 + len(self.settings.chosen) * (self.tokens + 1)
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes. Raises SettingsError for a word of several tokens and prompts that do not
+        fit.
+        """
+        self._check_words()
+        super().set_classes(classnames, templates)
+        gap = " ".join([PLACE] * self.tokens)
+        lead = " ".join([*(f"{gap} {word}" for word in self.settings.chosen), gap])
+        firsts = range(1, self.class_place + 1, self.tokens + 1)
+        places = [first + at for first in firsts for at in range(self.tokens)]
+        self.prompts_of_classes = placed_prompts(self.clip, classnames, lead, places)
+
+    def _check_words(self) -> None:
+        words = self.settings.chosen
+        for word, tokens in zip(words, lengths(self.clip, words), strict=True):
+            if tokens != 1 and not self.settings.by_position:
+                raise SettingsError(
+                    f"the attribute word {word!r} is {tokens} tokens of this backbone, and its place is for "
+                    "one: give other words with --atprompt.words or --atprompt.attributes, or do as the "
+                    "authors' code does with --atprompt.by-position true."
+                )
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return super().image_features(trunk) if self.coupled else self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        learned = torch.cat([self.attribute_context.flatten(0, 1), self.context])
+        trunk = self.prompts_of_classes.trunk(learned)
+        inject: Injection | None = self.text_injection(self.class_place) if self.coupled else None
+        return normalize(self.clip.text.features(trunk, 1, inject, self.text_chunk), dim=-1)

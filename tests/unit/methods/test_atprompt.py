@@ -1,0 +1,223 @@
+"""What is particular to ATPrompt: its words, where they stand, and what is refused before the first run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from tests.unit.training.world import noise_dataset
+
+from dear.backbone.clip import Clip
+from dear.errors import DearError, SettingsError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import settle
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import check_methods, run_one
+from dear.methods.atprompt.method import ATPrompt
+from dear.methods.atprompt.settings import AtPromptSettings
+from dear.methods.registry import build_method
+from dear.training.settings import TrainOptions, TrainSettings
+
+CLASSES = ["house", "green tree"]
+OTHERS = ["a tree", "sea", "red house"]
+LABELS = torch.tensor([1, 0])
+PETS = "OxfordPets"
+
+
+def made(clip: Clip, **options: Any) -> ATPrompt:
+    settings = AtPromptSettings(**{"attributes": "sea, tree", "tokens": 1} | options)
+    method = build_method("atprompt", clip, torch.Generator().manual_seed(1), settings=settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    assert isinstance(method, ATPrompt)
+    return method
+
+
+def words_file(folder: Path, content: Any) -> str:
+    path = folder / "words.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+def images() -> torch.Tensor:
+    return torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(3))
+
+
+class TestWords:
+    def test_those_of_the_authors_or_of_imagenet(self) -> None:
+        texture = AtPromptSettings().for_data("DescribableTextures")
+        assert (texture.attributes, texture.tokens) == ("pattern, color, design", 4)
+        assert texture.for_data("DescribableTextures") == texture
+        other = AtPromptSettings().for_data("tinted-signs")
+        assert (other.chosen, other.tokens) == (("color", "shape"), 2)
+        maple = AtPromptSettings(base="maple")
+        assert [maple.for_data(name).tokens for name in (PETS, "UCF101", "mine")] == [4, 2, 4]
+        given = AtPromptSettings(attributes="size ,color", tokens=3).for_data(PETS)
+        assert (given.chosen, given.tokens) == (("size", "color"), 3)
+
+    def test_all_published_words_but_one_are_one_token(self) -> None:
+        file = Path(__file__).parents[3] / "src" / "dear" / "methods" / "atprompt" / "attributes.json"
+        published = json.loads(file.read_text(encoding="utf-8"))["words"]
+        assert len(published) == 11
+        words = sorted({word for some in published.values() for word in some})
+        tokens = open_clip.get_tokenizer("ViT-B-32")(words).argmax(dim=-1) - 1
+        several = {word: count for word, count in zip(words, tokens.tolist(), strict=True) if count > 1}
+        assert several == {"playfulness": 2}
+
+    def test_a_file_takes_their_place(self, tmp_path: Path) -> None:
+        given = AtPromptSettings(words=words_file(tmp_path, {PETS: ["size"], "mine": ["sea", "tree"]}))
+        assert given.for_data(PETS).attributes == "size"
+        mine = given.for_data("mine")
+        assert (mine.attributes, mine.words) == ("sea, tree", None)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ({"mine": ["sea"]}, "has no attribute words for the data set 'EuroSAT', only for mine"),
+            ({"EuroSAT": []}, "must be a list of one word or more"),
+            ({"EuroSAT": ["sea, tree"]}, "without commas"),
+            ({"EuroSAT": "sea"}, "its EuroSAT is 'sea': it must be a list"),
+            (["sea"], "it must be keys and values"),
+        ],
+    )
+    def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
+        given = AtPromptSettings(words=words_file(tmp_path, content))
+        with pytest.raises(DearError, match=message):
+            given.for_data("EuroSAT")
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(DearError, match=r"none\.json: No such file"):
+            AtPromptSettings(words=str(tmp_path / "none.json")).for_data("mine")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"attributes": "sea,"}, "attributes is 'sea,': it must be words with commas between"),
+            ({"attributes": "sea", "words": "x.json"}, "give one"),
+            ({"words": ""}, "words is '': it must be the name of a file, or none"),
+            ({"tokens": 0}, "tokens is 0: it must be at least 1, or none"),
+            ({"depth": 13}, "depth is 13"),
+            ({"attribute_std": -1.0}, "attribute_std is -1.0"),
+            ({"base": "cocoop"}, "base is 'cocoop': it must be one of coop, maple"),
+        ],
+    )
+    def test_settings_that_are_refused(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingsError, match=message):
+            AtPromptSettings(**options)
+
+
+class TestBeforeTheFirstRun:
+    """What is wrong on any data set is told at once, not when its turn comes."""
+
+    def check(self, clip: Clip, settings: AtPromptSettings) -> None:
+        plans = (Plan("atprompt", settings=settings),)
+        experiment = Experiment(BaseToNovel(), Path("unused"), ("first", "second"), plans)
+        check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
+
+    def test_a_file_that_lacks_the_second_data_set(self, small_clip: Clip, tmp_path: Path) -> None:
+        both = {"first": ["sea"], "second": ["tree"]}
+        self.check(small_clip, AtPromptSettings(words=words_file(tmp_path, both), tokens=1))
+        given = AtPromptSettings(words=words_file(tmp_path, {"first": ["sea"]}), tokens=1)
+        with pytest.raises(SettingsError, match="no attribute words for the data set 'second'"):
+            self.check(small_clip, given)
+
+    def test_a_word_of_several_tokens(self, small_clip: Clip, tmp_path: Path) -> None:
+        found = {"first": ["sea"], "second": ["tree", "bay"]}
+        given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
+        with pytest.raises(SettingsError, match=r"the attribute word 'bay' is 3 tokens .*by-position"):
+            self.check(small_clip, given)
+
+
+def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
+    given = AtPromptSettings(words=words_file(tmp_path, {"noise": ["sea"]}), tokens=1)
+    context = RunContext(small_clip, training=TrainOptions(epochs=2))
+    plan = Plan("atprompt", settings=given)
+    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2))
+    assert record["settings"]["method"]["attributes"] == "sea"
+    assert record["settings"]["method"]["words"] is None
+    assert record["settings"]["train"]["batch"] == 32
+    assert record["trainable_parameters"] == 2 * 22
+
+
+def trained(plan: Plan, given: TrainOptions, dataset: str = "Food101") -> TrainSettings:
+    return settle(BaseToNovel(), plan, dataset, 16, given)[1]
+
+
+def test_each_base_trains_as_published() -> None:
+    coop, maple = (Plan("atprompt", settings=AtPromptSettings(base=base)) for base in ("coop", "maple"))
+    assert trained(coop, TrainOptions()) == TrainSettings(optimizer="sgd", lr=0.002, epochs=100, batch=32)
+    want = TrainSettings(optimizer="sgd", lr=0.0035, epochs=7, batch=4)
+    assert trained(maple, TrainOptions(epochs=7)) == want
+    assert trained(maple, TrainOptions(), "EuroSAT").epochs == 10  # by its published rows
+    assert trained(coop, TrainOptions(), "ImageNet").epochs == 10
+
+
+def test_the_words_of_oxford_pets_are_placed_as_in_the_authors_code() -> None:
+    assert AtPromptSettings().for_data("OxfordPets").by_position is True
+    assert AtPromptSettings().for_data("EuroSAT").by_position is False
+    assert AtPromptSettings(by_position=False).for_data("OxfordPets").by_position is False
+    assert AtPromptSettings(attributes="playfulness").for_data("OxfordPets").by_position is None
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ({}, "0 c0 sea c1 tree c2 house . end"),
+        ({"attributes": "sea", "tokens": 2}, "0 c0 c1 sea c2 c3 house . end"),
+        # b a y are three tokens, of which two are in the places of what comes after
+        ({"attributes": "bay, tree", "by_position": True}, "0 c0 b c1 y c2 tree x house . end"),
+    ],
+)
+def test_what_stands_where(options: dict[str, Any], order: str, small_clip: Clip) -> None:
+    method = made(small_clip, **options)
+    learned = torch.cat([method.attribute_context.flatten(0, 1), method.context]).detach()
+    with torch.no_grad():
+        learned += torch.arange(len(learned)).unsqueeze(1)  # told apart
+        trunk = method.prompts_of_classes.trunk(learned)
+    words = [place for place in order.split() if not place.startswith("c") and place not in ("0", "end")]
+    ids = iter(small_clip.tokenize([" ".join(words)])[0, 1:])
+    for place, what in enumerate(order.split()[:-1]):
+        got = trunk.tokens[0, place] - small_clip.text.positional_embedding[place]
+        if what.startswith("c"):
+            want = learned[int(what[1:])]
+        else:
+            number = small_clip.tokenize(["sea"])[0, 0] if what == "0" else next(ids)
+            want = small_clip.text.token_embedding(number)
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-5, msg=f"at {place}")
+    assert int(trunk.end[0]) == len(order.split()) - 1
+
+
+class TestOnMaPLe:
+    def test_later_layers_replace_the_tokens_of_the_class_alone(self, small_clip: Clip) -> None:
+        method = made(small_clip, base="maple", share=False, depth=3)
+        inject = method.text_injection(method.class_place)
+        assert (method.class_place, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
+        assert (method.image_from, method.text_from) == (1, 1)
+
+    def test_every_parameter_learns(self, small_clip: Clip) -> None:
+        method = made(small_clip, base="maple")
+        assert {"attribute_context", "context", "prompts_deep"} < {n for n, _ in method.named_parameters()}
+        method.loss(method.image_trunk(images()), LABELS)["loss"].backward()
+        for name, parameter in method.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+
+    def test_other_classes_and_back(self, small_clip: Clip) -> None:
+        method = made(small_clip, base="maple")
+        with torch.no_grad():
+            before = method.text_features()
+            method.set_classes(OTHERS, ["a photo of a {}"])
+            assert method.text_features().shape == (3, 17)
+            method.set_classes(CLASSES, ["a photo of a {}"])
+            assert torch.equal(method.text_features(), before)
+
+    def test_the_same_with_prompts_a_few_at_a_time(self, small_clip: Clip) -> None:
+        method, few = made(small_clip, base="maple"), made(small_clip, base="maple")
+        few.text_chunk = 1
+        for one in (method, few):
+            one.loss(one.image_trunk(images()), LABELS)["loss"].backward()
+        for name, parameter in method.named_parameters():
+            torch.testing.assert_close(few.get_parameter(name).grad, parameter.grad, msg=name)
