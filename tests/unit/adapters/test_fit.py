@@ -102,7 +102,7 @@ def test_what_is_refused_before_training(
         fit(data, roles=roles, shots=4)
     with pytest.raises(SettingsError, match="dear takes DearSettings"):
         fit(data, roles=roles, settings=CoOpSettings())
-    with pytest.raises(DataError, match="test-only"):
+    with pytest.raises(DataError, match="only tested on"):
         fit(replace(data, train=Noise([])), roles=roles)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/a.tex").write_text("x")
