@@ -1,4 +1,4 @@
-"""What the report asks of a protocol's file."""
+"""The interface of a protocol's part of the report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from dear.report.reading import Record
 
 
 class ProtocolReport(ABC):
-    """How the records of one protocol are shown. All functions raise DataError for records that may not stand
-    in one table.
+    """How the records of one protocol are shown. All methods raise DataError for records that cannot be
+    combined in one table.
 
     Attributes:
-        illustrates: Whether its records have a section of the page only, and are left out of all else.
-        placed: Its tables that the page shows in a place of their own, by name.
+        illustrates: Whether its records appear only in a section of the page and nowhere else.
+        placed: Names of its tables that the page shows at a special position.
     """
 
     illustrates: ClassVar[bool] = False
@@ -22,21 +22,21 @@ class ProtocolReport(ABC):
 
     @abstractmethod
     def tables(self, records: Sequence[Record]) -> list[Grid]:
-        """The tables of one record or more, the main one first."""
+        """The tables of at least one record, the main one first."""
 
     def appendix(self, records: Sequence[Record]) -> list[Grid]:
-        """Tables that stand behind those of all protocols."""
+        """Tables that follow those of all protocols."""
         del records
         return []
 
     def headline(self, records: Sequence[Record]) -> list[Record]:
-        """The records that the page begins with, if it begins with this protocol; else none."""
+        """The records that the page begins with, if it begins with this protocol; otherwise none."""
         del records
         return []
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        """What the page's template is given of the protocol, also without any record. ``main`` is the method
-        that the page is about, ``reference`` what it is compared with.
+        """The protocol's variables for the page template, also if there are no records. ``main`` is the
+        method that the page is about, ``reference`` the one it is compared with.
         """
         del records, main, reference
         return {}
