@@ -169,20 +169,20 @@ def test_a_damaged_role_table(
         (["--mask", "role"], "--mask"),
         (["--seeds", "one"], "--seeds"),
         (["--jobs", "0"], "jobs is 0: it must be at least 1"),
-        (["--jobs", "2", "--cluster", "local"], "--jobs and --cluster: give one of them"),
+        (["--jobs", "2", "--cluster", "local"], "--jobs and --cluster: choose one"),
         (["--gpus", "-1"], "gpus is -1.0"),
         (["--select", "test"], "--select"),
         (["--select", "val"], "no validation images"),
-        (["--coop.tokens", "8"], "--coop.tokens goes with coop, which is not run: dear"),
-        (["--mmrl++.beta", "0.5"], "--mmrlpp.beta goes with mmrl++, which is not run: dear"),
-        (["--methods", "coop"], "--dear.first goes with dear, which is not run: coop"),
+        (["--coop.tokens", "8"], "--coop.tokens applies to coop, which is not run: dear"),
+        (["--mmrl++.beta", "0.5"], "--mmrlpp.beta applies to mmrl++, which is not run: dear"),
+        (["--methods", "coop"], "--dear.first applies to dear, which is not run: coop"),
         (
             ["--methods", "coop", "--dear.first", "9", "--mask", "shuffled"],
-            "--role-variant goes with dear, which is",
+            "--role-variant applies to dear, which is",
         ),
         (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),
         (["--train.warmup-epochs", "2"], "warmup_epochs is 2 of 2 epochs"),
-        (["--train.precision", "16-mixed"], "precision is 16-mixed, which needs a GPU"),
+        (["--train.precision", "16-mixed"], "precision 16-mixed needs a GPU"),
     ],
 )
 def test_settings_out_of_range(
@@ -385,7 +385,7 @@ def test_no_data_set_in_common_and_one_place_for_two(
     )
     recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
     assert main(["run", "recipe", str(path.parent)]) == 2
-    assert "one and two write to one place" in capsys.readouterr().err
+    assert "one and two both write to" in capsys.readouterr().err
     assert not (tmp_path / "out" / "one").exists()
 
 

@@ -18,10 +18,10 @@ RUN = ["run", "base-to-novel"]
         ([*RUN, "--data", ""], "--data: an entry of '' is empty"),
         ([*RUN, "--data", "fine-shades", "--seeds", "99999999999999999999"], "the seed is 9999999999999999"),
         ([*RUN, "--data", "fine-shades", "--gpus", "1"], "--gpus is for runs on a cluster"),
-        (["run", "cross-dataset", "--data", "source"], "source is the source and a target too"),
+        (["run", "cross-dataset", "--data", "source"], "source is both the source and a target"),
         (
             ["run", "ablation", "--of", "beta", "--data", "fine-shades", "--dear.beta", "0.5"],
-            "beta is 0.5, and the ablation beta varies it",
+            "beta is 0.5, but the ablation beta varies it",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         (tmp_path / "bomb.png").write_bytes(bomb())
         (tmp_path / "large.png").write_bytes(b"\0" * (2 * 2**20))
         for file, words in (
-            ("words.jpg", "no image"),
+            ("words.jpg", "not an image"),
             ("bomb.png", "60.0 megapixels"),
             ("large.png", "larger than 1 MiB"),
         ):
@@ -219,7 +219,7 @@ def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
     with serving(service, token="s3cret") as address:
         page = browse(address, color_scheme="dark")
         for given, shown in (
-            ("wrong", "[role=alert]:has-text('not the token')"),
+            ("wrong", "[role=alert]:has-text('Wrong token')"),
             ("s3cret", "h1:has-text('shades')"),
         ):
             page.fill("input[type=password]", given)

@@ -171,7 +171,7 @@ def test_classes_by_name(
     line = refused(["predict", str(bundle), picture, "--classes-file", str(names)], capsys)
     assert "'oak' and 'Oak' have the same name" in line
     both = ["--classes", "a,b", "--classes-file", str(names)]
-    assert "give one of them" in refused(["predict", str(bundle), picture, *both], capsys)
+    assert "give only one of them" in refused(["predict", str(bundle), picture, *both], capsys)
     gone = ["--classes-file", str(tmp_path / "none.txt")]
     assert "cannot read the classes in" in refused(["predict", str(bundle), picture, *gone], capsys)
 
@@ -182,7 +182,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     empty.mkdir()
     assert "has no images" in refused(["predict", str(bundle), str(empty)], capsys)
     assert "the path of an image is empty" in refused(["predict", str(bundle), ""], capsys)
-    assert "there is no user of the name" in refused(["predict", "~no-one/b", picture], capsys)
+    assert "there is no user with the name" in refused(["predict", "~no-one/b", picture], capsys)
     assert "is too long" in refused(["predict", "x" * 300, picture], capsys)
     export = ["export", str(bundle), "--out"]
     assert "is a folder" in refused([*export, str(empty)], capsys)
@@ -190,7 +190,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert "is not a bundle" in refused(["predict", str(empty), picture], capsys)
     assert "there is no bundle at" in refused(["eval", str(tmp_path / "no"), "--data", str(world)], capsys)
     fit = ["fit", "--data", str(world), "--out"]
-    assert "other things than a bundle" in refused([*fit, str(world)], capsys)
+    assert "files that are not a bundle's" in refused([*fit, str(world)], capsys)
     assert "has no folders of classes" in refused(
         ["fit", "--data", str(empty), "--out", str(tmp_path / "b")], capsys
     )
@@ -204,7 +204,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     config["backbone"]["weights"]["sha256"] = "ab" * 32
     (other / "config.json").write_text(json.dumps(config))
     line = refused(["predict", str(other), picture], capsys)
-    assert "was fitted on tiny/world [abababababab], and the backbone here is tiny/world" in line
+    assert "was fitted on tiny/world [abababababab], but the backbone here is tiny/world" in line
     assert "was fitted on" in refused(["export", str(other), "--out", str(tmp_path / "m.onnx")], capsys)
     whole = (bundle / "adapter.safetensors").read_bytes()
     (other / "adapter.safetensors").write_bytes(whole[:-2] + b"\x07\x07")

@@ -1,1 +1,1 @@
-"""Adapters: trained on your images, kept as a bundle, used without a server."""
+"""Adapters: trained on your images, saved as a bundle, usable without a server."""

@@ -14,33 +14,33 @@ from dear.backbone.block import Block
 from dear.errors import SettingsError
 from dear.methods.base import Method
 
-# From no attention to the most: dark violet to light yellow, told apart in print and by colour-blind people.
+# From least to most attention: dark violet to light yellow, readable in print and for colour-blind people.
 RAMP = np.array(
     [[25, 12, 60], [106, 28, 110], [188, 55, 84], [237, 121, 49], [252, 232, 120]], dtype=np.float32
 )
-OPAQUE = 0.65  # of the colours over the picture
+OPAQUE = 0.65  # opacity of the colours over the picture
 
 
 @torch.no_grad()
 def attention_maps(
     method: Method, pixels: Float[Tensor, "3 size size"], layer: int, head: int
 ) -> dict[str, Float[Tensor, "row column"]]:
-    """Attention of a head to the patches, by the token that looks: "class", and the method's named tokens
-    in the layers that have them (DeAR's attributes; the mean where several have one name).
-    Layers count from 1, heads from 0.
+    """Attention of a head to the patches, by the attending token: "class", and the method's named tokens in
+    the layers that have them (DeAR's attributes; the mean where several share a name). Layers count from 1,
+    heads from 0.
 
     The weights to all keys sum to one; what is missing here goes to the class token and to learned tokens.
-    Raises SettingsError for a layer or head that is not there.
+    Raises SettingsError for a layer or head that does not exist.
     """
     tower = method.clip.image
     for what, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
         if not first <= number <= last:
-            raise SettingsError(f"{what} {number} is not there: they are {first} to {last}.")
+            raise SettingsError(f"{what} {number} does not exist: choose from {first} to {last}.")
     block = tower.blocks[layer - 1]
     assert isinstance(block, Block)
     with recorded(block) as found:
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
-    # A frozen second pass of the layer, for a loss say, would come later: the first is the method's own.
+    # A frozen second pass through the layer (for a loss, say) comes later: the first is the method's own.
     weights = found[0][0, head].float().cpu()
     side = tower.image_size // tower.patch_size
     queries, keys = weights.shape
@@ -48,7 +48,7 @@ def attention_maps(
     patches = weights[:, first : first + side**2]
     maps = {"class": patches[0]}
     if keys > side**2 + 1:
-        # The last layer is computed for the tokens that are read only: the class token, then these.
+        # The last layer is computed only for the tokens that are read: the class token, then these.
         start = side**2 + 1 if queries == keys and not method.layout.before_patches else 1
         for name, each in method.layout.named.items():
             maps[name] = patches[start : start + each].mean(dim=0)
@@ -58,7 +58,7 @@ def attention_maps(
 
 @contextmanager
 def recorded(block: Block) -> Iterator[list[Float[Tensor, "batch head query key"]]]:
-    """Keep the attention weights of a block's calls; outputs stay, to rounding. Not for two threads."""
+    """Record a block's attention weights; outputs are unchanged up to rounding. Not thread-safe."""
     found: list[Tensor] = []
     before = block.attend
 

@@ -1,4 +1,4 @@
-"""The adapter bundle: a folder that holds all of an adapted model but its backbone."""
+"""The adapter bundle: a folder with everything of an adapted model except its backbone."""
 
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
 SCHEMA = 1
-LEAST = 1e-6  # of temperatures: what a calibration gives is far above it
+LEAST = 1e-6  # smallest temperature accepted; calibration returns much larger ones
 
 
 class Backbone(TypedDict):
-    """What config.json says of the backbone."""
+    """The backbone in config.json."""
 
     model: str
     pretrained: str | None
@@ -38,7 +38,7 @@ class Backbone(TypedDict):
 
 
 class Config(TypedDict):
-    """What config.json says that a bundle is made of."""
+    """The fields of config.json that a bundle is built from."""
 
     method: str
     settings: dict[str, Any]
@@ -53,20 +53,20 @@ class Config(TypedDict):
 
 @dataclass(frozen=True)
 class Bundle:
-    """An adapted model without its backbone: what was trained, and all that is needed to use it.
+    """An adapted model without its backbone: what was trained, and everything needed to use it.
 
     Attributes:
         method: The method's name.
-        settings: The settings that it ran with.
-        model, pretrained: The backbone, as `load_clip` takes it.
-        weights: Which tensors that backbone must have.
+        settings: The settings that it was trained with.
+        model, pretrained: The backbone, as arguments of `load_clip`.
+        weights: Identity of the tensors that the backbone must have.
         roles: The role table, for the methods that need one.
         classes: Class names in label order.
         templates: Prompts with one {} for the class name.
         tensors: The trained parameters by name.
-        temperature: What logits are divided by before the softmax; 1 if not calibrated.
-        short_side: Pixels of the short side that larger pictures are brought down to, as in training.
-        metrics: What was measured of it, as plain values; accuracies are fractions.
+        temperature: Divisor of the logits before the softmax; 1 if not calibrated.
+        short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
+        metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
     """
 
@@ -86,11 +86,11 @@ class Bundle:
 
     @property
     def parameters(self) -> int:
-        """How many trained parameters there are."""
+        """The number of trained parameters."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
-        """The bundle's backbone, its identity checked; ``pretrained`` names other places of its weights.
+        """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights.
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
@@ -102,8 +102,8 @@ class Bundle:
         """Raise BundleError unless the backbone is the one that the bundle was fitted on."""
         if clip.identity != self.weights:
             raise BundleError(
-                f"this bundle was fitted on {self.weights}, and the backbone here is {clip.identity}: "
-                "name the file of the right weights with --pretrained."
+                f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: "
+                "give the file with the right weights with --pretrained."
             )
 
     def build(self, clip: Clip) -> Method:
@@ -121,23 +121,23 @@ class Bundle:
         wrong = {
             "lacks the tensors": wanted.keys() - given.keys(),
             "has the unknown tensors": given.keys() - wanted.keys(),
-            "has other shapes of the tensors": {n for n in shared if wanted[n].shape != given[n].shape},
+            "has wrong shapes for the tensors": {n for n in shared if wanted[n].shape != given[n].shape},
         }
         for what, names in wrong.items():
             if names:
                 raise BundleError(
-                    f"the adapter {what} {', '.join(sorted(names))}: it is not of {self.method} with these "
-                    "settings. Fit it again with `dear fit`."
+                    f"the adapter {what} {', '.join(sorted(names))}: it does not match {self.method} with "
+                    "these settings. Fit it again with `dear fit`."
                 )
-        with torch.no_grad():  # into parameters that are aligned already: a file's own are not
+        with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in wanted.items():
                 parameter.copy_(given[name])
         return method
 
     def save_pretrained(self, folder: Path | str) -> Path:
-        """Write the bundle into a folder, each file whole or not at all; other files there are left.
+        """Write the bundle into a folder, each file atomically; other files there are kept.
 
-        Raises OutputError for a folder of other things, or a place that cannot be written to.
+        Raises OutputError for a folder with other contents, or one that cannot be written to.
         """
         place = Path(folder).expanduser().resolve()
         files.write(place, self.tensors, self.config(), model_card(self, place.name))
@@ -152,9 +152,9 @@ class Bundle:
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
     ) -> Self:
-        """Read a bundle from a folder or, given OWNER/NAME, from the hub. No code in it is run.
+        """Read a bundle from a folder or, given OWNER/NAME, from the hub. No code in it is executed.
 
-        Raises BundleError for one that is missing, damaged or of another schema.
+        Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
         place = Path(folder_or_hub_id).expanduser()
         if not place.exists() and files.is_hub_id(str(folder_or_hub_id)):
@@ -171,7 +171,7 @@ class Bundle:
         revision: str | None = None,
         commit_message: str = "Upload the adapter",
     ) -> str:
-        """Upload the bundle to a repository of the hub, made if it is not there.
+        """Upload the bundle to a repository of the hub, created if missing.
 
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
@@ -183,7 +183,7 @@ class Bundle:
             )
 
     def config(self) -> dict[str, Any]:
-        """What config.json says, but for what it says of the adapter's file."""
+        """The contents of config.json, without the entry about the adapter's file."""
         roles = None if self.roles is None else replace(self.roles, evidence={}).to_json()
         return {
             "schema": SCHEMA,
@@ -242,14 +242,14 @@ def _known(name: str) -> str:
 
 
 def trained(method: Method) -> dict[str, torch.nn.Parameter]:
-    """The parameters of a method that are trained, by name."""
+    """The trained parameters of a method, by name."""
     return {name: one for name, one in method.named_parameters() if one.requires_grad}
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:
-    """Class names as a tuple. Raises DataError for none, for one twice, and for an empty one."""
+    """Class names as a tuple. Raises DataError for an empty list, a duplicate or an empty name."""
     names = tuple(classes)
     if not names:
-        raise DataError(f"{source}: there is no class to tell apart. Give at least one name.")
+        raise DataError(f"{source}: there are no classes. Give at least one name.")
     require_distinct(source, names, names)
     return names

@@ -1,4 +1,6 @@
-"""The files of a bundle: written whole or not at all, read without pickle and checked; the hub."""
+"""The files of a bundle: written atomically, read without pickle and checked; upload to and download from the
+hub.
+"""
 
 import json
 import re
@@ -25,7 +27,7 @@ LIBRARY = "dear-vlm"
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
-    """Write a bundle's three files, over an older bundle's perhaps. Raises OutputError."""
+    """Write a bundle's three files, possibly over an older bundle. Raises OutputError."""
     check_place(folder)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     told = {
@@ -40,7 +42,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     }
     files = {
         ADAPTER: save(plain, metadata={"format": "pt"}),
-        CARD: card.encode(errors="backslashreplace"),  # a name of a folder
+        CARD: card.encode(errors="backslashreplace"),  # a folder name may not be valid Unicode
         CONFIG: (json.dumps(told, indent=1, allow_nan=False) + "\n").encode(),
     }
     try:
@@ -50,8 +52,8 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
 
 
 def check_place(folder: Path) -> None:
-    """Raise OutputError for a place where a bundle cannot be put: a file, a folder of other things, or where
-    no folder can be made.
+    """Raise OutputError for a place where a bundle cannot be written: a file, a folder with other contents,
+    or a path where no folder can be created.
     """
     try:
         if folder.exists():
@@ -59,7 +61,7 @@ def check_place(folder: Path) -> None:
                 raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
             if others(folder) and not (folder / ADAPTER).is_file():
                 raise OutputError(
-                    f"{folder} holds other things than a bundle: choose an empty or a new folder."
+                    f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
                 )
         try_place(folder)
     except OSError as error:
@@ -84,7 +86,7 @@ def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise BundleError(f"{path} does not hold the tensors that {CONFIG} lists: copy the bundle again.")
     if tensors_hash(tensors) != told.get("sha256"):
         raise BundleError(
-            f"{path} was changed after the bundle was written (its hash is another): copy the bundle again."
+            f"{path} was changed after the bundle was written (its hash differs): copy the bundle again."
         )
     return config, tensors
 
@@ -103,7 +105,7 @@ def _config(folder: Path, schema: int) -> dict[str, Any]:
         raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
     found, library = config.get("schema"), config.get("library")
     if not isinstance(library, dict) or library.get("name") != LIBRARY or type(found) is not int:
-        raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} is another program's.")
+        raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} belongs to another program.")
     if found > schema:
         raise BundleError(
             f"{folder} is a bundle of schema {found}, this version reads {schema}: upgrade {LIBRARY} to "
@@ -122,7 +124,7 @@ def _version(library: dict[str, Any]) -> str:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a repository of the hub, OWNER/NAME."""
+    """Whether a name has the form of a hub repository, OWNER/NAME."""
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None
 
 
@@ -142,9 +144,9 @@ def download(
             path = hf_hub_download(
                 repository, file, revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
             )
-    except Exception as error:  # the network, the hub, the disk: they share no class of error
+    except Exception as error:  # the network, the hub, the disk: their errors have no common class
         raise BundleError(
-            f"there is no folder {repository}, and the hub's repository of that name cannot be had "
+            f"there is no folder {repository}, and the hub repository of that name is unavailable "
             f"({first_line(error)}). Check the name, or copy the bundle here."
         ) from error
     return Path(path).parent
@@ -159,7 +161,7 @@ def upload(
     revision: str | None,
     message: str,
 ) -> str:
-    """Put a bundle's files into a repository of the hub; returns the commit's address. Raises BundleError."""
+    """Upload a bundle's files to a hub repository; returns the commit's address. Raises BundleError."""
     try:
         reach()
         hub = HfApi(token=token, library_name=LIBRARY)

@@ -1,4 +1,4 @@
-"""Calibration: a temperature for logits, and how far probabilities are from frequencies."""
+"""Calibration: a temperature for logits, and the calibration error of probabilities."""
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +13,9 @@ BINS = 15
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
     """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
 
-    That is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log b.
-    Where every item is right no T is best, and the lowest is returned.
-    Source: Guo et al., ICML 2017, section 4.2.
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. If every item is classified correctly there is no best T, and the lowest is returned. Source: Guo et
+    al., ICML 2017, section 4.2.
     """
     scores = logits.double()
     wanted = scores.gather(1, labels[:, None]).mean()
@@ -31,15 +31,15 @@ def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "i
 def log_loss(
     logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], temperature: float = 1.0
 ) -> float:
-    """Mean negative log-likelihood in nats of the labels under softmax(logits / T)."""
+    """Mean negative log-likelihood, in nats, of the labels under softmax(logits / T)."""
     return float(cross_entropy(logits.double() / temperature, labels))
 
 
 def calibration_error(
     logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], temperature: float = 1.0
 ) -> float:
-    """Expected calibration error (fraction): the mean gap of confidence and accuracy over 15 equal bins of
-    confidence, weighted by their items. Source: Guo et al., ICML 2017, eq. 3.
+    """Expected calibration error (fraction): the mean gap between confidence and accuracy over 15 equal bins
+    of confidence, weighted by their number of items. Source: Guo et al., ICML 2017, eq. 3.
     """
     confidence, guess = (logits.double() / temperature).softmax(dim=1).max(dim=1)
     hit = (guess == labels).double()

@@ -1,4 +1,4 @@
-"""A predictor as an index of images sees it."""
+"""A predictor as the encoder of an image index."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from dear.errors import SettingsError
 
 
 class BundleEncoder:
-    """Image and text features of an adapted model, bound to its bundle. Texts go through its templates."""
+    """Image and text features of an adapted model, tied to its bundle. Texts are put into its templates."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -36,18 +36,18 @@ class BundleEncoder:
         return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
-        """Raises SettingsError where the method has prompts of its own classes alone."""
+        """Raises SettingsError if the method has prompts for its own classes only."""
         if not self.predictor.method.open_vocabulary:
             raise SettingsError(
-                f"this bundle's {self.predictor.method.name} has text features of its own classes alone, "
-                "none of other words: search by an image."
+                f"this bundle's {self.predictor.method.name} has text features for its own classes only: "
+                "search by an image."
             )
         return self.predictor.encode_classes(texts).cpu()
 
 
 def bundle_identity(bundle: Bundle) -> str:
-    """What image features depend on: the backbone's weights, the method, its parameters, settings and roles,
-    and how pictures are brought down. Classes, templates and temperature are left out.
+    """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings and
+    roles, and how pictures are resized. Classes, templates and temperature are left out.
     """
     heads = () if bundle.roles is None else bundle.roles.heads
     roles = [repr((head.layer, head.head, head.role, head.attribute)) for head in heads]

@@ -1,4 +1,4 @@
-"""An adapted image tower, alone or with its classes baked in, as ONNX or as torch's exported program."""
+"""Export an adapted image tower, alone or with its classes built in, as ONNX or torch's exported program."""
 
 import copy
 import io
@@ -23,7 +23,7 @@ from dear.training.seeding import generator
 
 TOLERANCE = 1e-3
 MOST_BYTES = 2**31 - 2**24
-"""What one ONNX file may hold, less room for its graph: protocol buffers end at 2 GiB."""
+"""Maximum bytes in one ONNX file, leaving room for its graph: protocol buffers are limited to 2 GiB."""
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
 METADATA = "dear.json"
@@ -32,7 +32,7 @@ Run = Callable[[Tensor], list[Tensor]]
 
 
 class Tower(nn.Module):
-    """The adapted image tower: pixels in [0, 1] to unit features. The text tower is left behind."""
+    """The adapted image tower: pixels in [0, 1] to unit features. The text tower is not included."""
 
     def __init__(self, method: Method) -> None:
         super().__init__()
@@ -74,13 +74,12 @@ def export(
     classes: Sequence[str] | None = None,
     images: Iterable[Path] = (),
 ) -> Exported:
-    """Write an adapted model for other runtimes, after checking it against torch; the batch size is free.
+    """Write an adapted model for other runtimes, after checking it against torch; the batch size is dynamic.
 
-    The input is "pixels": float32 in [0, 1], as `Predictor.preprocess` gives them. The output is "features"
-    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class). ``classes`` are
-    baked in in place of the bundle's. It is checked on random pixels and on ``images``.
-
-    Raises ExportError if it cannot be exported or differs by more than 0.001, OutputError, DataError.
+    The input is "pixels": float32 in [0, 1], as returned by `Predictor.preprocess`. The output is "features"
+    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class). ``classes``
+    replace the bundle's. The export is checked on random pixels and on ``images``. Raises ExportError if it
+    cannot be exported or differs by more than 0.001, OutputError, DataError.
     """
     if not out.name or out.is_dir():
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
@@ -89,7 +88,7 @@ def export(
     known = predictor.vocabulary(classes)
     if with_classes and known.method.text_depends_on_image:
         raise ExportError(
-            f"{known.method.name} makes other text features for every image, so classes cannot be baked in: "
+            f"{known.method.name} computes text features for each image, so classes cannot be built in: "
             "export the tower alone."
         )
     model = Classifier(known, predictor.bundle.temperature) if with_classes else Tower(known.method)
@@ -105,7 +104,7 @@ def export(
         if not difference <= TOLERANCE:
             raise ExportError(
                 f"the exported model differs from torch's by {difference:.1e} (allowed: {TOLERANCE:g}) on "
-                f"{checked} images: nothing is written."
+                f"{checked} images: nothing was written."
             )
         part.replace(out)
     except OSError as error:
@@ -140,14 +139,14 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     try:
         return torch.export.export(model, (pixels,), dynamic_shapes={"pixels": {0: batch}})
-    except Exception as error:  # the exporter's own, of many classes
+    except Exception as error:  # the exporter raises many classes
         raise ExportError(f"torch.export cannot export this model: {first_line(error)}") from error
 
 
 def _write_program(
     model: nn.Module, path: Path, size: int, _outputs: Sequence[str], told: dict[str, Any]
 ) -> None:
-    made = io.BytesIO()  # to a disk without room torch would end the process
+    made = io.BytesIO()  # on a full disk torch would abort the process
     torch.export.save(_program(model, size), made, extra_files={METADATA: json.dumps(told)})
     path.write_bytes(made.getbuffer())
 
@@ -165,7 +164,8 @@ def _write_onnx(
     weight = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if weight > MOST_BYTES:
         raise ExportError(
-            f"the image tower has {weight / 2**30:.1f} GiB, an ONNX file holds 2: use --format torch-export."
+            f"the image tower has {weight / 2**30:.1f} GiB, but an ONNX file is limited to 2: "
+            "use --format torch-export."
         )
     try:
         made: Any = torch.onnx.export(
@@ -200,8 +200,8 @@ def _require_onnx() -> None:
 def _check(
     model: nn.Module, run: Run, predictor: Predictor, images: Iterable[Path]
 ) -> tuple[int, float, int]:
-    """How many images were compared, the largest difference of features or logits, and how many have the
-    same best class (of features it means nothing).
+    """How many images were compared, the largest difference of features or logits, and how many have the same
+    best class (meaningless for features).
     """
     size, stream = predictor.clip.image_size, generator(1, "export")
     batches: list[Callable[[], Tensor]] = [

@@ -1,4 +1,4 @@
-"""From a folder of images to an adapter bundle, in one call."""
+"""From a folder of images to an adapter bundle in one call."""
 
 from collections.abc import Collection
 from dataclasses import asdict, replace
@@ -49,15 +49,15 @@ def fit(
     device: str = "auto",
     progress: Progress = no_progress,
 ) -> Bundle:
-    """Adapt a backbone to all classes of a data set; returns the bundle, and writes it with ``out``.
+    """Adapt a backbone to all classes of a data set; returns the bundle, and writes it if ``out`` is given.
 
-    ``data`` is a data set, or what `load_dataset` takes. ``shots`` is the number of training images a class,
-    all of them if None. ``roles`` is a role table or a kind of packaged one, if None the package's for the
-    backbone. What ``settings`` and ``train`` leave open is as the method is published. ``calibrate`` sets the
-    temperature on validation images or, where there are none, on the training images that were not picked.
-    Nothing is chosen on test images.
+    ``data`` is a data set, or an argument of `load_dataset`. ``shots`` is the number of training images per
+    class, all of them if None. ``roles`` is a role table or the name of a packaged one; if None, the packaged
+    one for the backbone. Where ``settings`` and ``train`` have no value, the method's published ones are
+    used. ``calibrate`` fits the temperature on validation images or, if there are none, on the unused
+    training images. Nothing is selected on test images.
 
-    Raises DearError, before anything is trained where it can be told.
+    Raises DearError, before training where possible.
     """
     if out is not None:
         check_place(Path(out).expanduser())
@@ -110,25 +110,25 @@ def fit(
 
 
 def _with_shots(images: Dataset, shots: int | None) -> tuple[Dataset, int]:
-    """The data set and the number of shots that take as many images of each class as are asked for."""
+    """The data set and the number of shots that select the requested number of images of each class."""
     if shots is not None:
         if shots < 1:
-            raise SettingsError(f"shots is {shots}: it must be at least 1, or be left out for all images.")
+            raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
         return images, shots
     if not len(images.train):
-        raise DataError(f"{images.name} has no training images: it is only tested on.")
+        raise DataError(f"{images.name} has no training images: it can only be tested on.")
     return replace(images, allow_fewer=True), int(torch.bincount(images.train.labels).max())
 
 
 def _held_out(images: Dataset, picked: Collection[int]) -> Images:
-    """Images to set the temperature on: of validation, else those of training that were not picked."""
+    """Images to calibrate on: validation images, else the unused training images."""
     if images.val is not None and len(images.val):
         return images.val
     left = sorted({*range(len(images.train))} - {*picked})
     if not left:
         raise DataError(
-            f"{images.name} has no validation images, and all training images are trained on: there is "
-            "nothing to calibrate with. Give a val/ folder, or train on some with --shots."
+            f"{images.name} has no validation images, and all training images are used for training: "
+            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
         )
     return Subset(images.train, torch.tensor(left))
 

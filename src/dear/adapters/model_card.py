@@ -19,7 +19,7 @@ tags:
 # {name}
 
 An adapter for a CLIP: {method} on `{backbone}`, for {count} classes. The backbone is not in this folder;
-it is loaded by its name and its tensors are compared with those of the training.
+it is loaded by name and its tensors are checked against those used in training.
 
 ```python
 import dear

@@ -1,4 +1,4 @@
-"""Predictions with their reasons: class probabilities, and what each feature adds to a class's score."""
+"""Predictions with evidence: class probabilities, and what each feature contributes to a class's score."""
 
 import copy
 from collections import OrderedDict
@@ -19,14 +19,14 @@ from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
 
 BATCH = 32
-KEPT = 8  # lists of classes whose text features are kept
+KEPT = 8  # lists of classes whose text features are cached
 
 Picture = Image.Image | Path | str
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class with its probability, its logit, and what each feature adds to the logit (their sum)."""
+    """A class with its probability, its logit, and each feature's contribution to the logit (their sum)."""
 
     name: str
     probability: float
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable classes of an image, the best first; ``image`` is its file, if it came from one."""
+    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
 
     image: str | None
     top: tuple[Candidate, ...]
@@ -48,7 +48,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An image that could not be read, and why."""
+    """An unreadable image, and why."""
 
     image: str | None
     reason: str
@@ -56,7 +56,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Classes to tell apart: a method set to them, their text features, and whether all were trained on."""
+    """Candidate classes: a method set to them, their text features, and whether all were trained on."""
 
     classes: tuple[str, ...]
     method: Method
@@ -65,7 +65,7 @@ class Vocabulary:
 
 
 class Predictor:
-    """An adapted model at work. Calls change nothing in it but a cache of text features.
+    """An adapted model for inference. Calls change nothing in it but a cache of text features.
 
     Attributes:
         classes: The classes it was fitted to, in label order.
@@ -80,8 +80,8 @@ class Predictor:
         clip: Clip | None = None,
         pretrained: str | None = None,
     ) -> None:
-        """From a bundle or its place; ``clip`` is its backbone if there is one already, ``pretrained`` the
-        place of its weights if they have moved. Raises BundleError, WeightsError.
+        """Build from a bundle or its path; ``clip`` is its backbone if already loaded, ``pretrained`` the
+        location of its weights if they have moved. Raises BundleError, WeightsError.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
@@ -93,14 +93,14 @@ class Predictor:
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
 
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
-        """An image as `encode` takes it: turned as its EXIF says, its centre square, in [0, 1].
+        """An image as `encode` takes it: rotated according to its EXIF data, centre square, in [0, 1].
 
-        Raises DataError for one that cannot be read.
+        Raises DataError for an unreadable image.
         """
         if isinstance(image, Image.Image):
             try:
                 picture = as_picture(image, self.bundle.short_side)
-            except (OSError, ValueError, SyntaxError) as error:  # pixels are read when they are asked for
+            except (OSError, ValueError, SyntaxError) as error:  # pixels are decoded on access
                 raise DataError(f"the image cannot be read: {error}.") from error
         else:
             picture = decode(Path(image), self.bundle.short_side)
@@ -116,7 +116,7 @@ class Predictor:
 
     @torch.no_grad()
     def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
-        """Unit text features of classes by name, through the bundle's templates."""
+        """Unit text features of classes by name, using the bundle's templates."""
         return self.vocabulary(classes).text
 
     @torch.no_grad()
@@ -130,9 +130,9 @@ class Predictor:
     def predict(
         self, images: Sequence[Picture], top: int = 5, classes: Sequence[str] | None = None
     ) -> list[Prediction]:
-        """The best classes of each image, among the bundle's own or among any others by name.
+        """The best classes of each image, among the bundle's own or among any others given by name.
 
-        Raises DataError for an image that cannot be read.
+        Raises DataError for an unreadable image.
         """
         found = []
         for one in self.predict_each(images, top, classes):
@@ -149,7 +149,7 @@ class Predictor:
         *,
         batch: int = BATCH,
     ) -> Iterator[Prediction | Unreadable]:
-        """The same image by image, in batches; one that cannot be read is told and the others go on."""
+        """The same one image at a time, computed in batches; yields an Unreadable for an unreadable image."""
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         known, waiting = self.vocabulary(classes), list[tuple[str | None, Tensor | Unreadable]]()
@@ -198,9 +198,9 @@ class Predictor:
 
     @torch.no_grad()
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
-        """The classes by name, the bundle's own if none are given; the last few lists are kept.
+        """The classes by name, the bundle's own if none are given; the last few lists are cached.
 
-        Raises DataError for a list with a name twice or none, SettingsError where the method cannot score
+        Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on.
         """
         names = self.classes if classes is None else tuple(classes)
@@ -212,10 +212,10 @@ class Predictor:
         new = not {*names} <= {*self.classes}
         if not self.method.open_vocabulary:
             raise SettingsError(
-                f"this bundle's {self.method.name} cannot score classes that it was not trained on: leave "
-                "the classes out."
+                f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
+                "the classes."
             )
-        method = copy.copy(self.method)  # shares all parameters, and has classes of its own
+        method = copy.copy(self.method)  # shares all parameters, but has its own classes
         method.set_classes(names, self.bundle.templates)
         decoupled = new and method.novel_decoupled
         known = Vocabulary(names, method, method.text_features(), decoupled)

@@ -1,5 +1,5 @@
-"""What measuring and exporting a bundle return. Light to import, so that commands can show it without loading
-torch.
+"""Results of evaluating and exporting a bundle. Light to import, so that commands can show them without
+loading torch.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class BundleScores:
     """Accuracy, log-loss and calibration error on labelled images.
 
     Attributes:
-        classes: How many classes were told apart.
-        accuracy, top5: Share of the images whose class is the best, or among the best five.
+        classes: Number of candidate classes.
+        accuracy, top5: Share of the images whose class is ranked first, or among the first five.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
-        per_class: Accuracy by class, of the classes that have images.
+        per_class: Accuracy per class, for the classes that have images.
     """
 
     data: str
@@ -38,10 +38,10 @@ class Exported:
     """An exported model.
 
     Attributes:
-        classes: How many classes are baked in; None for the image tower alone.
-        checked: Images that it was compared with torch on, random ones included.
+        classes: Number of classes built in; None for the image tower alone.
+        checked: Number of images on which it was compared with torch, including random ones.
         difference: The largest difference of a logit (or of a feature) on them.
-        same_best: On how many of them the best class is the same; None for the image tower alone.
+        same_best: On how many of them the best class agrees; None for the image tower alone.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""How good a bundle's classifier is on a data set."""
+"""Evaluate a bundle's classifier on a data set."""
 
 import torch
 from jaxtyping import Float, Int
@@ -28,8 +28,8 @@ def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]
 def evaluate_bundle(
     predictor: Predictor, dataset: Dataset, *, split: str = "test", own_classes: bool = True
 ) -> BundleScores:
-    """Score a bundle on a split of a data set: among the bundle's classes, which are matched with the data
-    set's by name, or else among the data set's.
+    """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
+    name, or among the data set's own.
 
     Raises DataError for a split without images, or a class that the bundle does not have.
     """
@@ -59,7 +59,7 @@ def evaluate_bundle(
 
 
 def _places(known: Vocabulary, classnames: tuple[str, ...]) -> Int[Tensor, "class"]:
-    """Where each of the data set's classes stands among those that are told apart."""
+    """The index of each of the data set's classes among the candidate classes."""
     places = {plain_name(name): at for at, name in enumerate(known.classes)}
     for name in classnames:
         if plain_name(name) not in places:

@@ -1,1 +1,1 @@
-"""The `dear` command: one small file a command. How to add one is told in `dear.cli.registry`."""
+"""The `dear` command: one small file per command. `dear.cli.registry` explains how to add one."""

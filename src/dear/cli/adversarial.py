@@ -1,4 +1,4 @@
-"""`dear adversarial`: choose the images of source-adversarial, on which the zero-shot tiny CLIP errs."""
+"""`dear adversarial`: select the images of source-adversarial, misclassified by the zero-shot tiny CLIP."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ class Chosen:
 
 
 def command() -> Chosen:
-    """Choose the images of the task source-adversarial anew, after the tiny CLIP's weights have changed.
+    """Select the images of the task source-adversarial anew, after the tiny CLIP's weights have changed.
 
     Like ImageNet-A: unshifted images that a zero-shot model gets wrong. For
     development: it writes into the package.
@@ -37,5 +37,5 @@ def command() -> Chosen:
 
 
 def render(result: Chosen, console: Console) -> None:
-    """Show what was chosen."""
+    """Show what was selected."""
     console.print(f"{result.wrong:.1%} of the candidates are wrong; {result.images} kept in {result.file}")

@@ -1,4 +1,4 @@
-"""`dear data check`: what is there of a data set, and what is wrong with it."""
+"""`dear data check`: which parts of a data set are present, and what is wrong with them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,12 @@ def command(
 ) -> Check:
     """Report counts, missing and broken files, class names, and whether the split is the standard one.
 
-    Goes on after a fault and lists them all; the exit code is 1 if there is one.
+    Continues after a fault and lists them all; the exit code is 1 if there is one.
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
-        decode: Read every image; without it files are only looked for.
+        decode: Read every image; without it only the existence of files is checked.
         dataset: How the data set is read.
     """
     from rich.progress import Progress
@@ -68,7 +68,7 @@ def render(result: Check, console: Console) -> None:
 
 
 def _standard(standard: bool | None) -> str:
-    words = {True: ", the standard one", False: ", NOT the standard one: results do not compare", None: ""}
+    words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     return words[standard]
 
 

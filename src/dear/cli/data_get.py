@@ -1,4 +1,4 @@
-"""`dear data get`: fetch a benchmark, or learn what to do by hand."""
+"""`dear data get`: fetch a benchmark, or explain how to get it by hand."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from dear.data.findings import Fetched
 
 
 def command(name: str, *, root: Path | None = None) -> Fetched:
-    """Download a benchmark into CoOp's layout by torchvision, where it can; say what to do by hand.
+    """Download a benchmark into CoOp's layout with torchvision where possible; otherwise say what to do by
+    hand.
 
     Args:
         name: A benchmark's name.

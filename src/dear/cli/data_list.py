@@ -1,4 +1,4 @@
-"""`dear data list`: the benchmarks that are known by name, and which are there."""
+"""`dear data list`: the benchmarks that are known by name, and which are present."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from dear.cli.output import table
 
 @dataclass(frozen=True)
 class Known:
-    """A benchmark: its folder, what it holds, and how it is had.
+    """A benchmark: its folder, its contents, and how to get it.
 
     Attributes:
-        images: images of each split, as published.
-        there: whether its image folder is under the root; None without a root.
-        download: whether torchvision fetches it.
+        images: Images of each split, as published.
+        there: Whether its image folder is under the root; None without a root.
+        download: Whether torchvision can fetch it.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Listed:
-    """The benchmarks, the root they were looked for in, and the tasks of the Attribute World."""
+    """The benchmarks, the root they were searched in, and the tasks of the Attribute World."""
 
     root: Path | None
     benchmarks: list[Known]
@@ -38,7 +38,7 @@ class Listed:
 
 
 def command(*, root: Path | None = None) -> Listed:
-    """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images is one too.
+    """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
 
     Args:
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
@@ -74,6 +74,6 @@ def render(result: Listed, console: Console) -> None:
     ]  # fmt: skip
     columns = ("name", "folder", "classes", "train", "val", "test", "there", "get", "template")
     console.print(table(None, columns, rows), markup=False)
-    where = f"looked for in {result.root}" if result.root else "no root: give --root or set DEAR_DATA"
+    where = f"searched in {result.root}" if result.root else "no root: give --root or set DEAR_DATA"
     console.print(f"Benchmarks: {where}. Images as published.", markup=False)
     console.print(f"Tasks of the Attribute World: {', '.join(result.tasks)}", markup=False)

@@ -11,7 +11,7 @@ from dear.data.settings import DataSettings
 
 @dataclass(frozen=True)
 class Picked:
-    """A pick as it stands in a run's record, with the data set it belongs to."""
+    """A pick as stored in a run's record, with the data set it belongs to."""
 
     dataset: str
     identity: str
@@ -34,7 +34,7 @@ def command(
 
     Args:
         name: A data set: a task's or benchmark's name, a folder, a CSV or JSONL file, or a zip.
-        shots: Training images a class.
+        shots: Training images per class.
         seed: Seed of the pick.
         classes: Which classes: all, the first half (base) or the rest (novel).
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
@@ -56,7 +56,7 @@ def command(
 
 
 def render(result: Picked, console: Console) -> None:
-    """Show the files, or the places where there are no files."""
+    """Show the files, or the indices if there are no files."""
     pick = result.pick
     console.print(
         f"{result.dataset}: {len(pick['indices'])} images of {result.classes} classes, "

@@ -35,9 +35,10 @@ def command(
     roles: Path | None = None,
     start_over: bool = False,
 ) -> Demo:
-    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare with zero-shot, write a report.
+    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare it with zero-shot, write a
+    report.
 
-    Offline, on a CPU, in a few minutes. The same seed gives the same table.
+    Runs offline on a CPU, in a few minutes. The same seed gives the same table.
 
     Args:
         out: Folder of the report and the run records.
@@ -104,7 +105,7 @@ def command(
 NOTES = (
     "The backbone is the embedded tiny CLIP, pretrained on the procedural Attribute World; "
     "nothing here is measured on photographs.",
-    "The last epoch is tested; no setting, epoch or checkpoint is chosen on test images.",
+    "The last epoch is tested; no setting, epoch or checkpoint is selected on test images.",
 )
 
 
@@ -117,7 +118,7 @@ def render(result: Demo, console: Console) -> None:
 
 
 class _Watch:
-    """Seconds of each step, in turn."""
+    """Records the duration of each step."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

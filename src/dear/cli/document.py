@@ -1,7 +1,7 @@
 """Write docs/cli.md from the commands' own help, and the table of limits in docs/reliability.md:
 `python -m dear.cli.document [--check]`.
 
-To be run in the root of the repository.
+Run it in the root of the repository.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def limits_table() -> str:
 
 
 def with_table(page: str, name: str, table: str) -> str:
-    """A page with the part between a table's marks replaced."""
+    """A page with the text between a table's markers replaced."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
@@ -44,8 +44,8 @@ def with_table(page: str, name: str, table: str) -> str:
 
 
 def main() -> int:
-    """Write what is generated, or with --check only tell whether it is up to date."""
-    parser = argparse.ArgumentParser(description="Write what is generated of the docs.")
+    """Write the generated docs, or with --check only report whether they are up to date."""
+    parser = argparse.ArgumentParser(description="Write the generated parts of the docs.")
     parser.add_argument("--check", action="store_true", help="fail if a page is out of date; write nothing")
     check = parser.parse_args().check
     limited = with_table(LIMITED.read_text(encoding="utf-8"), "limits", limits_table())

@@ -1,9 +1,9 @@
 """Write a measured table of docs/methods.md from run records:
 `python -m dear.cli.document_methods TABLE FOLDER [--alone FOLDER]`.
 
-To be run in the root of the repository. TABLE is the name in the marks around the table; the rest of the
+Run it in the root of the repository. TABLE is the name in the markers around the table; the rest of the
 page is written by hand. Runs that share a process share its memory, so the peaks come from other records:
-of runs each in a process of its own.
+of runs that each had their own process.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dear.report.side_by_side import methods_grid
 from dear.report.tables import base_to_novel_table
 
 PAGE = Path("docs/methods.md")
-TABLES = ("all", "uniform")  # as the recipes are called
+TABLES = ("all", "uniform")  # the names of the recipes
 
 
 def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = None) -> str:
@@ -49,9 +49,9 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = N
 def main() -> int:
     """Write the table into the page."""
     parser = argparse.ArgumentParser(description="Write a measured table of docs/methods.md.")
-    parser.add_argument("table", choices=TABLES, help="whose training: each method's own, or one for all")
+    parser.add_argument("table", choices=TABLES, help="which training: each method's own, or one for all")
     parser.add_argument("records", type=Path, help="folder of run records")
-    parser.add_argument("--alone", type=Path, help="folder of records of runs in processes of their own")
+    parser.add_argument("--alone", type=Path, help="folder of records of runs that had a process each")
     given = parser.parse_args()
     records, alone = _records(given.records), _records(given.alone) if given.alone else None
     page = PAGE.read_text(encoding="utf-8")

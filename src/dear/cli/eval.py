@@ -1,4 +1,4 @@
-"""`dear eval`: how good a bundle is on a data set."""
+"""`dear eval`: measure a bundle on a data set."""
 
 from dataclasses import replace
 from typing import Literal
@@ -20,15 +20,15 @@ def command(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
 ) -> BundleScores:
-    """Measure a bundle on a data set: accuracy, log-loss, calibration error, accuracy by class.
+    """Measure a bundle on a data set: accuracy, log-loss, calibration error, accuracy per class.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         split: Images to score.
-        classes: Tell the bundle's classes apart, or the data set's, by name.
-        pretrained: Where the backbone's weights are, if they have moved.
-        device: Where to compute; auto takes the GPU if there is one.
+        classes: Candidate classes: the bundle's, or the data set's (by name).
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
         dataset: How the data set is read.
     """
     from dear.adapters.bundle import Bundle
@@ -44,7 +44,7 @@ def command(
 
 
 def render(result: BundleScores, console: Console) -> None:
-    """Show accuracy by class, worst first, and the summary."""
+    """Show accuracy per class, worst first, and the summary."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     console.print(

@@ -22,18 +22,19 @@ def command(
 ) -> Exported:
     """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
 
-    The batch size is free. The input is pixels in [0, 1] of the backbone's size; normalisation is inside. A
-    file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra `export`.
+    The batch size is dynamic. The input is pixels in [0, 1] at the backbone's size; normalisation is
+    included. A file whose output differs from torch's by more than 0.001 is not written. ONNX needs the extra
+    `export`.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
-        out: The file.
+        out: Output file.
         format: ONNX, or torch's own exported program (.pt2).
-        with_classes: Bake the classes in: logits and probabilities instead of features.
-        classes: Bake these classes in, by name, in place of the bundle's.
-        images: Pictures or folders of them to check it on as well, besides random ones.
-        most: How many of those pictures to check it on.
-        pretrained: Where the backbone's weights are, if they have moved.
+        with_classes: Include the classes: logits and probabilities instead of features.
+        classes: Include these classes, by name, instead of the bundle's.
+        images: Images or folders of images to check it on, besides random ones.
+        most: How many of those images to check it on.
+        pretrained: Location of the backbone's weights, if they have moved.
     """
     from dear.adapters.export import export
     from dear.adapters.predictor import Predictor

@@ -1,4 +1,4 @@
-"""`dear fit`: adapt a backbone to your images and keep the adapter as a folder."""
+"""`dear fit`: adapt a backbone to your images and save the adapter as a folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from dear.training.settings import TrainOptions
 
 @dataclass(frozen=True)
 class Fitted:
-    """Where the bundle is, what it holds, and what was measured on test images (fractions)."""
+    """Where the bundle is, its contents, and results on test images (fractions)."""
 
     out: Path
     method: str
@@ -53,20 +53,19 @@ def command(
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of the bundle.
-        method: Method, of those in docs/methods.md.
+        method: Method, one of those in docs/methods.md.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
-            of these that the package has for the weights, if not given.
-        shots: Training images a class; all of them if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
+            given, the first of these that the package has for the weights.
+        shots: Training images per class; all of them if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
-        calibrate: Set the temperature of probabilities on validation images, or on training images that
-            were not picked.
-        device: Where to compute; auto takes the GPU if there is one.
-        train: Settings of training; what is not given is as the method is published.
+        calibrate: Fit the temperature of probabilities on validation images, or on unused training images.
+        device: Where to compute; auto uses the GPU if there is one.
+        train: Settings of training; options not given are as published for the method.
         select: Keep the last epoch, or the best one on validation images.
         dataset: How the data set is read.
-        settings: Settings of the methods, as --dear.beta or --coop.tokens.
+        settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
     from dear.adapters.bundle_files import ADAPTER
     from dear.adapters.fit import fit

@@ -1,4 +1,4 @@
-"""`dear index build`: features of all images of a folder, to be searched."""
+"""`dear index build`: compute searchable features of all images of a folder."""
 
 from pathlib import Path
 from typing import Literal
@@ -22,20 +22,20 @@ def command(
 ) -> Built:
     """Index the images of a folder by a bundle's class feature and attribute features.
 
-    Run it again to bring the index up to date: added, changed and removed files are found by size and time,
-    and only new contents are encoded. A build that was cut off goes on where it stopped. A file that cannot
-    be read is told, the others are done, and the exit code is 1.
+    Run it again to update the index: added, changed and removed files are found by size and time, and only
+    new contents are encoded. An interrupted build resumes where it stopped. Unreadable files are reported and
+    skipped, and the exit code is 1.
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.
-        folder: Folder of the images; folders in it are searched too.
+        folder: Folder of the images, searched recursively.
         out: Folder of the index.
-        kind: Of the FAISS indexes; auto goes by the number of images (flat is exact).
-        storage: How vectors lie in memory while they are searched.
-        pretrained: Other place of the backbone's weights.
-        device: Where to compute; auto takes the GPU if there is one.
+        kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
+        storage: How vectors are stored in memory during searches.
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
         batch: Images that go through the model at once.
-        workers: Threads that decode images; 0 is one a processor, at most 8.
+        workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
@@ -65,11 +65,11 @@ def render(result: Built, console: Console) -> None:
     """Show what was done."""
     console.print(
         f"{result.files} images in {result.index}: {result.added} added, {result.changed} changed, "
-        f"{result.removed} removed, {result.unchanged} as before; {result.encoded} encoded",
+        f"{result.removed} removed, {result.unchanged} unchanged; {result.encoded} encoded",
         markup=False,
     )
     console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
     if result.broken:
-        console.print(f"{len(result.broken)} files cannot be read and are left out:", markup=False)
+        console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
         for reason in result.broken.values():
             console.print(f"  {reason}", markup=False, soft_wrap=True)

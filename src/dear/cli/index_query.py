@@ -1,4 +1,4 @@
-"""`dear index query`: images of an index that are like an image or a text, by chosen features."""
+"""`dear index query`: images of an index that are similar to an image or a text, by chosen features."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from dear.retrieval.results import Hit
 
 @dataclass(frozen=True)
 class Found:
-    """Neighbours, the best first.
+    """Neighbours, best first.
 
     Attributes:
-        folder: What their paths are relative to.
-        weights: Of the features' cosines.
-        sheet: The contact sheet, if one was asked for.
+        folder: The folder that their paths are relative to.
+        weights: Weights of the features' cosines.
+        sheet: The contact sheet, if requested.
     """
 
     query: str
@@ -43,21 +43,21 @@ def command(
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> Found:
-    """Find the images of an index that are nearest to an image, or to words with --text.
+    """Find the images of an index that are nearest to an image, or to a text with --text.
 
     Args:
-        index: Folder that `dear index build` made.
-        query: An image file; with --text, words.
-        text: The query is words; they go through the bundle's prompt templates.
+        index: Folder made by `dear index build`.
+        query: An image file; with --text, a text.
+        text: The query is a text; it goes through the bundle's prompt templates.
         by: Features to compare by: class, and the bundle's attributes, such as color,texture.
-        weights: Weight of each feature, 1 if not given; a negative one drives away from the query.
+        weights: Weight of each feature, 1 if not given; negative weights prefer dissimilar images.
         count: How many images to find.
         effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.
-        itself: Show the query too where the index has it.
+        itself: Include the query itself in the results if the index has it.
         sheet: PNG file for a contact sheet of the result.
         bundle: Folder of the bundle, if it has moved since the index was built.
-        pretrained: Other place of the backbone's weights.
-        device: Where to compute; auto takes the GPU if there is one.
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.adapters.encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
@@ -84,7 +84,7 @@ def command(
 
 
 def render(result: Found, console: Console) -> None:
-    """Show the neighbours and, if several features were asked for, the cosine of each."""
+    """Show the neighbours and, for several features, the cosine of each."""
     names = list(result.weights)
     rows = [
         (rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), _named(hit))
@@ -98,8 +98,8 @@ def render(result: Found, console: Console) -> None:
 def _bundle_of(model: str) -> str:
     """The bundle that an index names. Raises BundleError if it names none, or a folder that is gone."""
     if not model or (Path(model).is_absolute() and not Path(model).exists()):
-        told = f"is not at {model} any more" if model else "is not named in it"
-        raise BundleError(f"the bundle of the index {told}: tell with --bundle where it is.")
+        told = f"is no longer at {model}" if model else "is not named in it"
+        raise BundleError(f"the bundle of the index {told}: give its folder with --bundle.")
     return model
 
 

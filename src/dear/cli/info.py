@@ -1,4 +1,4 @@
-"""`dear info`: what this installation runs on."""
+"""`dear info`: the software and devices of this installation."""
 
 import platform
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
-Exit codes: 0 done, 1 done but for a part (images that cannot be read) or with faults found, 2 something the
-user can mend (a DearError, or a full disk; of a dry run, what stops the run), 130 interrupted, 141 the reader
-of stdout went away, 143 ended by SIGTERM. An exception that is none of these is a bug and keeps its
-traceback. With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name of the
-error}`, and its message is on stderr too.
+Exit codes: 0 done, 1 done in part (some images could not be read) or faults found, 2 an error that the user
+can fix (a DearError, or a full disk; in a dry run, an error that would stop the run), 130 interrupted, 141
+the reader of stdout disconnected, 143 ended by SIGTERM. Any other exception is a bug and keeps its traceback.
+With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name of the error}`, and its
+message is also printed on stderr.
 """
 
 import errno
@@ -24,15 +24,15 @@ from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, p
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 HELP = {"-h", "--help"}
-FULL_STDOUT = "cannot write to stdout: {}. Make room, or send it elsewhere."
+FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
 
 
 class Terminated(BaseException):
-    """SIGTERM, as KeyboardInterrupt is Ctrl-C: what is under way is cleared up on the way out."""
+    """SIGTERM as an exception, like KeyboardInterrupt for Ctrl-C, so that cleanup code runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `dear` with the given words, the process's own by default; return the exit code."""
+    """Run `dear` with the given words, by default the process's own; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _take_any_names()
     try:
@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that parts and locks go. Not where a program that calls
-    this one has a way of its own, or from another thread, which Python forbids.
+    """Let SIGTERM end the command as Ctrl-C does, so that partial files and locks are removed. Does nothing
+    if the calling program has its own handler, or in another thread, where Python forbids it.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
@@ -85,8 +85,8 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     """Run the command that the first words name, with the rest as its options.
 
     Raises:
-        UnknownNameError: if they name no command.
-        DearError: what the command raises.
+        UnknownNameError: if they do not name a command.
+        DearError: whatever the command raises.
     """
     name, options = split_name(words, commands)
     if not name:
@@ -144,7 +144,7 @@ def _register_methods(options: Sequence[str]) -> None:
 def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:
     """Split the words into the command's name, which may be two words long, and its options.
 
-    The name is the longest one that is known; else the first word, and the second where the first begins
+    The name is the longest known one; otherwise the first word, plus the second if the first begins
     a known name.
     """
     leading = [
@@ -166,32 +166,32 @@ def overview(commands: Mapping[str, Command], group: str = "") -> str:
     if not group:
         lines += ["DeAR: adapting a CLIP model by the roles of its attention heads.", ""]
     lines += ["commands:", *(f"  {name:{width}}{command.summary}" for name, command in shown.items()), ""]
-    lines += ["'dear COMMAND --help' tells a command's options. Every command takes --json."]
+    lines += ["'dear COMMAND --help' shows a command's options. Every command takes --json."]
     if not group:
         lines += ["'dear --version' prints the version."]
     return "\n".join(lines)
 
 
 def _take_any_names() -> None:
-    """Let names of files that are not in the terminal's encoding in by stdin and, escaped, out by stdout."""
+    """Accept file names outside the terminal's encoding on stdin and print them, escaped, on stdout."""
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError, ValueError):  # it is closed, or was read from
+            with suppress(OSError, ValueError):  # closed, or already read from
                 stream.reconfigure(errors=errors)
 
 
 def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | None:
-    """What is wrong with the name of a file, for the errors that come of nothing but the name; else None."""
+    """What is wrong with a file name, for errors caused by the name alone; else None."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"the name of the file {error.filename} is too long: choose a shorter one."
-    if "home directory" in str(error):  # pathlib's, which does not say whose
-        given = ", ".join(word for word in words if "~" in word) or "a folder of the environment"
-        return f"{given}: there is no user of the name after ~. Write the folder out."
+        return f"the file name {error.filename} is too long: choose a shorter one."
+    if "home directory" in str(error):  # pathlib's error does not name the user
+        given = ", ".join(word for word in words if "~" in word) or "a folder in the environment"
+        return f"{given}: there is no user with the name after ~. Give the full path."
     return None
 
 
 def _about_the_disk(error: BaseException) -> str | None:
-    """What is wrong with the disk, for the errors that come of nothing else; else None."""
+    """What is wrong with the disk, for errors caused by the disk alone; else None."""
     if not isinstance(error, OSError) or not of_the_disk(error):
         return None
     try:
@@ -199,11 +199,13 @@ def _about_the_disk(error: BaseException) -> str | None:
     except OSError:
         _leave_stdout()
         return FULL_STDOUT.format(error.strerror)
-    return f"cannot write {error.filename or 'a file'}: {error.strerror}. Make room, or choose another place."
+    return (
+        f"cannot write {error.filename or 'a file'}: {error.strerror}. Free some space or use another place."
+    )
 
 
 def _leave_stdout() -> None:
-    """What is left in the buffer goes nowhere, and Python must not complain about it at exit."""
+    """Discard what is left in the buffer, so that Python does not complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -215,7 +217,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What people should know in one line, without the place in the code; other warnings as Python does."""
+    """Print warnings meant for users in one line, without the source location; others as Python does."""
     if category is UserWarning:
         print(f"dear: note: {printable(str(message))}", file=sys.stderr)
     else:
@@ -230,10 +232,10 @@ def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
 
         try:
             print(json_text({"error": message, "kind": kind}), flush=True)
-        except OSError:  # stdout may lie on the full disk too
+        except OSError:  # stdout may be on the full disk too
             _leave_stdout()
     line = message if code in (INTERRUPTED, TERMINATED) else f"error: {printable(message)}"
-    with suppress(OSError):  # stderr may lie on the full disk too
+    with suppress(OSError):  # stderr may be on the full disk too
         print(f"dear: {line}", file=sys.stderr)
     return code
 

@@ -12,7 +12,7 @@ from dear.cli.output import progress_console, table
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried, with the numbers of those that work and of those that are refused."""
+    """What was tried, with the numbers of architectures that work and that are refused."""
 
     open_clip: str
     works: int
@@ -24,7 +24,7 @@ class Tried:
 def command(
     *, names: list[str] | None = None, compare_below: float = 0.0, write: Path | None = None
 ) -> Tried:
-    """Build every open_clip architecture, without memory for its weights, and see whether it fits.
+    """Build every open_clip architecture, without memory for its weights, and check whether it is supported.
 
     Args:
         names: Architectures to try; all that open_clip knows if not given.

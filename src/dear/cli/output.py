@@ -1,4 +1,4 @@
-"""What commands print: one JSON object or a rendering for people on stdout, progress on stderr."""
+"""Command output: one JSON object or a human-readable rendering on stdout, progress on stderr."""
 
 import dataclasses
 import json
@@ -20,11 +20,11 @@ from dear.errors import CONTROLS, printable
 Result = TypeVar("Result")
 PIPED_WIDTH = 160
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x7E}
-"""Those that JSON does not escape by itself."""
+"""Characters that JSON does not escape by itself."""
 
 
 class PrintableConsole(Console):
-    """A console on which texts cannot steer the terminal; colours and bars of our own still do."""
+    """A console on which printed text cannot control the terminal; our own colours and bars still work."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -43,22 +43,22 @@ def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """A result as JSON, in ASCII where stdout cannot show every letter: JSON has escapes of its own."""
+    """A result as JSON, in ASCII if stdout cannot encode every character (JSON can escape them)."""
     ascii_only = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     text = json.dumps(to_jsonable(value), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
     return text.translate(JSON_ESCAPES)
 
 
 def progress_console() -> Console:
-    """The console for progress and notices, on stderr; plain lines where stderr is no terminal."""
+    """The console for progress and notices, on stderr; plain lines if stderr is not a terminal."""
     return PrintableConsole(stderr=True, highlight=False)
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table for people. Columns of numbers are right-aligned.
+    """A human-readable table. Columns of numbers are right-aligned.
 
-    Floats are shown with two decimals; None and values that are not finite as a dash. All else is shown as it
-    is: an image in a folder called [red] is no colour.
+    Floats are shown with two decimals; None and values that are not finite as a dash. Everything else is
+    shown literally: [red] in a folder name is not a colour.
     """
     named = None if title is None else Text(title, style="table.title")
     shown = Table(title=named, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -72,13 +72,13 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
 
 
 def to_jsonable(value: Any) -> Any:
-    """Turn a result into what JSON holds.
+    """Convert a result to JSON-compatible values.
 
-    A result may hold dataclasses, mappings, lists, tuples, sets (sorted), paths, enums (by value), strings,
-    numbers and None. A float that is not finite becomes null.
+    A result may contain dataclasses, mappings, lists, tuples, sets (sorted), paths, enums (by value),
+    strings, numbers and None. A float that is not finite becomes null.
 
     Raises:
-        TypeError: for anything else, a tensor or an array say: a result holds plain numbers.
+        TypeError: for anything else, such as a tensor or an array: results contain plain numbers.
     """
     if value is None or isinstance(value, bool | int | str):
         return value.value if isinstance(value, Enum) else value

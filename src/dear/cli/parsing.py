@@ -1,4 +1,4 @@
-"""From a typed function to its options: dashes, flags for bools, YAML files, help 100 columns wide.
+"""Turn a typed function into command options: dashes, flags for bools, YAML files, help 100 columns wide.
 
 jsonargparse does the typing; this file makes its options look like those of other programs (`--dry-run`, not
 `--dry_run true`; `--tasks badges,tags`, not `--tasks '[badges, tags]'`) and its errors like ours.
@@ -38,25 +38,25 @@ from dear.reading.plain import require_small_yaml
 T = TypeVar("T")
 FLAT = "flat"
 Flat = Annotated[T, FLAT]
-"""A parameter whose class, a dataclass, is taken apart: its fields are options of the command. Its own name
-must be none of theirs.
+"""A parameter whose class, a dataclass, is flattened: its fields are options of the command. The parameter's
+own name must not be one of theirs.
 """
 
 RENAMED = {"--mask": "--role_variant", "--task": "--data"}
-"""Options that have had another name, in the commands that have the new one."""
+"""Options that were renamed, in the commands that have the new name."""
 
 WIDTH = 100
-LONGEST = 1000  # letters of an error, which may quote what a file holds
+LONGEST = 1000  # characters of an error message, which may quote a file's contents
 OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
-FILES = (ActionConfigFile, _ActionConfigLoad)  # of options whose value may be a YAML file
+FILES = (ActionConfigFile, _ActionConfigLoad)  # actions of options whose value may be a YAML file
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
-# What jsonargparse writes, and what people read.
+# jsonargparse's wording, and ours.
 WORDING = (
     (re.compile(r"<class '(?:\w+\.)*(\w+)'>"), r"\1"),
     (re.compile(r'^Parser key "([\w.]+)":\s*', re.MULTILINE), r"--\1: "),
     (re.compile(r"Expected an? typing\.Literal\[(.*)\]"), r"Expected one of \1"),
-    # Of a value that may be left out: what is wrong with it, and not that it is no None either.
+    # For an optional value: show why it is invalid, not also that it is not None.
     (re.compile(r"Does not validate .*?- (Expected [^\n]* Got value: [^\n]*).*", re.DOTALL), r"\1"),
     (re.compile(r"Does not validate .*?- (Expected [^\n]*).*Given value: ", re.DOTALL), r"\1. Got value: "),
     (re.compile(r"(Expected a str\. Got value: .*)", re.DOTALL), r"\1 (in YAML, such a text needs quotes)"),
@@ -74,7 +74,7 @@ class UsageError(DearError):
 
 
 class _Formatter(DefaultHelpFormatter):
-    """Help that is the same on every terminal and Python version."""
+    """Help that is identical on every terminal and Python version."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32, width=WIDTH)  # type: ignore[no-untyped-call]
@@ -99,10 +99,10 @@ class CommandParser:
 
     Attributes:
         parser: jsonargparse's parser, with underscores in the names of its options.
-        listed: the options whose value is a list.
-        texts: those of them whose value is a list of texts.
-        flat: the parameters whose fields are options of their own, with their classes.
-        renamed: options that have had another name, by it: they go on to work, with a notice.
+        listed: Options whose value is a list.
+        texts: Those of them whose value is a list of texts.
+        flat: Parameters whose fields are options of their own, with their classes.
+        renamed: Renamed options, by old name: they still work, with a notice.
     """
 
     parser: ArgumentParser
@@ -119,7 +119,7 @@ class CommandParser:
         """Parse the words after the command's name.
 
         Returns:
-            the function's keyword arguments, dataclasses made; and whether JSON is asked for.
+            The function's keyword arguments, with dataclasses built, and whether JSON is requested.
 
         Raises:
             UsageError: for an unknown option or a value of the wrong type.
@@ -142,7 +142,7 @@ class CommandParser:
         return keywords, as_json
 
     def _plain(self, arguments: Sequence[str]) -> list[str]:
-        """Write options the way jsonargparse knows them: underscores in names, brackets round lists."""
+        """Rewrite options as jsonargparse expects them: underscores in names, brackets around lists."""
         plain: list[str] = []
         for position, word in enumerate(arguments):
             if word == "--":
@@ -153,7 +153,7 @@ class CommandParser:
                 group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
                 name = "--" + f"{group}{dot}{field}".replace("-", "_")
                 if name in self.renamed:
-                    warnings.warn(f"{name} is called {_dashed(self.renamed[name])} now.", stacklevel=2)
+                    warnings.warn(f"{name} is now called {_dashed(self.renamed[name])}.", stacklevel=2)
                     name = self.renamed[name]
                 plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
@@ -161,18 +161,20 @@ class CommandParser:
         return plain
 
     def _bracketed(self, name: str, value: str) -> str:
-        """An option's value as jsonargparse takes it: a list as YAML, any other as it is."""
+        """An option's value as jsonargparse expects it: a list as YAML, any other unchanged."""
         if name not in self.listed or (value.startswith("[") and value.endswith("]")):
             return value
         return _quoted(name, value) if name in self.texts else f"[{value}]"
 
     def _require_files(self, words: Sequence[str]) -> None:
-        """Raise ArgumentError for a file of options that is a pipe or a device, LimitError for its size."""
+        """Raise ArgumentError for an options file that is a pipe or a device, LimitError for one that is too
+        large.
+        """
         for before, word in zip(["", *words], words, strict=False):
             name, equals, value = word.partition("=")
             name, value = (name, value) if equals and name.startswith("--") else (before, word)
             known = self.parser._option_string_actions
-            exact = [known[name]] if name in known else []  # --data is no short form of --dataset
+            exact = [known[name]] if name in known else []  # --data is not an abbreviation of --dataset
             found = exact or [one for key, one in known.items() if key.startswith(name)]
             if not name.startswith("--") or not any(isinstance(one, FILES) for one in found):
                 continue
@@ -181,11 +183,11 @@ class CommandParser:
                 at_most("yaml_bytes", Path(value).stat().st_size, value)
             except ReadingError as error:
                 raise ArgumentError(None, f"{name}: {error.reason}") from error
-            except (OSError, ValueError):  # no name of a file: the parser says what it is
+            except (OSError, ValueError):  # not a file name: the parser reports what it is
                 continue
 
     def _require_groups(self, values: Namespace) -> None:
-        """Raise ArgumentError for a value in place of a group of options, which jsonargparse lets through."""
+        """Raise ArgumentError for a value in place of a group of options, which jsonargparse accepts."""
         for name in self.parser._option_string_actions:
             group, dot, _ = name.removeprefix("--").partition(".")
             if dot and not isinstance(values[group], Namespace):
@@ -241,7 +243,7 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         parser.add_class_arguments(
             kind, as_group=False, skip={one.name for one in flags if one in inner and one.name in hints}
         )
-    for word in several:  # jsonargparse would take one word, a list in brackets
+    for word in several:  # jsonargparse would expect one word, a list in brackets
         parser.add_argument(word, nargs="+", help=described.get(word))
     for group, method in option_groups().items() if families else ():
         parser.add_class_arguments(METHODS[method].settings, group)
@@ -260,14 +262,14 @@ _load = get_loader("yaml")
 
 
 def _loaded(text: str) -> Any:
-    """jsonargparse's value of a YAML text. Raises ReadingError or LimitError for one that is too large."""
+    """jsonargparse's value of a YAML text. Raises ReadingError or LimitError for a text that is too large."""
     require_small_yaml(text, "the YAML")
     try:
         return _load(text)
     except UnicodeError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        # PyYAML's own for a text that its tag does not fit, and for numbers of thousands of digits.
+        # PyYAML's errors for a text that does not match its tag, and for numbers of thousands of digits.
         raise ReadingError("the YAML", f"it is not readable: {error}") from error
 
 
@@ -276,12 +278,12 @@ def _is_list(hint: Any) -> bool:
 
 
 def _quoted(name: str, value: str) -> str:
-    """Texts between commas as a YAML list, in which 1 and yes are texts too. Raises ArgumentError."""
+    """Comma-separated texts as a YAML list, in which 1 and yes are texts too. Raises ArgumentError."""
     try:
         value.encode()
         (texts,) = csv.reader([value], skipinitialspace=True, strict=True)
     except (UnicodeEncodeError, csv.Error) as error:
-        raise ArgumentError(None, f"{name}: {value!r} is no list of texts between commas ({error})") from None
+        raise ArgumentError(None, f"{name}: {value!r} is not a comma-separated list ({error})") from None
     if not texts or not all(text.strip() for text in texts):
         raise ArgumentError(None, f"{name}: an entry of {value!r} is empty")
     return yaml.safe_dump([text.strip() for text in texts], default_flow_style=True, width=math.inf)

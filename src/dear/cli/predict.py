@@ -1,4 +1,4 @@
-"""`dear predict`: classes of images, with their probabilities and the reasons."""
+"""`dear predict`: classify images, with probabilities and evidence."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions in the order of the images, and the images that could not be read."""
+    """Predictions in the order of the images, and the unreadable images."""
 
     predictions: list["Prediction"]
     unreadable: list["Unreadable"]
@@ -33,7 +33,7 @@ class Predicted:
 
     @property
     def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code tells."""
+        """Whether some of the work could not be done, which the exit code reports."""
         return bool(self.unreadable)
 
 
@@ -50,21 +50,21 @@ def command(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 32,
 ) -> Predicted:
-    """Tell the classes of images: the best ones with their probabilities, and what each feature adds.
+    """Classify images: the best classes with their probabilities, and what each feature adds.
 
-    The evidence of a class is, for each feature, its part of the class's score (alpha_k s_k); the parts sum
-    to the score. An image that cannot be read is reported, the others are done, and the exit code is 1.
+    The evidence for a class is, for each feature, its part of the class's score (alpha_k s_k); the parts sum
+    to the score. Unreadable images are reported and skipped, and the exit code is 1.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
-        images: Image files, folders of them, or - for a list of paths on stdin, one a line.
-        top: How many classes to tell of each image.
+        images: Image files, folders of them, or - for a list of paths on stdin, one per line.
+        top: How many classes to report for each image.
         format: A table, JSON lines, or CSV with one row for each image and class.
-        classes: Tell these classes apart, by name, in place of the bundle's own.
-        classes_file: The same from a text file, one name a line.
-        add_classes: Classes besides those.
-        pretrained: Where the backbone's weights are, if they have moved.
-        device: Where to compute; auto takes the GPU if there is one.
+        classes: Choose among these classes, by name, instead of the bundle's own.
+        classes_file: The same from a text file, one name per line.
+        add_classes: Additional classes.
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
         batch: Images at a time.
     """
     from dear.adapters.bundle import Bundle
@@ -73,7 +73,7 @@ def command(
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
-        raise SettingsError("--classes and --classes-file: give one of them.")
+        raise SettingsError("--classes and --classes-file: give only one of them.")
     named = _names(classes_file) if classes_file else classes
     paths = [*_paths(images)]
     if not paths:
@@ -99,7 +99,7 @@ def command(
 
 
 def render(result: Predicted, console: Console) -> None:
-    """Print the predictions in the form that was asked for."""
+    """Print the predictions in the requested format."""
     if result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
             console.out(json_text(line), highlight=False)
@@ -135,18 +135,18 @@ def _names(file: Path) -> list[str]:
 
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
-    """The image files that the words name, folders searched. Raises DataError for a folder without any, and
-    for an empty word.
+    """The image files that the arguments name, with folders searched. Raises DataError for a folder without
+    images, and for an empty argument.
     """
     from dear.data.sources.folder import image_files
 
     for word in images:
         if not word:
-            raise DataError("the path of an image is empty: name a file, a folder, or . for this one.")
+            raise DataError("the path of an image is empty: name a file, a folder, or . for this folder.")
         if word == STDIN:
             lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in sys.stdin)
             yield from (line for line in lines if line.strip())
         elif os.path.isdir(word):
             yield from map(str, image_files(Path(word)))
-        else:  # what is wrong with it, too long a name say, is told when it is read
+        else:  # an invalid name, for example one that is too long, is reported when the file is read
             yield str(Path(word))

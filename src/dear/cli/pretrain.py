@@ -32,12 +32,12 @@ def command(
 ) -> Pretrained:
     """Train the tiny CLIP on the Attribute World.
 
-    Writes model.safetensors, vocabulary.json, roles.json and README.md (the model card) into the folder. A
-    run that was cut off goes on from its checkpoint when the same command is given again.
+    Writes model.safetensors, vocabulary.json, roles.json and README.md (the model card) into the folder. An
+    interrupted run resumes from its checkpoint when the same command is repeated.
 
     Args:
         out: Folder of the model and of the checkpoint.
-        start: Folder of an earlier run, whose weights this one goes on from; at random if none is given.
+        start: Folder of an earlier run, whose weights this one starts from; random weights if not given.
         settings: Settings of the run.
         device: Where to train.
         every: Steps between checkpoints.

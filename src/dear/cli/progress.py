@@ -1,4 +1,4 @@
-"""Progress of many runs, on stderr: a bar on a terminal, a line a finished run elsewhere."""
+"""Progress of many runs, on stderr: a bar on a terminal, otherwise one line per finished run."""
 
 from types import TracebackType
 from typing import Self
@@ -9,7 +9,7 @@ from dear.cli.output import progress_console
 
 
 class Bar:
-    """A bar on stderr while it is entered; where that is no terminal it is not shown."""
+    """A bar on stderr while its context is active; not shown if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self.console = progress_console()

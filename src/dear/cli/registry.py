@@ -1,7 +1,7 @@
-"""The commands, one line each, and what the module of a command offers.
+"""The commands, one line each, and the interface of a command's module.
 
-Every protocol has a command, made of its class (`dear.cli.run_protocol`). To add another command write one
-module and one line in COMMANDS. The module has two functions:
+Every protocol has a command, built from its class (`dear.cli.run_protocol`). To add another command, write
+one module and one line in COMMANDS. The module has two functions:
 
     def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
         '''Run something over tasks.
@@ -18,15 +18,16 @@ module and one line in COMMANDS. The module has two functions:
 - Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
   for a list; `--train.epochs 5` for a field of a dataclass; `**settings: MethodSettings` for the settings of
   every method, `--coop.tokens 4`; `machines: Flat[Machines]` for all fields of a dataclass as options of
-  their own, which several commands share. A parameter before `*` without a default is positional; a list
-  takes the words that follow. The docstring, in Google style, becomes the help. `--config FILE` takes
+  their own, shared by several commands. A parameter before `*` without a default is positional; a list
+  takes all following words. The docstring, in Google style, becomes the help. `--config FILE` reads
   options from YAML.
 - `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
-  goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may hold), else to `render`.
+  goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may contain), else to
+  `render`.
 - Progress goes to stderr: `dear.cli.output.progress_console`.
-- A result whose `partly` is true says that some of the work could not be done: exit code 1.
-- What the user can mend is raised as a DearError; the frame prints it and exits with code 2.
-- Heavy modules (torch, and what imports it) are imported inside the functions, so that help stays quick.
+- A result whose `partly` is true means that some of the work could not be done: exit code 1.
+- Errors that the user can fix are raised as a DearError; the frame prints it and exits with code 2.
+- Heavy modules (torch, and what imports it) are imported inside the functions, so that help stays fast.
 
 A name of two words ("run base-to-novel") makes a nested command. After any change: `make docs`.
 """
@@ -43,10 +44,10 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 
 @dataclass(frozen=True)
 class Command:
-    """A command: the module that holds it and its line in the overview.
+    """A command: its module and its line in the overview.
 
     Attributes:
-        made_of: What the module makes it of with `command_of`, if it makes several.
+        made_of: The argument of the module's `command_of`, if the module makes several commands.
     """
 
     module: str
@@ -67,11 +68,11 @@ COMMANDS: Mapping[str, Command] = {
     },
     "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
     "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
-    "predict": Command("dear.cli.predict", "Tell the classes of images, with the reasons."),
+    "predict": Command("dear.cli.predict", "Classify images, with evidence."),
     "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
     "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
     "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
-    "data check": Command("dear.cli.data_check", "Report what is there of a data set and what is wrong."),
+    "data check": Command("dear.cli.data_check", "Check a data set for missing parts and errors."),
     "data get": Command("dear.cli.data_get", "Fetch a benchmark, or say what to do by hand."),
     "data pick": Command("dear.cli.data_pick", "Show which images a few-shot run trains on."),
     "data cache": Command("dear.cli.data_cache", "Decode the images of a data set once, ahead of runs."),
@@ -79,12 +80,12 @@ COMMANDS: Mapping[str, Command] = {
     "roles discover": Command("dear.cli.roles_discover", "Find the role of every attention head of a CLIP."),
     "roles assign": Command("dear.cli.roles_assign", "Find roles from a TEXTSPAN result, a text file."),
     "roles show": Command("dear.cli.roles_show", "Show a role table; make shuffled and random ones."),
-    "roles compare": Command("dear.cli.roles_compare", "Tell how far two role tables agree."),
+    "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
     "roles ablate": Command("dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."),
     "roles probe": Command("dear.cli.roles_probe", "Judge discovered roles by the world's known factors."),
     "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
     "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
-    "index query": Command("dear.cli.index_query", "Search an index by an image or by words."),
+    "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
     "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
     "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
     "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),

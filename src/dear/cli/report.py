@@ -10,7 +10,7 @@ from dear.report.grid import Grid
 
 @dataclass(frozen=True)
 class Reported:
-    """The tables (percent), the HTML page, all files, and how many records they are of."""
+    """The tables (percent), the HTML page, all files, and the number of records."""
 
     tables: list[Grid]
     html: Path
@@ -24,10 +24,10 @@ def command(
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
     Args:
-        folder: Folder of run records, with the folders in it.
+        folder: Folder of run records, searched recursively.
         out: Folder of the report; "report" in the folder of the records if not given.
         title: Title of the page.
-        weights: First digits of the hash of the weights to report, where the records are of several.
+        weights: First digits of the hash of the weights to report, if the records are of several.
     """
     from dear.report.folder import write_folder_report
 

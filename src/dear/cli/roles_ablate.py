@@ -11,7 +11,7 @@ from dear.cli.output import table as rich_table
 
 @dataclass(frozen=True)
 class Ablated:
-    """Zero-shot accuracies (fractions) on a data set's test images, whole and with each set ablated."""
+    """Zero-shot accuracies (fractions) on a data set's test images, unablated and with each set ablated."""
 
     data: str
     images: int
@@ -42,10 +42,10 @@ def command(
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         by: What is ablated at a time: a layer, a head, or all heads of a role.
         layers: Layers to ablate in, counted from 1, such as 9-12; the last third of the tower if not given.
-        heads: One set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
+        heads: A single set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
         roles: Role table, with --by role: a file, or discovered, ground-truth or published.
-        images: How many test images to take, evenly spread; all if not given.
-        device: Where to compute; auto takes the GPU if there is one.
+        images: How many test images to use, evenly spread; all if not given.
+        device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone.load import load_clip
     from dear.cli.steps import StepProgress

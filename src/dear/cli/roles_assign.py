@@ -21,16 +21,16 @@ def command(
     out: Path = Path("roles.json"),
     html: Path | None = None,
 ) -> roles_output.Written:
-    """Give every head a role from a TEXTSPAN result in the public text format.
+    """Assign every head a role from a TEXTSPAN result in the public text format.
 
     Args:
         spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
         layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11; all if not given.
-        model: The architecture that the phrases were found in; goes into the table, which fits no other.
+        model: The architecture that the phrases were found in; recorded in the table, which fits no other.
         pretrained: Its weights.
         attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
             --settings.k of them are chosen.
-        settings: From phrases to roles.
+        settings: Settings of the step from phrases to roles.
         sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
         out: Where the role table is written.
         html: Where its page is written; beside the table if not given.

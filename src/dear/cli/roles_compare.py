@@ -1,4 +1,4 @@
-"""`dear roles compare`: how far two role tables agree."""
+"""`dear roles compare`: the agreement of two role tables."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ def command(first: str, second: str) -> Any:
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
-        second: The same.
+        second: The table to compare it with, given in the same way.
     """
     from dear.roles.compare import compare
     from dear.roles.packaged import named_table
@@ -42,7 +42,7 @@ def render(result: "Comparison", console: Console) -> None:
 
 
 def confusion(one: "Agreement") -> object:
-    """Heads by the first's label (down) and the second's (across); labels that never occur are left out."""
+    """Heads by the first's label (down) and the second's (across); labels that never occur are omitted."""
     down = [i for i, row in enumerate(one.confusion) if any(row)]
     across = [j for j in range(len(one.labels)) if any(row[j] for row in one.confusion)]
     rows = [[one.labels[i], *(one.confusion[i][j] or None for j in across)] for i in down]

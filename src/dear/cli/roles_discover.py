@@ -38,21 +38,21 @@ def command(
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder, a CSV or JSONL file, a zip, a benchmark or a task by name; their training
-            images are taken, labels are not looked at. For the tiny CLIP, scenes of the Attribute World if
+            images are used, labels are ignored. For the tiny CLIP, scenes of the Attribute World if
             not given.
-        images: How many images to take, evenly spread over the data set.
-        phrases: Phrases to choose from: general, world, or a file with one phrase a line. World for the tiny
-            CLIP, else general, if not given.
+        images: How many images to use, evenly spread over the data set.
+        phrases: Candidate phrases: general, world, or a file with one phrase per line. If not given, world
+            for the tiny CLIP, else general.
         layers: Layers to analyse, counted from 1, such as 9-12; the last third of the tower if not given.
         rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
-        phrases_a_head: Phrases that are picked for each head; a third of its dimensions if not given.
+        phrases_a_head: Phrases selected for each head; a third of its dimensions if not given.
         attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
             --settings.k of them are chosen.
-        settings: From phrases to roles.
+        settings: Settings of the step from phrases to roles.
         sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
-        device: Where to compute; auto takes the GPU if there is one.
-        contributions: File for each image's contributions (.npy, float32), if they are wanted.
-        spans: File for the phrases of each head in TEXTSPAN's public text format, if it is wanted.
+        device: Where to compute; auto uses the GPU if there is one.
+        contributions: File to write each image's contributions to (.npy, float32).
+        spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
         out: Where the role table is written.
         html: Where its page is written; beside the table if not given.
     """

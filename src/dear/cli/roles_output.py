@@ -1,4 +1,4 @@
-"""How the role commands show a table, and where they write it with its page."""
+"""How the role commands show a table, and write it with its page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class Written:
 
 
 def write(table: "RoleTable", out: Path | None, html: Path | None) -> Written:
-    """Write the table and its page, each whole or not at all, where they are wanted."""
+    """Write the table and its page atomically to the given paths; None writes nothing."""
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
 
@@ -45,7 +45,7 @@ def render(result: Written, console: Console, *, phrases: int = 3) -> None:
 
 
 def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
-    """The table for people."""
+    """Show a table."""
     weights = roles["weights"]
     console.print(f"{roles['source']}\n{weights['model']}/{weights['pretrained']}", markup=False)
     console.print(f"core attributes: {', '.join(roles['attributes']) or 'none'}\n", markup=False)

@@ -1,4 +1,4 @@
-"""`dear roles probe`: discovered concepts of a CLIP of the Attribute World against its known factors."""
+"""`dear roles probe`: compare discovered concepts of a CLIP of the Attribute World with its known factors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,12 @@ from dear.cli.output import table as rich_table
 
 @dataclass(frozen=True)
 class ProbedHead:
-    """One head: the table's concept, the factor that explains most of its variance, and the one read best.
+    """One head: the table's concept, the factor that explains most of its variance, and the one read out
+    best.
 
     Attributes:
         explained: Share (fraction) of the head's variance that each factor explains (epsilon squared).
-        readings: Accuracy of a linear probe above chance: 0 is chance, 1 is all.
+        readings: Accuracy of a linear probe above chance: 0 is chance, 1 is perfect.
     """
 
     layer: int
@@ -29,7 +30,7 @@ class ProbedHead:
 
 @dataclass(frozen=True)
 class Probed:
-    """All heads, and how often the concept is right, of the heads whose concept is a factor."""
+    """All heads, and how often the concept is right among the heads whose concept is a factor."""
 
     source: str
     images: int
@@ -46,13 +47,14 @@ def command(
     roles: Path | None = None,
     images: int = 6000,
 ) -> Probed:
-    """Judge a role table of a CLIP of the Attribute World by what its heads write about the known factors.
+    """Evaluate a role table of a CLIP of the Attribute World against what its heads write about the known
+    factors.
 
     Args:
         model: The CLIP of the Attribute World.
-        pretrained: A folder that `dear pretrain` wrote; the weights in the package if not given.
+        pretrained: A folder written by `dear pretrain`; the weights in the package if not given.
         roles: Role table: a file, or discovered or ground-truth.
-        images: Scenes to draw; a probe is fitted to one half and tested on the other.
+        images: Scenes to draw; a probe is fitted on one half and tested on the other.
     """
     from dear.backbone.load import load_clip
     from dear.cli.steps import StepProgress
@@ -107,13 +109,13 @@ def render(result: Probed, console: Console) -> None:
     names = list(result.heads[0].readings)
     console.print(
         rich_table(
-            f"{result.source}; linear probes in percent of the way from chance to all",
+            f"{result.source}; linear probes in percent of the way from chance to perfect",
             ("layer", "head", "role", "concept", "most explained", *names),
             rows,
         )
     )
     console.print(
         f"{len(result.heads)} heads; the concept of {result.factor_heads} is one of the world's factors. "
-        f"Of these it is the factor that explains most variance for {result.agree_explained}, and the one "
-        f"that a linear probe reads best for {result.agree_read}."
+        f"Among these it is the factor that explains most variance for {result.agree_explained}, and the one "
+        f"that a linear probe reads out best for {result.agree_read}."
     )

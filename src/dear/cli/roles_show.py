@@ -20,10 +20,11 @@ def command(
 
     Args:
         table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
-        variant: Shuffled deals the same roles to the heads at random; random draws each head's role anew.
+        variant: Shuffled permutes the same roles over the heads at random; random draws each head's role
+            anew.
         seed: Seed of the variant.
-        out: Where to write the shown table, if anywhere.
-        html: Where to write its page, if anywhere.
+        out: File to write the shown table to.
+        html: File to write its page to.
     """
     from dear.roles.packaged import named_table
 

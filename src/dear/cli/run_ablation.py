@@ -19,15 +19,15 @@ def command(
     machines: Flat[Machines],
     **settings: MethodSettings,
 ) -> Summary:
-    """Run DeAR's ablations in base-to-novel: each changes one thing of the settings that are given.
+    """Run DeAR's ablations in base-to-novel: each changes one of the given settings.
 
-    Each run leaves one record in the output folder; a run whose record is there already is not repeated, and
-    one that was cut off goes on where it stopped.
+    Each run leaves one record in the output folder; a run whose record already exists is not repeated, and an
+    interrupted one resumes where it stopped.
 
     Args:
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. All if not given.
-        without: Rows to leave out, by their labels: 'K = 7', say, which needs seven known concepts.
-        settings: Settings of DeAR, as --dear.tokens; not those that a chosen ablation varies.
+        without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
+        settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
     return run([options.experiment("ablation", BaseToNovel(), plans)], machines, dry_run=options.dry_run)

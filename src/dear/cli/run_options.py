@@ -17,10 +17,10 @@ class MethodOptions:
     """What is run.
 
     Attributes:
-        methods: Methods to compare, of those in docs/methods.md, or all. zero-shot and dear if not given,
-            without those that the protocol has no use for.
+        methods: Methods to compare, of those in docs/methods.md, or all. If not given, zero-shot and dear,
+            without those that do not suit the protocol.
         role_variant: Variants of the role table to run DeAR with; the last three are the paper's ablations
-            of its mask. "roles", the table as it is, if not given.
+            of its mask. If not given "roles", the unchanged table.
     """
 
     methods: list[str] | None = None
@@ -29,22 +29,22 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What it is run on, and where the records go.
+    """What it runs on, and where the records are written.
 
     Attributes:
         data: Data sets: tasks of the Attribute World ("world" for its twelve) or benchmarks by name, folders
             of images, CSV or JSONL files, zips. Those of the protocol if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. The first
-            of these that the package has for the weights, if not given.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
+            given, the first of these that the package has for the weights.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters. 1 if not given.
-        shots: Training images a class; in few-shot several numbers. Those of the protocol if not given.
-        train: Settings of training for all methods; what is not given is as each method is published.
+        shots: Training images per class; few-shot takes several numbers. Those of the protocol if not given.
+        train: Settings of training for all methods; options not given are as published for each method.
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
-        out: Folder of the run records; the one in runs/ with the command's name if not given.
-        dry_run: List the runs with an estimate of time and memory; make none.
+        out: Folder of the run records; by default a folder in runs/ named after the command.
+        dry_run: List the runs with an estimate of time and memory, without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
 
@@ -62,7 +62,7 @@ class RunOptions:
     start_over: bool = False
 
     def experiment(self, command: str, protocol: Protocol, plans: Sequence[Plan]) -> Experiment:
-        """The experiment that these options ask for of a command. Raises DearError."""
+        """The experiment that these options describe for a command. Raises DearError."""
         return Experiment(
             protocol=protocol,
             out=self.out or Path("runs") / command,

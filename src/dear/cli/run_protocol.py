@@ -1,5 +1,5 @@
-"""`dear run PROTOCOL`: a command for every protocol, made of its class: the docstring is the help, the fields
-are options.
+"""`dear run PROTOCOL`: a command for every protocol, built from its class: the docstring becomes the help,
+the fields become options.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from dear.methods.declaration import MethodSettings
 __all__ = ["command_of", "render"]
 
 AFTER = """
-Each run leaves one record in the output folder; a run whose record is there already is not repeated, and
-one that was cut off goes on where it stopped.
+Each run leaves one record in the output folder; a run whose record already exists is not repeated, and
+an interrupted one resumes where it stopped.
 
 Args:
-    settings: Settings of the methods, as --dear.beta or --coop.tokens.
+    settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 
 
 def command_of(name: str) -> Callable[..., Summary]:
-    """The command of the protocol of that name."""
+    """The command of the protocol with that name."""
     kind = protocol_class(name)
 
     def command(

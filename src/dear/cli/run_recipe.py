@@ -1,4 +1,4 @@
-"""`dear run recipe`: what a recipe, or all recipes of a folder, say."""
+"""`dear run recipe`: run a recipe, or all recipes of a folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,16 +24,16 @@ def command(
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
-    A recipe's keys are told in docs/reference/recipes.md. A run whose record is there already is not
-    repeated, and one that was cut off goes on where it stopped.
+    docs/reference/recipes.md describes the keys of a recipe. A run whose record already exists is not
+    repeated, and an interrupted one resumes where it stopped.
 
     Args:
         path: A recipe, or a folder of recipes.
         data: Only these of the recipe's data sets.
         methods: Only these of the recipe's methods.
-        seeds: Other seeds than the recipe's.
-        out: Another place: each recipe writes to the folder in it that has the name of its own.
-        dry_run: List the runs with an estimate of time and memory; make none.
+        seeds: Seeds to use instead of the recipe's.
+        out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
+        dry_run: List the runs with an estimate of time and memory, without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
     chosen = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)

@@ -1,4 +1,4 @@
-"""What the `dear run` commands share: run experiments or list them, and show what came of it."""
+"""What the `dear run` commands share: run or list experiments, and show the results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -25,7 +25,7 @@ class Summary:
     """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
 
     Attributes:
-        why: Why runs have no estimate, if they have none: what the runs themselves would be refused for.
+        why: Why runs have no estimate, if any lack one: the error that the runs themselves would raise.
         seconds: Estimated time of all runs that are not done, in seconds.
     """
 
@@ -38,7 +38,7 @@ class Summary:
 
     @property
     def refused(self) -> str | None:
-        """What the exit code tells, after all that is known was shown."""
+        """The error for the exit code, raised after everything known has been shown."""
         return self.why
 
 
@@ -75,10 +75,10 @@ def plans_of(
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
 ) -> tuple[Plan, ...]:
-    """A plan for each method, "all" being every one, the usual ones if none is named; one with head roles
-    under each of the variants of its role table. ``settings`` are those of the methods that have any, by the
-    names of their options. Raises UnknownNameError for a method, SettingsError for what is set of one that is
-    not run.
+    """A plan for each method ("all" means every method; the usual ones if none is named), and for a method
+    with head roles one for each of the given variants of its role table. ``settings`` are the methods'
+    settings by option group. Raises UnknownNameError for an unknown method, SettingsError for settings of a
+    method that is not run.
     """
     named = USUAL if methods is None else with_all(methods)
     chosen = [known_method(name) for name in named]
@@ -86,7 +86,7 @@ def plans_of(
     roles = methods_with_roles()
     if role_variants is not None and not {*roles} & {*chosen}:
         raise SettingsError(
-            f"--role-variant goes with {' or '.join(roles)}, which is not run: {', '.join(chosen)}."
+            f"--role-variant applies to {' or '.join(roles)}, which is not run: {', '.join(chosen)}."
         )
     plans: list[Plan] = []
     for name in chosen:
@@ -98,7 +98,7 @@ def plans_of(
 def settings_of_methods(
     methods: Sequence[str], settings: Mapping[str, MethodSettings]
 ) -> dict[str, MethodSettings]:
-    """Settings by method. Raises SettingsError for what is set of a method that is not among ``methods``."""
+    """Settings by method. Raises SettingsError for settings of a method that is not among ``methods``."""
     found = {}
     for group, name in option_groups().items():
         own = settings[group]
@@ -106,7 +106,7 @@ def settings_of_methods(
             found[name] = own
         elif changes := [field.name for field in fields(own) if getattr(own, field.name) != field.default]:
             option = f"--{group}.{changes[0].replace('_', '-')}"
-            raise SettingsError(f"{option} goes with {name}, which is not run: {', '.join(methods)}.")
+            raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
     return found
 
 
@@ -137,9 +137,9 @@ def _render_planned(result: Summary, console: Console) -> None:
     names = ("data set", "method", "variant", "shots", "seed", "seconds", "peak MiB")
     console.print(table(None, names, rows))
     time = "not estimated" if result.seconds is None else f"about {result.seconds / 60:.1f} minutes"
-    console.print(f"{_runs(result)}, {time} (from two timed steps of each method; caches save more)")
+    console.print(f"{_runs(result)}, {time} (from two timed steps of each method; caches reduce it further)")
     if result.why:
-        console.print(f"no estimate for some: {result.why}", markup=False)
+        console.print(f"no estimate for some runs: {result.why}", markup=False)
 
 
 def _runs(result: Summary) -> str:

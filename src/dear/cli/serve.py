@@ -1,4 +1,4 @@
-"""`dear serve`: a bundle's web page and HTTP API."""
+"""`dear serve`: serve a bundle as a web page and an HTTP API."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ TOKEN = "DEAR_TOKEN"
 
 @dataclass(frozen=True)
 class Served:
-    """What was served until it was stopped: images that went through the model, and in how many batches."""
+    """What was served before it stopped: images that went through the model, and in how many batches."""
 
     url: str
     images: int
@@ -41,14 +41,14 @@ def command(
     Args:
         bundle: Folder of the bundle, or its name on the hub.
         index: Index of images for neighbours, built with this bundle.
-        host: Address to listen at. Any but this machine's own needs a token.
-        port: Port to listen at; 0 takes a free one.
-        token: What clients must show; the environment variable DEAR_TOKEN if not given, which others on this
-            machine cannot see.
-        page: Serve the page; without it the API alone.
-        origin: Address that people open where a proxy stands before the server, such as https://clip.example.
-        pretrained: Other place of the backbone's weights.
-        device: Where to compute; auto takes the GPU if there is one.
+        host: Address to listen on. Any but this machine's own needs a token.
+        port: Port to listen on; 0 picks a free one.
+        token: Token that clients must send; if not given, the environment variable DEAR_TOKEN, which other
+            users of this machine cannot see.
+        page: Serve the page; without it only the API.
+        origin: Public address if a proxy is in front of the server, such as https://clip.example.
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
         limits: Limits of requests.
     """
     from dear.adapters.predictor import Predictor
@@ -66,7 +66,7 @@ def command(
     def ready() -> None:
         asked = f"{url}?token=..." if token else url
         progress_console().print(
-            f"serving {bundle} at {asked} (Ctrl-C ends it)", markup=False, soft_wrap=True
+            f"serving {bundle} at {asked} (press Ctrl-C to stop)", markup=False, soft_wrap=True
         )
 
     with socket:
@@ -75,13 +75,13 @@ def command(
         name = place.resolve().name if place.exists() else bundle
         service = Service(predictor, limits, None if index is None else Index.open(index), name)
         run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
-    # To take torch apart costs Python seconds at its end, for which whoever stopped the server does not wait.
+    # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)
     return Served(url, service.batches.items, service.batches.batches)
 
 
 def end_at_once() -> None:
-    """End the process, all that was printed told."""
+    """End the process at once, after flushing all output."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Progress of one command's steps, on stderr: a bar on a terminal, a line a finished step elsewhere."""
+"""Progress of one command's steps, on stderr: a bar on a terminal, otherwise one line per finished step."""
 
 from rich.progress import TaskID
 
@@ -20,6 +20,6 @@ class StepProgress(Bar):
             self.console.print(f"{step}: {done} of {of}")
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line of its own."""
         if text:
             self.console.print(text, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`dear tasks`: the tasks of the Attribute World, and what each leaves to learn."""
+"""`dear tasks`: the tasks of the Attribute World, and what each leaves to be learned."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -24,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks that were asked for."""
+    """The requested tasks."""
 
     tasks: list[Task]
 
@@ -42,10 +42,10 @@ def command(
     Args:
         tasks: Tasks by name; all if not given.
         measure: Also measure, on training images, zero-shot accuracy on both halves, and that of
-            a linear probe on the base half: what a task leaves to learn.
+            a linear probe on the base half: what a task leaves to be learned.
         model: Backbone to measure with: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        device: Where to compute; auto takes the GPU if there is one.
+        device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset

@@ -1,5 +1,5 @@
-"""The paper's ablations of DeAR by name: each is a list of plans, and a row of its table for each. Light to
-import: the report uses it too.
+"""The paper's ablations of DeAR by name: each is a list of plans, with one table row per plan. Light to
+import because the report uses it too.
 """
 
 import json
@@ -16,12 +16,12 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
 
 METHOD = "dear"
-"""The method whose paper the ablations are of: they vary its settings and its role mask."""
+"""The method whose paper the ablations come from: they vary its settings and its role mask."""
 
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row: the variant whose runs it shows (None is DeAR itself) and which of their accuracies."""
+    """A row: the variant whose runs it shows (None is DeAR itself) and which of their accuracies it shows."""
 
     label: str | None
     shown: str
@@ -48,10 +48,11 @@ def ablations() -> dict[str, Ablation]:
 def ablation_plans(
     names: Iterable[str], settings: Any = None, *, without: Iterable[str] = ()
 ) -> tuple[Plan, ...]:
-    """DeAR's plans for some ablations, each once; the rows change ``settings`` (DeAR's defaults if None).
+    """DeAR's plans for some ablations, without duplicates; the rows change ``settings`` (DeAR's defaults if
+    None).
 
-    Rows in ``without``, by their labels, are left out. Raises UnknownNameError for either name, and
-    SettingsError for settings that an ablation varies: its rows would not be what they are called.
+    Rows whose labels are in ``without`` are left out. Raises UnknownNameError for an unknown ablation or row,
+    and SettingsError for settings that an ablation varies: its rows would not match their labels.
     """
     left_out = set(without)
     labels = [row.label for one in ablations().values() for row in one.rows if row.label]
@@ -78,7 +79,7 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
     for name in sorted(varied):
         if getattr(settings, name) != getattr(usual, name):
             raise SettingsError(
-                f"{name} is {getattr(settings, name)!r}, and the ablation {ablation.name} varies it: "
+                f"{name} is {getattr(settings, name)!r}, but the ablation {ablation.name} varies it: "
                 "leave the setting or the ablation out."
             )
 

@@ -1,4 +1,4 @@
-"""The part that all protocols begin with: build a method, draw its few images, train it."""
+"""The part that all protocols share: build a method, draw its few-shot images, train it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from dear.training.seeding import generator
 
 @dataclass(frozen=True)
 class Adapted:
-    """A method after training, with what its record tells of it."""
+    """A trained method, with what its record reports about the training."""
 
     method: Method
     pick: Pick | None
@@ -39,11 +39,11 @@ def adapt(
     label: str = "run",
     progress: Progress = no_progress,
 ) -> Adapted:
-    """Train a run's method on a few images of some classes: a fresh one, or a ``method`` that goes on.
+    """Train a run's method on a few images of some classes: a fresh one, or continue training ``method``.
 
-    With ``share`` the trained state is kept in the context for runs of the same training, or taken up from
-    there. Raises DataError where validation images are asked for and there are none, SettingsError for a
-    method that cannot score classes that it was not trained on where the protocol has some.
+    With ``share`` the trained state is kept in the context for runs with the same training, or taken from
+    there. Raises DataError if validation images are asked for and there are none, SettingsError for a
+    method that cannot score classes it was not trained on where the protocol has such classes.
     """
     start_counting()
     dataset = run.source
@@ -80,8 +80,8 @@ def adapt(
 
 
 def fresh(context: RunContext, run: ResolvedRun) -> Method:
-    """A run's method before training, without classes. Raises DearError for settings that do not go with
-    the backbone, SettingsError for a method that cannot score the classes of the protocol.
+    """A run's method before training, without classes. Raises DearError for settings that do not suit the
+    backbone, SettingsError for a method that cannot score the classes of the protocol.
     """
     method = build_method(
         run.plan.method,
@@ -92,8 +92,8 @@ def fresh(context: RunContext, run: ResolvedRun) -> Method:
     )
     if run.protocol.novel_classes and not method.open_vocabulary:
         raise SettingsError(
-            f"{run.plan.method} with these settings cannot score classes that it was not trained on: "
-            "run it with few-shot, or change them."
+            f"{run.plan.method} with these settings cannot score classes it was not trained on: "
+            "run it with few-shot, or change the settings."
         )
     return method
 
@@ -101,7 +101,7 @@ def fresh(context: RunContext, run: ResolvedRun) -> Method:
 def _validation(
     context: RunContext, run: ResolvedRun, method: Method, classes: Sequence[int]
 ) -> Callable[[], float] | None:
-    """Accuracy on the validation images of the training classes, if that is what the epoch is chosen by."""
+    """Accuracy on the validation images of the training classes, if the epoch is selected by it."""
     if run.select == "last":
         return None
     images, precision = validation_images(run.source, classes), run.training.precision
@@ -109,14 +109,14 @@ def _validation(
 
 
 def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
-    """The validation images of some classes, which an epoch is chosen by. Raises DataError without any."""
+    """The validation images of some classes, for selecting an epoch. Raises DataError if there are none."""
     if dataset.val is None:
         raise DataError(
-            f"{dataset.name} has no validation images to choose an epoch by: leave --select val out."
+            f"{dataset.name} has no validation images to select an epoch with: omit --select val."
         )
     images = ClassSubset(dataset.val, classes)
     if not len(images):
         raise DataError(
-            f"{dataset.name} has no validation images of the training classes: leave --select val out."
+            f"{dataset.name} has no validation images of the training classes: omit --select val."
         )
     return images

@@ -1,4 +1,4 @@
-"""What some experiments will take: the time of a few steps of each plan, times its number of steps."""
+"""Estimates of the cost of experiments: the time of a few steps of each plan, times its number of steps."""
 
 import time
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ STEPS, TESTED = 2, 32
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run that would be made, with what it is expected to take; None where it could not be timed.
+    """A run to be made and its estimated cost; None where it could not be timed.
 
     Attributes:
-        done: Its record is there already.
-        memory: Peak of the resident memory (of the GPU's, on one), in MiB.
+        done: Whether its record already exists.
+        memory: Peak resident memory (of the GPU's memory, on a GPU), in MiB.
     """
 
     dataset: str
@@ -47,12 +47,12 @@ class _Speed:
 
 
 def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[list[Estimate], str | None]:
-    """An estimate for each run, and why there are no times, if there are none.
+    """An estimate for each run, and the reason why there are no times, if there are none.
 
-    Two steps of training and 32 test images are timed for each method and span, on the data set of its first
-    run, after one step to warm up. Not counted: what caches save (so it is too much where runs share views),
-    loading the model, and how the time of a step varies with the number of classes. Raises DearError for what
-    no data or weights that may still come would mend.
+    Two training steps and 32 test images are timed for each method and span, on the data set of its first
+    run, after one warm-up step. Not included: savings by caches (so it overestimates where runs share views),
+    loading the model, and how the time of a step varies with the number of classes. Raises DearError for
+    errors that are not merely missing data or weights.
     """
     runner, found, why = Runner(device), list[Estimate](), None
     for experiment in experiments:
@@ -73,12 +73,12 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
 
 
 def _missing(runner: Runner, experiment: Experiment) -> str | None:
-    """Why a run cannot begin yet: data or weights that may come. Raises DearError for all else."""
+    """Why a run cannot begin yet: missing data or weights. Raises DearError for all other errors."""
     try:
         found = runner.load_all(experiment)
     except UnknownNameError:
         raise
-    except DearError as error:  # a benchmark that is not here yet, say
+    except DearError as error:  # for example a benchmark that is not downloaded yet
         return str(error)
     check_data(experiment, found)
     try:
@@ -103,7 +103,7 @@ def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, spee
 
 
 def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
-    """Seconds a training step and a test image."""
+    """Seconds per training step and per test image."""
     dataset = run.source
     classes = run.protocol.stages(len(dataset.classnames))[0]
     start_counting()
@@ -118,7 +118,7 @@ def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
             started = time.perf_counter()
             train(method, few, once, seed=run.seed)
             step = (time.perf_counter() - started) / once.steps(len(few))
-    evaluate(method, Subset(dataset.test, torch.arange(1)))  # what is done once only
+    evaluate(method, Subset(dataset.test, torch.arange(1)))  # one-time work
     tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
     started = time.perf_counter()
     evaluate(method, tested)

@@ -1,4 +1,4 @@
-"""An experiment: a protocol over data sets, plans, shots and seeds, and the runs it is made of. Light to
+"""An experiment: a protocol over data sets, plans, shots and seeds, and the runs it consists of. Light to
 import, so that commands and recipes can be checked without loading torch.
 """
 
@@ -18,7 +18,7 @@ from dear.training.settings import TrainOptions, TrainSettings
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what is trained on, with what, and where it is tested beside that."""
+    """One run: what is trained, on which data set, and which other data sets it is tested on."""
 
     protocol: Protocol
     dataset: str
@@ -33,7 +33,7 @@ class Model:
     """A backbone by name.
 
     Attributes:
-        roles: A role table's file; the package's own for these weights if None.
+        roles: File of a role table; the packaged one for these weights if None.
     """
 
     name: str = "tiny"
@@ -47,11 +47,11 @@ class Experiment:
 
     Attributes:
         out: Folder of the records.
-        data: Data sets: of training and test, or of the test alone where the protocol trains on one.
+        data: Data sets: for training and test, or for test alone where the protocol trains on one.
         dataset: How the data sets are read.
-        train: Settings of training: whole ones, or what is set over those that a method is published with.
-        start_over: Whether runs with a damaged checkpoint set it aside and start over; else it is an error.
-        about: What a recipe tells of itself: the table or figure, source, hardware, time.
+        train: Training settings: complete ones, or overrides of those that each method is published with.
+        start_over: Whether runs set a damaged checkpoint aside and start over; otherwise it is an error.
+        about: A recipe's description of itself: the table or figure, source, hardware, time.
     """
 
     protocol: Protocol
@@ -75,7 +75,7 @@ class Experiment:
         if "" in (*self.data, source):
             raise DataError("a data set's name is empty: give a name or a path.")
         if source in self.data:
-            raise DataError(f"{source} is the source and a target too: leave it out of the targets.")
+            raise DataError(f"{source} is both the source and a target: remove it from the targets.")
         self.protocol.check_shots(self.shots)
         for seed in self.seeds:
             checked_seed(seed)
@@ -99,7 +99,7 @@ class Experiment:
         return [one.precision for plan in self.plans for one in self._training(plan)]
 
     def runs(self) -> list[Run]:
-        """All runs: data set by data set, so that what they share is computed once."""
+        """All runs, grouped by data set so that what they share is computed once."""
         trained: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in self.data]
         if (source := self.protocol.trained_on) is not None:
             trained = [(source, self.data)]

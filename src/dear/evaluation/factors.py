@@ -21,7 +21,7 @@ def accuracy_by_factor(
     seed: int = 1_000_003,
     batch: int = 250,
 ) -> dict[str, dict[str, float]]:
-    """Zero-shot accuracy (fraction) of each factor, over all styles ("all") and over photos alone ("photo").
+    """Zero-shot accuracy (fraction) for each factor, over all styles ("all") and over photos alone ("photo").
 
     ``combinations`` "held-out" draws images that hold at least one pair of values never seen together in
     pretraining.

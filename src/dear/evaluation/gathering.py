@@ -1,4 +1,4 @@
-"""Where the class token is built: zero-shot accuracy without the late heads, and without the early ones."""
+"""Where the class token is built: zero-shot accuracy without the late heads and without the early ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ def gathering(
     first: int = 9,
     progress: Callable[[str], None] = lambda _task: None,
 ) -> list[Gathering]:
-    """Zero-shot accuracy whole, with all heads from layer ``first`` (in a tower of 12) on replaced by their
-    means over the images, and with all heads of the layers before it.
+    """Zero-shot accuracy of the whole model, with all heads from layer ``first`` on (in a tower of 12)
+    replaced by their means over the images, and with all heads of the earlier layers replaced.
 
     In real ViT CLIPs the first ruins the accuracy and the second hardly changes it (Gandelsman et al., ICLR
     2024): the late attention layers build the class token.

@@ -1,4 +1,4 @@
-"""What a task leaves to learn, by its training images: zero-shot accuracy and a linear probe's."""
+"""What a task leaves to learn, judged by its training images: zero-shot and linear-probe accuracy."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from dear.methods.registry import frozen_clip
 
 @dataclass(frozen=True)
 class Headroom:
-    """Percent of training images: zero-shot on each half of the classes, a linear probe on the base half."""
+    """Percent of training images: zero-shot on each half of the classes, linear probe on the base half."""
 
     base: float
     novel: float
@@ -25,9 +25,9 @@ class Headroom:
 
 @torch.no_grad()
 def headroom(clip: Clip, dataset: Dataset, shots: int = 16) -> Headroom:
-    """Zero-shot accuracy on ``shots`` training images a class; a linear probe learns from the next ``shots``.
+    """Zero-shot accuracy on ``shots`` training images per class; a linear probe trains on the next ``shots``.
 
-    A shift that a learner can undo leaves a wide gap between the two on the base classes; noise does not.
+    A shift that can be learned leaves a wide gap between the two on the base classes; noise does not.
     """
     labels = dataset.train.labels
     halves = base_novel(len(dataset.classnames))
@@ -50,7 +50,7 @@ def linear_probe(
 ) -> Float[Tensor, "embed class"]:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS in float64.
 
-    Features are scaled by 20, as unit features alone would need large weights.
+    Features are scaled by 20, because unit features alone would need large weights.
     """
     inputs = 20 * features.double()
     weights = torch.zeros(features.shape[1], int(labels.max()) + 1, dtype=torch.float64, requires_grad=True)
@@ -67,7 +67,7 @@ def linear_probe(
 
 
 def _rows(labels: Tensor, classes: range, first: int, last: int) -> Int[Tensor, "item"]:
-    """The images of each class from its ``first`` to before its ``last``."""
+    """Row indices of the images of each class from its ``first`` up to, not including, its ``last``."""
     return torch.cat([(labels == label).nonzero()[first:last, 0] for label in classes])
 
 

@@ -10,18 +10,20 @@ _RESET_PEAK = "5"
 
 
 def start_counting() -> bool:
-    """Forget earlier peaks. Returns whether the resident peak could be reset; if not, it is the process's."""
+    """Reset the peaks. Returns whether the resident peak could be reset; if not, it is the process's."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     try:
         _CLEAR.write_text(_RESET_PEAK)
-    except OSError:  # no Linux, or no right to
+    except OSError:  # not Linux, or not permitted
         return False
     return True
 
 
 def peak() -> dict[str, float | None]:
-    """Peaks since ``start_counting``: "resident" (None where no system tells it) and "gpu" (None without)."""
+    """Peaks since ``start_counting``: "resident" (None if the system does not report it) and "gpu" (None
+    without a GPU).
+    """
     gpu = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
     resident = _resident()
     return {

@@ -1,4 +1,4 @@
-"""Accuracies of a method on labelled images. Accuracies are fractions."""
+"""Accuracies of a method on labelled images, as fractions."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +20,7 @@ from dear.training.trunks import TrunkCache
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracy among the method's classes, fused and by the class feature alone, and by class."""
+    """Accuracy among the method's classes: fused, by the class feature alone, and per class."""
 
     accuracy: float
     decoupled: float
@@ -39,9 +39,8 @@ def evaluate(
 ) -> Scores:
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
-    ``novel`` says that the method was not trained on these classes or this data set: it is then scored as its
-    authors do.
-    ``precision`` is Fabric's; scores themselves are made in float32.
+    ``novel`` means that the method was not trained on these classes or this data set: it is then scored as
+    its authors do. ``precision`` is Fabric's; the scores themselves are computed in float32.
     """
     fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)
     if novel and method.novel_decoupled:
@@ -63,7 +62,7 @@ def hits(
     cache: TrunkCache | None = None,
     precision: Precision = "auto",
 ) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
-    """Which images are classified rightly: fused, and by the class feature alone."""
+    """Which images are classified correctly: fused, and by the class feature alone."""
     like = method.clip.image.projection
     with mixed(like.device, precision):
         text = method.text_features().to(like)
@@ -76,7 +75,7 @@ def hits(
             decoupled.append(fused[-1])
         else:
             decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1))
-    # A GPU is waited for here only, not after each batch.
+    # Wait for the GPU only here, not after each batch.
     labels = images.labels.cpu()
     return torch.cat(fused).cpu() == labels, torch.cat(decoupled).cpu() == labels
 
@@ -84,8 +83,8 @@ def hits(
 def trunks(
     method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
 ) -> Iterator[Float[Tensor, "item token width"]]:
-    """Trunk outputs of all images in the test view; pictures of the next batches are loaded meanwhile. One
-    that is held at an earlier layer, of a method whose span begins there, goes on from it.
+    """Trunk outputs of all images in the test view; images of the next batches are loaded in the background.
+    An output cached at an earlier layer, for a method whose span begins there, is continued from that layer.
     """
     device = method.clip.image.projection.device
 
@@ -117,6 +116,6 @@ def trunks(
 
 
 def eval_trunk(method: Method, pictures: Pictures) -> Float[Tensor, "item token width"]:
-    """Trunk outputs of pictures in the test view."""
+    """Trunk outputs of images in the test view."""
     views = eval_views(pictures, method.clip.image_size)
     return method.image_trunk(views.to(method.clip.image.projection))

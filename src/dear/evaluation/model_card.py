@@ -21,9 +21,9 @@ pipeline_tag: zero-shot-image-classification
 ---
 # The tiny CLIP of dear
 
-A CLIP of {parameters:,} parameters ({depth} vision layers of {heads} heads, {text_depth} text layers,
-{size} px images, patch {patch}), trained from scratch on the Attribute World: procedural pictures whose
-colour, shape, texture, object and place are known. It knows nothing of photographs. It is for
+A CLIP with {parameters:,} parameters ({depth} vision layers of {heads} heads, {text_depth} text layers,
+{size} px images, patch size {patch}), trained from scratch on the Attribute World: procedural images whose
+colour, shape, texture, object and place are known. It has never seen photographs. It is intended for
 demonstrations, tests and studies of attention heads with a ground truth.
 
 | fact | value |
@@ -33,14 +33,14 @@ demonstrations, tests and studies of attention heads with a ground truth.
 | software | torch {torch} |
 | weights | sha256 {sha} (of the float32 values of the tensors) |
 
-Loss: softmax cross-entropy between images and captions in both directions, uniform over all captions of
-the batch that describe an image (UniCL, CVPR 2022), because short captions describe many images. A weight
-`late` adds a term that keeps the class token from varying with the image before layer `late_first`, and
-`late_mlp` one that has attention heads, not MLPs, build it from there on (`dear.training.pretrain`).
+Loss: softmax cross-entropy between images and captions in both directions, with targets uniform over all
+captions of the batch that describe an image (UniCL, CVPR 2022), because short captions describe many images.
+A weight `late` adds a term that keeps the class token from varying with the image before layer `late_first`,
+and `late_mlp` one that makes attention heads, not MLPs, build it from there on (`dear.training.pretrain`).
 
-Zero-shot accuracy from plain prompts ("a photo of a red thing."), percent, 2,000 images a row; "held-out"
-images hold at least one pair of values that pretraining never showed together; "photo" leaves out
-sketches, pixelated and blurred pictures (a sketch shows no colour).
+Zero-shot accuracy from plain prompts ("a photo of a red thing."), percent, 2,000 images per row; "held-out"
+images contain at least one pair of values that pretraining never showed together; "photo" excludes sketches,
+pixelated and blurred images (a sketch shows no colour).
 
 | combinations | style | {factors} |
 | --- | --- | {rules} |
@@ -55,8 +55,8 @@ al., ICLR 2024).
 | --- | ---: | ---: | ---: | ---: |
 {gathered}
 
-Heads of layers {late} that vary with one factor above all (at least {core:.0%} of what the five factors
-explain of their contributions' variance): {specialised}.
+Heads of layers {late} that vary mainly with one factor (at least {core:.0%} of the variance of their
+contributions that the five factors explain): {specialised}.
 """
 
 
@@ -94,7 +94,7 @@ def model_card(
 
 
 def _stages(run: Mapping[str, Any]) -> list[str]:
-    """Rows of the run, and before them of those that it started from."""
+    """Table rows of the run, preceded by those of the runs that it started from."""
     start = run.get("start") or {}
     before = _stages(start["run"]) if start.get("run") else []
     settings, usual = run["settings"], asdict(PretrainSettings())

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
-"""The role table as it is, or one of the paper's ablations of it."""
+"""The role table unchanged, or one of the paper's ablations of it."""
 Select = Literal["last", "val"]
 
 ALL = "all"
@@ -18,15 +18,16 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Plan:
-    """One method with its settings, to be run on each data set and seed.
+    """One method with its settings, to run on each data set and seed.
 
     Attributes:
         method: The method's name.
-        role_variant: With head roles, which variant of the role table the mask is made of.
+        role_variant: For methods with head roles, which variant of the role table the mask is built from.
         settings: The method's settings (its dataclass); its defaults if None.
-        quantile: With head roles, assign the roles anew with this share of the heads (percent) at each end.
-        attributes: With head roles, K: how many core attributes.
-        label: What a run with other settings is called in records and tables, "CE + reg" say.
+        quantile: For methods with head roles, reassign the roles with this share of the heads (percent) at
+            each end.
+        attributes: For methods with head roles, K: the number of core attributes.
+        label: Name of a run with other settings in records and tables, for example "CE + reg".
     """
 
     method: str
@@ -54,11 +55,11 @@ class Plan:
 
     @property
     def trains(self) -> bool:
-        """Whether there is anything to train: a run without takes no training images."""
+        """Whether there is anything to train: a run that does not train uses no training images."""
         return METHODS[known_method(self.method)].trains
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
-        """The role table of this plan; shuffled roles are another deal for each seed."""
+        """The role table of this plan; shuffled roles are a different permutation for each seed."""
         from dear.roles.variants import with_attributes, with_quantile
 
         if roles is None or not self.needs_roles:
@@ -75,8 +76,8 @@ class Plan:
 
 
 def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:
-    """The items of a list of methods: names, or keys and values with the name under "method". If "all" is
-    among them it stands for each known method that no other item names, and the list is in their order.
+    """Expand "all" in a list of methods: names, or mappings with the name under "method". "all" stands for
+    every known method that no other item names; the result is then in the order of ``known``.
     """
     if ALL not in items:
         return list(items)

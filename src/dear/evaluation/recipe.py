@@ -1,20 +1,19 @@
-"""Recipes: one YAML file an experiment. Every key is known, or the file is refused.
+"""Recipes: one YAML file per experiment. Files with unknown keys are rejected.
 
 protocol: base-to-novel          # or another one of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
 data: world                      # the twelve tasks, or a list; the targets of the transfer protocols
 source: source                   # options of the protocol: of the transfer protocols, what is trained on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
-of: [mask, loss]                 # ablation only: which; `without: [K = 7]` leaves rows out
+of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` leaves rows out
 seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: tiny
 pretrained: ...
-roles: roles.json                # a file, from the recipe's folder; or discovered, ground-truth, published
-train: {epochs: 10}
-select: last                     # or val
-dataset: {template: "a {}.", ...}  # how data sets are read; files from the recipe's folder
-about: {...}                     # free: what the recipe reproduces, from where, on what, how long
+roles: roles.json                # a file, relative to the recipe's folder; or discovered, ground-truth,
+published train: {epochs: 10} select: last                     # or val dataset: {template: "a {}.", ...}  #
+how data sets are read; files relative to the recipe's folder about: {...}                     # free: what
+the recipe reproduces, from where, on what, how long
 """
 
 import warnings
@@ -39,7 +38,7 @@ from dear.reading.plain import read_yaml
 
 WORLD = "world"
 ABLATION = "ablation"
-"""In place of a protocol: plans of DeAR, varied, in base-to-novel."""
+"""Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 KEYS = (
     "protocol", "out", "data", "methods", "of", "without", "seeds", "shots", "model", "pretrained", "roles",
     "train", "select", "dataset", "about",
@@ -53,19 +52,17 @@ class RecipeError(DearError):
 
 
 def load_recipes(path: Path) -> list[Experiment]:
-    """The experiment of a recipe, or those of all recipes in a folder, in the order of their names. Raises
-    RecipeError.
-    """
+    """The experiment of a recipe, or those of all recipes in a folder, sorted by name. Raises RecipeError."""
     if path.is_dir():
         found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         if not found:
-            raise RecipeError(f"{path} holds no recipe (*.yaml).")
+            raise RecipeError(f"{path} contains no recipe (*.yaml).")
         return [load_recipe(one) for one in found]
     return [load_recipe(path)]
 
 
 def load_recipe(path: Path) -> Experiment:
-    """The experiment of a recipe. Raises RecipeError that names the file and the key."""
+    """The experiment of a recipe. Raises RecipeError naming the file and the key."""
     try:
         told = read_yaml(path)
     except ReadingError as error:
@@ -73,7 +70,7 @@ def load_recipe(path: Path) -> Experiment:
             raise RecipeError(f"there is no recipe {path}.") from error
         raise RecipeError(str(error)) from error
     if not isinstance(told, dict):
-        raise RecipeError(f"{path} holds no keys; a recipe has at least protocol and out.")
+        raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
     try:
         return experiment_of(told, path.parent, path.stem)
     except DearError as error:
@@ -81,7 +78,9 @@ def load_recipe(path: Path) -> Experiment:
 
 
 def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
-    """The experiment of a recipe's content. Raises UnknownNameError for a key, SettingsError for a value."""
+    """The experiment that a recipe's content describes. Raises UnknownNameError for an unknown key,
+    SettingsError for an invalid value.
+    """
     known_keys(told, [*KEYS, *(one.name for kind in PROTOCOLS.values() for one in fields(kind))], "key")
     for key in ("protocol", "out"):
         if key not in told:
@@ -92,7 +91,7 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
     fit = {"of": ablation, "without": ablation, "methods": not ablation}
     for key in told:
         if not fit.get(key, key in KEYS or key in own):
-            raise SettingsError(f"the key {key!r} does not go with the protocol {told['protocol']}.")
+            raise SettingsError(f"the key {key!r} does not apply to the protocol {told['protocol']}.")
     if ablation:
         if not told.get("of"):
             raise SettingsError("the key 'of' is missing: it names the ablations.")
@@ -133,7 +132,7 @@ def _protocol(told: Mapping[str, Any]) -> Protocol:
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, "world" replaced by the twelve downstream tasks of the Attribute World."""
+    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
     from dear.data.world.tasks import downstream_names
 
     found = [one for name in names for one in (downstream_names() if name == WORLD else [name])]
@@ -148,10 +147,10 @@ def restricted(
     seeds: Sequence[int] | None = None,
     out: Path | None = None,
 ) -> list[Experiment]:
-    """Experiments on some of their data sets and methods, with other seeds, in folders below another place.
-    The method "all" is each that one of them has.
+    """Restrict experiments to some of their data sets and methods, with other seeds and below another output
+    folder. The method "all" stands for every method that one of them has.
 
-    Raises DataError for a data set or method that none of them has, and where one is left with nothing.
+    Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
     kept = list(experiments)
     if data is not None:
@@ -173,7 +172,7 @@ def _had(what: str, wanted: Sequence[str], had: Sequence[str]) -> None:
     for name in wanted:
         if name not in had:
             known = ", ".join(dict.fromkeys(had))
-            raise DataError(f"no recipe to run has the {what} {name!r}: there is {known}.")
+            raise DataError(f"no recipe to run has the {what} {name!r}: available are {known}.")
 
 
 def _some(what: str, experiment: Experiment, had: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -195,7 +194,7 @@ def _name(experiment: Experiment) -> str:
 
 
 def _roles(told: Any, folder: Path) -> Path:
-    """A role table's file, or the kind of one in the package."""
+    """A role table's file, or the name of a packaged one."""
     from dear.roles.packaged import KINDS
 
     return Path(told) if told in KINDS else path_from("roles", told, folder)
@@ -206,7 +205,7 @@ def _plans(told: Sequence[Any]) -> tuple[Plan, ...]:
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
             called = f"{method} ({variant})" if variant else method
-            raise SettingsError(f"{times} items of 'methods' are called {called}: label all but one.")
+            raise SettingsError(f"{times} items of 'methods' are called {called}: give all but one a label.")
     return plans
 
 
@@ -216,7 +215,7 @@ def _plan(told: Any) -> Plan:
     given = mapping("methods", told)
     for old, new in RENAMED.items():
         if old in given:
-            warnings.warn(f"the key {old!r} of a method is called {new!r} now.", stacklevel=2)
+            warnings.warn(f"the key {old!r} of a method is now called {new!r}.", stacklevel=2)
             given[new] = given.pop(old)
     known_keys(given, METHOD_KEYS, "key of a method")
     if "method" not in given:
@@ -228,8 +227,8 @@ def _plan(told: Any) -> Plan:
     for name in ("role_variant", "quantile", "attributes"):
         if name in given and not plan.needs_roles:
             wanted = " or ".join(methods_with_roles())
-            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} goes with {wanted}.")
+            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} applies to {wanted}.")
     rows = [row.label for ablation in ablations().values() for row in ablation.rows]
     if plan.label and plan.label in rows:
-        raise SettingsError(f"the label {plan.label!r} is that of a row of an ablation: choose another.")
+        raise SettingsError(f"the label {plan.label!r} is that of an ablation row: choose another.")
     return replace(plan, settings=changed(plan.method, None, changes))

@@ -1,4 +1,4 @@
-"""Run records: one JSON object a run, written whole or not at all (docs/reference/records.md)."""
+"""Run records: one JSON object per run, written atomically (docs/reference/records.md)."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ def run_record(
     tested: int | None,
     test_seconds: float,
 ) -> dict[str, Any]:
-    """The record of a run whose method was trained on ``pick``, and tested after the epoch ``tested``."""
+    """The record of a run whose method was trained on ``pick`` and tested after the epoch ``tested``."""
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
@@ -88,7 +88,7 @@ def code_version() -> str:
 
 
 def environment() -> dict[str, str | int]:
-    """What the numbers were computed with."""
+    """The software and machine that computed the results."""
     return {
         "dear": __version__,
         "code": code_version(),
@@ -101,7 +101,7 @@ def environment() -> dict[str, str | int]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of records before anything is computed for it. Raises OutputError."""
+    """Create the folder of records before any computation. Raises OutputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,7 +118,7 @@ def read_record(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
     if told.get("schema") != SCHEMA:
         raise DataError(
-            f"{path} is of record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
+            f"{path} has record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
             "Remove it and run it again."
         )
     try:

@@ -1,5 +1,5 @@
-"""Settings, settled once: what a run goes with in the end (`ResolvedRun`), and settings from plain values (of
-a recipe). Light to import.
+"""Resolve settings once: the final settings of a run (`ResolvedRun`), and settings from plain values (of a
+recipe). Light to import.
 """
 
 import hashlib
@@ -27,24 +27,22 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 Training = TrainSettings | TrainOptions
-"""Settings of training: whole ones, or what is set for all methods over what each is published with."""
+"""Training settings: complete ones, or overrides for all methods of what each is published with."""
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with everything that its numbers depend on but for the code, settled once: nothing below asks
-    again.
+    """A run with everything that its results depend on apart from the code, resolved once and for all.
 
     Attributes:
-        datasets: The one that is trained on, and after it those that are tested on beside it.
-        settings: The method's, for the data set that it trains on.
-        training: The settings of training: as given, or as the method is published.
+        datasets: The one that is trained on, followed by the others that are tested on.
+        settings: The method's settings for the data set that it trains on.
+        training: The training settings: as given, or as published for the method.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        roles: The role table of the plan's variant (shuffled roles are another deal for each seed); None for
-            a method without head roles.
+        roles: The role table of the plan's variant (shuffled roles are a different permutation for each
+            seed); None for a method without head roles.
         weights: The identity of the backbone.
-        published: Names of the rows of its authors' settings that the method runs with, beside those of
-            base-to-novel.
+        published: Names of the published rows that apply, apart from the settings of base-to-novel.
     """
 
     protocol: Protocol
@@ -69,12 +67,12 @@ class ResolvedRun:
 
     @cached_property
     def key(self) -> str:
-        """16 digits that change with whatever the numbers of the run depend on, but for the code."""
+        """16 digits that change with everything that the run's results depend on, apart from the code."""
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property
     def training_key(self) -> str | None:
-        """The like for the training alone, where protocols share it."""
+        """The same for the training alone, if protocols share it."""
         shared = self.protocol.shared_training
         return None if shared is None else self._key(shared, self.datasets[:1])
 
@@ -100,7 +98,7 @@ class ResolvedRun:
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files: "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
+    """The name of a run's files, for example "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
     parts = [dataset, plan.method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)
@@ -119,7 +117,7 @@ def resolve(
     training: Training | None = None,
     select: Select = "last",
 ) -> ResolvedRun:
-    """Settle a run. Raises UnknownNameError for the method, SettingsError for what its settings cannot be."""
+    """Resolve a run. Raises UnknownNameError for the method, SettingsError for invalid settings."""
     found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions())
     return ResolvedRun(
         protocol,
@@ -137,7 +135,7 @@ def resolve(
 
 
 def settings_of(plan: Plan) -> MethodSettings:
-    """The settings that a plan names: its own, or the published ones."""
+    """The settings of a plan: its own, or the published ones."""
     mine: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
     return mine
 
@@ -145,8 +143,8 @@ def settings_of(plan: Plan) -> MethodSettings:
 def settle(
     protocol: Protocol, plan: Plan, dataset: str, shots: int, given: Training
 ) -> tuple[AsPublished, TrainSettings]:
-    """A plan's settings as published for a protocol, and those of training: whole ones as they are, else the
-    published ones with what is given of them. Raises SettingsError.
+    """A plan's method settings as published for a protocol, and its training settings: complete ones unchanged,
+    otherwise the published ones with the given overrides. Raises SettingsError.
     """
     found = as_published(settings_of(plan), protocol.name, dataset, shots)
     return found, given if isinstance(given, TrainSettings) else given.over(found.training)
@@ -155,26 +153,26 @@ def settle(
 def changed(
     method: str, settings: MethodSettings | None, changes: Mapping[str, Any]
 ) -> MethodSettings | None:
-    """A method's settings with some fields changed. Raises UnknownNameError for a field that it lacks,
+    """A method's settings with some fields changed. Raises UnknownNameError for an unknown field,
     SettingsError for a method without settings or a value of the wrong type or range.
     """
     if not changes:
         return settings
     kind = METHODS[known_method(method)].settings
     if not fields(kind):
-        raise SettingsError(f"{method} has no settings, and {', '.join(changes)} is given.")
+        raise SettingsError(f"{method} has no settings, but {', '.join(changes)} is given.")
     found: MethodSettings = _replaced(settings or kind(), changes, f"setting of {method}")
     return found
 
 
 def train_options(values: Mapping[str, Any]) -> TrainOptions:
-    """What is set of training for all methods, from plain values. Raises UnknownNameError, SettingsError."""
+    """Training overrides for all methods, from plain values. Raises UnknownNameError, SettingsError."""
     whole = _replaced(TrainSettings(), values, "setting of training")
     return TrainOptions(**{name: getattr(whole, name) for name in values})
 
 
 def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
-    """How data sets are read, from plain values; files are named from ``folder``. Raises UnknownNameError
+    """How data sets are read, from plain values; paths are relative to ``folder``. Raises UnknownNameError
     and SettingsError.
     """
     names = [name for name in ("root", "classnames", "cache") if values.get(name) is not None]

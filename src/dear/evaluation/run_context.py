@@ -1,4 +1,4 @@
-"""What runs share: model, roles, settings of training, caches."""
+"""What runs share: model, roles, training settings, caches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +32,12 @@ class RunContext:
 
     Attributes:
         roles: The role table of the weights, for the methods that need one.
-        training: Settings of training: whole ones, or what is set over those that a method is published with.
+        training: Training settings: complete ones, or overrides of those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        keep: Whether to keep the states of methods trained on base classes, for what tests them afterwards.
-        trained: States of trained methods: those trained on a whole data set, and what is kept.
+        keep: Whether to keep the states of methods trained on base classes, for later tests.
+        trained: States of trained methods: those trained on a whole data set, and those kept.
     """
 
     clip: Clip
@@ -52,13 +52,13 @@ class RunContext:
 
     @property
     def main(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process writes the results."""
         return self.fabric is None or self.fabric.is_global_zero
 
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
     ) -> ResolvedRun:
-        """A run on some data sets, the one that is trained on first, with all that its numbers depend on."""
+        """Resolve a run on some data sets, the one that is trained on first."""
         return resolve(
             protocol,
             plan,

@@ -1,4 +1,4 @@
-"""Runs in turn: each leaves a record, none is repeated, and one that was cut off goes on where it stopped."""
+"""Sequential runs: each leaves a record, none is repeated, and an interrupted one resumes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ from dear.training.viewcache import view_cache
 from dear.writing.files import write_json
 
 UNFINISHED = "unfinished"
-"""The folder of checkpoints, in that of the records."""
+"""Name of the folder of checkpoints, inside the folder of records."""
 
 RunProgress = Callable[[str, int, dict[str, float]], None]
 Load = Callable[[str], Dataset]
@@ -41,7 +41,7 @@ def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
 
 
 class Runner:
-    """Where runs are made, one after the other: models, caches and data sets stay between them."""
+    """Makes runs one after the other, keeping models, caches and data sets between them."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
@@ -50,7 +50,7 @@ class Runner:
         self._done: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
-        """The bench of an experiment; experiments with one model share the model and all caches."""
+        """The context of an experiment; experiments with the same model share the model and all caches."""
         model = experiment.model
         if model not in self._benches:
             clip = load_clip(model.name, model.pretrained, device=self.device)
@@ -62,35 +62,35 @@ class Runner:
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
     def load(self, experiment: Experiment) -> Load:
-        """How data sets of an experiment are had by name."""
+        """The function that loads an experiment's data sets by name."""
         return partial(self._load, settings=experiment.dataset)
 
     def check(self, experiment: Experiment) -> None:
-        """Find out what is wrong before anything is computed. Raises DearError."""
+        """Check an experiment before anything is computed. Raises DearError."""
         found = self.load_all(experiment)
         context = self.context(experiment)
         check_data(experiment, found)
         check_methods(experiment, context, [*found.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
-        """The data sets of an experiment by name. Raises DearError for one that cannot be had."""
+        """The data sets of an experiment by name. Raises DearError for one that is unavailable."""
         load, source = self.load(experiment), experiment.protocol.trained_on
         return {name: load(name) for name in (*experiment.data, *filter(None, [source]))}
 
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
-        """A run of an experiment with all that its numbers depend on."""
+        """A run of an experiment with everything that its results depend on."""
         load = self.load(experiment)
         datasets = [load(run.dataset), *map(load, run.targets)]
         context = self.context(experiment)
         return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
-        """The record of a run that has been made."""
+        """The record of a run that has been made; None if there is none."""
         path = experiment.out / f"{self.resolve(experiment, run).name}.json"
         return read_record(path) if path.exists() else None
 
     def run_one(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
-        """Make a run of an experiment, or read its record; what another experiment has made is copied."""
+        """Make a run of an experiment, or read its record; a record made by another experiment is copied."""
         return run_one(
             self.context(experiment),
             self.resolve(experiment, run),
@@ -102,7 +102,7 @@ class Runner:
 
 
 def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
-    """Find out what an experiment asks of its data sets that they cannot give. Raises DataError."""
+    """Check that the data sets meet an experiment's requirements. Raises DataError."""
     protocol, source = experiment.protocol, experiment.protocol.trained_on
     for name in experiment.data if source is None else [source]:
         targets = [] if source is None else [found[target] for target in experiment.data]
@@ -116,8 +116,8 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Find out what does not go together of the methods' settings, for each data set that is trained on, the
-    backbone and the longest class name. The source, if there is one, is the last data set. Raises DearError.
+    """Check that the methods' settings, on each data set that is trained on, suit the backbone and the longest
+    class name. The source, if there is one, is the last data set. Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
@@ -139,10 +139,10 @@ def run_one(
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
-    """Make a run and write its record into ``out``, or read the record that is there.
+    """Make a run and write its record into ``out``, or read the existing record.
 
-    A run that was cut off goes on from its checkpoint in ``out``/unfinished; with ``start_over`` one whose
-    checkpoint is damaged sets it aside and starts over. ``done`` holds records by their keys: a run in it is
+    An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged
+    checkpoint is set aside and the run starts over. ``done`` holds records by their keys: a run in it is
     copied. Raises DataError for data sets that the protocol cannot run on.
     """
     done = {} if done is None else done
@@ -172,7 +172,7 @@ def run_one(
                 context.fabric.barrier()
             record = make()
         _write(context, path, record)
-    if unfinished is not None and context.main:  # with a record too: a process may have ended between the two
+    if unfinished is not None and context.main:  # even with a record: a process may have ended in between
         for stage, _ in enumerate(run.protocol.stages(len(run.source.classnames))):
             checkpoint_of(unfinished, run, stage).unlink(missing_ok=True)
     done[run.key] = record
@@ -199,10 +199,11 @@ def run_all(
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
-    """A protocol (base-to-novel if None) for every data set, seed and plan: the records, in that order.
+    """Run a protocol (base-to-novel if None) for every data set, seed and plan; returns the records in that
+    order.
 
-    With ``out`` each record is written there at once, and a run whose record is already there is read
-    instead of run. What ``training`` leaves open is as each method is published.
+    With ``out`` each record is written there at once, and a run whose record already exists is read instead
+    of repeated. Where ``training`` has no value, the published one of each method is used.
     """
     if out is not None:
         make_folder(out)

@@ -1,5 +1,5 @@
-"""The version and the shape of run records (docs/reference/records.md). Light to import: the report uses it
-too.
+"""The schema version and structure of run records (docs/reference/records.md). Light to import because the
+report uses it too.
 """
 
 from typing import Any, NotRequired, TypedDict
@@ -11,7 +11,7 @@ SCHEMA = 2
 
 
 class DataTold(TypedDict):
-    """What a record says of a data set."""
+    """What a record says about a data set."""
 
     name: str
     title: NotRequired[str]
@@ -20,7 +20,7 @@ class DataTold(TypedDict):
 
 
 class Weights(TypedDict):
-    """Of the backbone."""
+    """Identity of the backbone."""
 
     sha256: str
     model: NotRequired[str]
@@ -28,7 +28,7 @@ class Weights(TypedDict):
 
 
 class Roles(TypedDict):
-    """Where a run's roles come from; the table as `dear.roles.table` writes it."""
+    """The source of a run's roles; the table is as written by `dear.roles.table`."""
 
     source: str
     table: NotRequired[dict[str, Any]]
@@ -41,7 +41,7 @@ class Train(TypedDict):
 
 
 class Selection(TypedDict):
-    """How the tested epoch was chosen."""
+    """How the tested epoch was selected."""
 
     rule: NotRequired[str]
     epoch: NotRequired[int | None]
@@ -55,14 +55,14 @@ class Seconds(TypedDict, total=False):
 
 
 class Memory(TypedDict, total=False):
-    """Peak, in MiB."""
+    """Peak memory, in MiB."""
 
     resident: float | None
     gpu: float | None
 
 
 class Record(TypedDict):
-    """A run record. What results hold depends on the protocol."""
+    """A run record. The contents of the results depend on the protocol."""
 
     schema: int
     protocol: str
@@ -88,14 +88,14 @@ class Record(TypedDict):
 
 
 class Scores(TypedDict):
-    """Accuracies on a part of the results, fractions."""
+    """Accuracies in a part of the results, fractions."""
 
     accuracy: Share
     decoupled: NotRequired[Share | None]
 
 
 def part_of(record: Any, *path: str | int) -> Any:
-    """What stands in a record at a path of keys and places. Raises DataError naming the first that lacks."""
+    """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
     for depth, key in enumerate(path, start=1):
         held = isinstance(record, list) and isinstance(key, int) and key < len(record)
         if not held and not (isinstance(record, dict) and key in record):
@@ -105,7 +105,7 @@ def part_of(record: Any, *path: str | int) -> Any:
 
 
 def check_scores(record: Any, *path: str | int) -> None:
-    """Raise DataError where there are no accuracies at a path of the results."""
+    """Raise DataError if there are no accuracies at a path of the results."""
     where = ".".join(map(str, ("results", *path)))
     typed(part_of(record, "results", *path), Scores, "", where)
 

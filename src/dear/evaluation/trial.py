@@ -1,4 +1,4 @@
-"""A run under way: what a protocol trains and tests with, and the record that comes of it."""
+"""A run in progress: what a protocol trains and tests with, and the resulting record."""
 
 import time
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from dear.methods.base import Method
 
 
 class Trial:
-    """One method in one protocol. A protocol's `run` calls `train` once for each of its stages, in turn, and
-    `test` as it likes; training goes on where it stopped if there is a ``folder`` for checkpoints.
+    """One method in one protocol. A protocol's `run` calls `train` once for each of its stages, in order, and
+    `test` as often as it likes; interrupted training resumes if there is a ``folder`` for checkpoints.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Trial:
 
     @property
     def targets(self) -> tuple[Dataset, ...]:
-        """The data sets that are tested on beside it."""
+        """The other data sets that are tested on."""
         return self.run.targets
 
     @property
@@ -54,7 +54,7 @@ class Trial:
         return self._method
 
     def train(self, classes: Sequence[int]) -> None:
-        """Train the method on a few images of each of these classes; a second time it goes on."""
+        """Train the method on a few images of each of these classes; a second call continues training."""
         adapted = adapt(
             self.context,
             self.run,
@@ -73,7 +73,7 @@ class Trial:
         self.stage += 1
 
     def test(self, dataset: Dataset, classes: Sequence[int], *, novel: bool = False) -> dict[str, Any]:
-        """Scores on the test images of some classes, among these; ``novel`` as in `evaluate`."""
+        """Scores on the test images of some classes, among these classes; ``novel`` as in `evaluate`."""
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
         if self._classes != (named := _named(dataset, classes)):
@@ -106,17 +106,17 @@ class Trial:
 
 
 def checkpoint_of(folder: Path, run: ResolvedRun, stage: int) -> Path:
-    """The checkpoint of one of a run's trainings, counted from 0."""
+    """The checkpoint of one of a run's training stages, counted from 0."""
     return folder / (f"{run.name}.pt" if not stage else f"{run.name}-stage{stage + 1}.pt")
 
 
 def _named(dataset: Dataset, classes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What `Method.set_classes` takes."""
+    """The arguments of `Method.set_classes`."""
     return tuple(dataset.classnames[label] for label in classes), tuple(dataset.templates)
 
 
 def _joined(one: Pick | None, other: Pick | None) -> Pick | None:
-    """The images of several trainings as one pick: all are parts of the pick over all classes."""
+    """The images of several training stages as one pick: all are parts of the pick over all classes."""
     if one is None or other is None:
         return one or other
     return replace(one, indices=one.indices + other.indices, files=one.files + other.files)

@@ -1,4 +1,4 @@
-"""Whether what a file holds is a run record, so that nobody need ask again: the shape of its parts."""
+"""Validate run records: check the structure of every part once, so that other code can rely on it."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -12,7 +12,7 @@ from dear.roles.table import Evidence, HeadRole
 
 
 class Table(TypedDict):
-    """What is drawn of a role table."""
+    """The parts of a role table that are plotted."""
 
     heads: list[HeadRole]
     attributes: NotRequired[list[str]]
@@ -21,8 +21,8 @@ class Table(TypedDict):
 
 
 def check_record(record: dict[str, Any]) -> None:
-    """Raise DataError for another schema version or protocol, and for the first part that is missing or of
-    another type than in a record; the message names it.
+    """Raise DataError for another schema version or protocol, and for the first part that is missing or has
+    the wrong type; the message names it.
     """
     if record.get("schema") != SCHEMA:
         raise DataError(
@@ -33,7 +33,7 @@ def check_record(record: dict[str, Any]) -> None:
         raise DataError("the run record lacks 'protocol'")
     told = record["protocol"]
     if not isinstance(told, str) or told not in PROTOCOLS:
-        raise DataError(f"its protocol {shown(told)} is none of {', '.join(PROTOCOLS)}")
+        raise DataError(f"its protocol {shown(told)} is not one of {', '.join(PROTOCOLS)}")
     try:
         _check(typed(record, Record, ""))
         PROTOCOLS[told]().check_record(record)

@@ -1,4 +1,4 @@
-"""Plain values (of YAML) in the types that they must have. Each raises SettingsError that names the key."""
+"""Convert plain (YAML) values to the required types. All functions raise SettingsError naming the key."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,26 +12,26 @@ SPOKEN = {bool: "true or false", int: "a whole number", str: "text", Path: "text
 
 
 def known_keys(told: Mapping[Any, Any], keys: Sequence[str], kind: str) -> None:
-    """Refuse a key that is not among the known ones. Raises UnknownNameError."""
+    """Raise UnknownNameError for a key that is not among the known ones."""
     for key in told:
         if key not in keys:
             raise UnknownNameError(kind, str(key), keys)
 
 
 def listed(value: Any) -> list[Any]:
-    """A list as it is, another value as a list of one."""
+    """Return a list unchanged, another value as a list of one."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def mapping(key: str, value: Any) -> dict[str, Any]:
-    """Keys and values."""
+    """A mapping of keys to values."""
     if not isinstance(value, Mapping):
-        raise SettingsError(f"the key {key!r} is {value!r}: it must hold keys and values.")
+        raise SettingsError(f"the key {key!r} is {value!r}: it must be a mapping of keys to values.")
     return dict(value)
 
 
 def text(key: str, value: Any) -> str:
-    """A text that is not empty."""
+    """Text that is not empty."""
     if not isinstance(value, str) or not value:
         raise SettingsError(f"the key {key!r} is {value!r}: it must be text that is not empty.")
     return value
@@ -51,7 +51,7 @@ def numbers(key: str, value: Any) -> tuple[int, ...]:
 
 
 def path_from(key: str, value: Any, folder: Path) -> Path:
-    """A path as seen from a folder; ``~`` is the home folder."""
+    """A path relative to a folder; ``~`` is the home folder."""
     try:
         return folder / Path(text(key, value)).expanduser()
     except RuntimeError as error:
@@ -59,7 +59,7 @@ def path_from(key: str, value: Any, folder: Path) -> Path:
 
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
-    """The value of a setting in its annotated type. YAML reads 1e-3 as text and 1 as a whole number."""
+    """Convert a setting's value to its annotated type. YAML reads 1e-3 as text and 1 as an integer."""
     kinds = [one for one in get_args(kind) if one is not NoneType] if NoneType in get_args(kind) else [kind]
     (wanted,) = kinds
     if value is None and wanted is not kind:

@@ -1,1 +1,1 @@
-"""Tables, figures and the HTML report; made from run records (JSON) alone."""
+"""Tables, figures and the HTML report, made from run records (JSON) alone."""

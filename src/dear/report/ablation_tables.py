@@ -1,4 +1,4 @@
-"""The ablations' tables: a row a variant; base, novel and HM of our runs beside the published numbers."""
+"""The ablation tables: one row per variant; base, novel and HM of our runs beside the published numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
 
 def ablation_grids(records: Iterable[Record]) -> list[Grid]:
-    """A table for each ablation that has two rows or more.
+    """A table for each ablation that has at least two rows.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     some = [record for record in records if record.get("method") == METHOD]
     if not some:
@@ -54,7 +54,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
     names = ", ".join(titles[name] for name in shared)
     notes = [f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})."]
     notes.append(
-        "Published: DeAR (CVPR 2026), other data and weights than ours; only the order may be compared."
+        "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is comparable."
         if printed
         else "Published numbers of this ablation are not known to us."
     )
@@ -66,7 +66,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
 def _pairs(row: AblationRow, runs: Sequence[Record]) -> dict[str, Pairs]:
     found: dict[str, dict[Any, tuple[float, float]]] = {}
     for run in runs:
-        if field(run, "results", "base", row.read) is None:  # a method that has one feature
+        if field(run, "results", "base", row.read) is None:  # a method with a single feature
             continue
         pair = accuracy(run, "base", read=row.read), accuracy(run, "novel", read=row.read)
         found.setdefault(data_set(run), {})[run.get("seed")] = pair

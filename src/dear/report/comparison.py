@@ -13,11 +13,11 @@ from dear.report.tables import MEASURES, SHOWN
 
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:
-    """Each method less the first: mean difference over the data sets that both have, with its 95% interval;
-    None with one method.
+    """Each method minus the first: mean difference over the data sets that both have, with its 95% interval;
+    None if there is only one method.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     methods = grouped(checked(records), method_label)
     first = next(iter(methods))
@@ -37,17 +37,17 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         rows.append(GridRow(f"{method} − {first}", tuple(cells)))
     if not rows:
         return None
-    note = "Points. Mean over data sets ± half of the 95% t interval of the paired differences."
+    note = "Points. Mean over data sets ± half-width of the 95% t interval of the paired differences."
     columns = tuple(SHOWN[measure] for measure in MEASURES)
     return Grid("base-to-novel-paired", f"Difference to {first}", "Methods", columns, tuple(rows), (note,))
 
 
 def published_grid(records: Sequence[Record]) -> Grid | None:
-    """Our numbers less the published ones, for the methods and data sets that the paper prints; with two
-    seeds or more with half of the 95% t interval. None where there is nothing to compare.
+    """Our numbers minus the published ones, for the methods and data sets that the paper prints; with at
+    least two seeds also half the width of the 95% t interval. None if there is nothing to compare.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     printed = published.base_to_novel()
     rows, slips = [], []
@@ -74,7 +74,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         return None
     columns = [f"{SHOWN[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
     source = str(published.sources()["base_to_novel"])
-    note = "Points; ± half of the 95% t interval over seeds, where there are two or more."
+    note = "Points; ± half-width of the 95% t interval over seeds, where there are at least two."
     return Grid(
         "base-to-novel-published",
         "Difference to the published numbers",
@@ -86,7 +86,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
 
 
 def slips_grid() -> Grid:
-    """The published HMs that their own base and novel contradict."""
+    """The published HMs that contradict their own base and novel."""
     printed = published.base_to_novel()
     rows = tuple(
         GridRow(
@@ -103,7 +103,7 @@ def slips_grid() -> Grid:
     )
     return Grid(
         "published-slips",
-        "Slips in the published base-to-novel table",
+        "Errors in the published base-to-novel table",
         "Data set: method",
         ("Base", "Novel", "HM as printed", "HM of base and novel"),
         rows,

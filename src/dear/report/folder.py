@@ -19,15 +19,15 @@ from dear.writing.folders import LIST, write_folder
 
 PAGE = "report.html"
 NOTES = (
-    "Numbers that are called published are the paper's; all others are of the run records.",
-    "Nothing is chosen on test images: the last epoch is tested, or the best on validation images where a "
+    "Numbers labelled published are the paper's; all others come from the run records.",
+    "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
     "record says so.",
 )
 
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What was written."""
+    """The files that were written."""
 
     html: Path
     files: tuple[Path, ...]
@@ -36,13 +36,13 @@ class FolderReport:
 
 
 def read_folder(folder: Path) -> list[Record]:
-    """All run records in a folder and its folders; other JSON files are passed over.
+    """All run records in a folder and its subfolders; other JSON files are ignored.
 
     Raises:
-        DataError: if there is no such folder, or no record in it, or a damaged one.
+        DataError: if there is no such folder, no record in it, or a damaged one.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: give the one that the run records are in.")
+        raise DataError(f"{folder} is not a folder: give the one that contains the run records.")
     found: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
@@ -63,10 +63,10 @@ def read_folder(folder: Path) -> list[Record]:
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
-    """The records of one set of weights: of the hash that begins so, or of the only one there is.
+    """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
 
     Raises:
-        DataError: if there are several and none is chosen, or none begins so.
+        DataError: if there are several and none is chosen, or none begins with ``sha``.
     """
     found = readable(records)
     known = weights_of(found)
@@ -77,7 +77,7 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     if sha and not chosen:
         raise DataError(f"no record is of weights {sha!r}; there are {names}.")
     raise DataError(
-        f"the records are of different weights, whose numbers must not be averaged: {names}. Choose one with "
+        f"the records are of different weights, whose results must not be averaged: {names}. Choose one with "
         "--weights and the first digits of its hash."
     )
 
@@ -85,17 +85,17 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
 def write_folder_report(
     folder: Path, out: Path | None = None, *, title: str = "Results", weights: str | None = None
 ) -> FolderReport:
-    """Write the report of a folder's records into ``out`` (the folder "report" in it if None).
+    """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
 
     Raises:
-        DataError: for records that may not stand in one report.
-        OutputError: if the place cannot be written to.
+        DataError: for records that cannot be combined in one report.
+        OutputError: if the output folder cannot be written to.
     """
     out = out or folder / "report"
     records = of_weights(read_folder(folder), weights)
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:
-        raise DataError(f"the records in {folder} only illustrate others: there is no table to make of them.")
+        raise DataError(f"the records in {folder} are only illustrations: there is no table to make of them.")
     tables = (*tables_of(runs), slips_grid())
     text = report_html(title=title, records=records, notes=NOTES, appendix=[slips_grid()])
     files = {PAGE: text}
@@ -110,7 +110,7 @@ def write_folder_report(
         )
     except OSError as error:
         raise OutputError(
-            f"cannot write the report to {out}: {error.strerror or error}; choose another place"
+            f"cannot write the report to {out}: {error.strerror or error}; choose another folder"
         ) from error
     return FolderReport(out / PAGE, tuple(out / name for name in files), tables, len(records))
 

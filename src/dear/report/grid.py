@@ -1,4 +1,4 @@
-"""A table of numbers in percent, rows and columns labelled, and how it is written: Markdown, LaTeX, CSV."""
+"""A table of numbers in percent, with labelled rows and columns, written as Markdown, LaTeX or CSV."""
 
 import csv
 import io
@@ -21,8 +21,8 @@ Mark = Literal["best", "second"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A number; ``spread`` is a standard deviation or the half width of an interval, as the table says.
-    ``decimals`` are those of the number as shown.
+    """A number; ``spread`` is a standard deviation or the half-width of an interval, as stated in the table.
+    ``decimals`` is how many decimals of the number are shown.
     """
 
     mean: float
@@ -33,7 +33,7 @@ class Cell:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Mean and deviation (the sample's, n - 1) of one value a seed."""
+        """Mean and sample standard deviation (n - 1) of one value per seed."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     @property
@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row; published numbers are somebody else's and never marked as best."""
+    """A row; published numbers are someone else's and never marked as best."""
 
     label: str
     cells: tuple[Cell | None, ...]
@@ -59,9 +59,9 @@ class Grid:
     """A table.
 
     Attributes:
-        name: Of its files.
-        corner: What the rows are.
-        notes: What must be read with it.
+        name: Base name of its files.
+        corner: Heading of the row labels.
+        notes: Notes printed below it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Grid:
     notes: tuple[str, ...] = ()
 
     def to_markdown(self) -> str:
-        """Title, table and notes; best in bold, second in italics."""
+        """Title, table and notes; the best in bold, the second in italics."""
         head = [[*map(markdown_text, (self.corner, *self.columns))], ["---", *("---:" for _ in self.columns)]]
         body = [
             [markdown_text(_label(row)), *(_marked(cell, "**", "*") for cell in row.cells)]
@@ -83,7 +83,7 @@ class Grid:
         return "\n".join([f"### {markdown_text(self.title)}\n", *lines, *notes]) + "\n"
 
     def to_latex(self) -> str:
-        """A tabular for booktabs in a table; best in bold, second underlined."""
+        """A booktabs tabular in a table environment; the best in bold, the second underlined."""
         body = [
             " & ".join(
                 [_latex(_label(row)), *(_latex_cell(cell) for cell in row.cells)],
@@ -103,7 +103,7 @@ class Grid:
         )  # fmt: skip
 
     def to_csv(self) -> str:
-        """One line a row, with a column of spreads and of seeds after each column of numbers."""
+        """One line per row, with a column of spreads and one of seeds after each column of numbers."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         names = [f"{name}{part}" for name in self.columns for part in ("", " ±", " seeds")]
@@ -135,14 +135,14 @@ class Grid:
 
 
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
-    """The rows with best and second of each column marked among our own: equal as shown is equally good."""
+    """The rows with the best and second of each column marked among our own; equal as shown is a tie."""
     own = [row for row in rows if not row.published]
     marks: list[dict[float, Mark]] = []
     for at in range(len(rows[0].cells) if rows else 0):
         values = sorted({round(c.mean, DECIMALS) for row in own if (c := row.cells[at])}, reverse=True)
         known = len([row for row in own if row.cells[at]])
         names: tuple[Mark, ...] = ("best", "second")
-        # The lowest is no second where there is nothing below it.
+        # The lowest is not marked second if there is nothing below it.
         marks.append(dict(zip(values, names[: max(known - 1, 0)], strict=False)))
     return tuple(
         row
@@ -188,14 +188,14 @@ def _latex(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A text that stands in Markdown as it is, in one line: no link, picture, HTML, emphasis or column."""
+    """Text escaped for one line of Markdown, shown literally: no link, image, HTML, emphasis or column."""
     signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|"} | {ord("<"): "&lt;"}
     return " ".join(text.split()).translate(signs)
 
 
 def csv_text(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: behind an apostrophe where it begins like one; control
-    characters as escapes.
+    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, control
+    characters escaped.
     """
     text = printable(text, lines=True)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text

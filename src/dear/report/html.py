@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing but itself, written atomically."""
+"""The report: one self-contained HTML file, written atomically."""
 
 import json
 import os
@@ -42,11 +42,11 @@ def write_report(
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write the report of run records to one self-contained HTML file; what is there is replaced.
+    """Write the report of run records to one self-contained HTML file, replacing an existing one.
 
     Raises:
-        DataError: for records that may not stand in one table, or other malformed material.
-        OutputError: if the place cannot be written to; what was there before is still there then.
+        DataError: for records that cannot be combined in one table, or other malformed input.
+        OutputError: if the file cannot be written; an existing file is then left unchanged.
     """
     text = report_html(
         title=title,
@@ -67,14 +67,14 @@ def report_html(
     notes: Sequence[str] = (),
     appendix: Sequence[Grid] = (),
 ) -> str:
-    """The text of the report, with the tables of ``appendix`` too; the same input gives the same text."""
+    """The text of the report, including the tables of ``appendix``; a deterministic function of its input."""
     everything = readable(records)
     found = [record for record in everything if not report_of(protocol(record)).illustrates]
     if not found:
-        raise DataError("there is no run record to report beside those that only illustrate others")
+        raise DataError("there are no run records to report besides those that are only illustrations")
     if len(weights := weights_of(everything)) > 1:
         shown = ", ".join(sha[:16] for sha in weights)
-        raise DataError(f"the records mix different weights ({shown}); report them apart")
+        raise DataError(f"the records mix different weights ({shown}); report them separately")
     groups = by_protocol(everything)
     first = next((name for name, some in groups.items() if report_of(name).headline(some)), None)
     by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)
@@ -121,13 +121,15 @@ def report_html(
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
-    """The role table of the records' plain runs, if they have one."""
+    """The role table of the records' unmodified runs, if they have one."""
     tables = ((record.get("roles") or {}).get("table") for record in records if not record.get("variant"))
     return next((table for table in tables if table), None)
 
 
 def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
-    """The method that the report is about: the first with fusion weights that is no ablation, or the last."""
+    """The method that the report is about: the first with fusion weights that is not an ablation, or the
+    last.
+    """
     plain = [method for method, runs in by_method.items() if not runs[0].get("variant")]
     fused = [method for method in plain if any(run.get("fusion_weights") for run in by_method[method])]
     others = [method for method in plain or by_method if method != FROZEN]
@@ -151,7 +153,7 @@ def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None
 
 
 def _foreign(records: Sequence[Record]) -> str:
-    """What the tokens of other attributes read in a core head, by the form of the mask that runs used."""
+    """What the tokens of other attributes read in a core head, according to the mask form that runs used."""
     settings = [record.get("settings") or {} for record in records]
     forms = distinct(one["core_mask"] for one in settings if one.get("core_mask") in READ_BY_FOREIGN)
     return "".join(READ_BY_FOREIGN[form] for form in forms or ["exclusive"])
@@ -173,7 +175,7 @@ def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
-    """A method's settings, with what it trains and how long a run takes."""
+    """A method's settings, with its number of trained parameters and the duration of a run."""
     rows = []
     for key in distinct(key for run in runs for key in run.get("settings") or {}):
         rows.append((str(key), _values(distinct((run.get("settings") or {}).get(key) for run in runs))))
@@ -194,7 +196,7 @@ def _values(values: Sequence[Any]) -> str:
 
 
 def page(template: str, **material: Any) -> str:
-    """A page from a template of the package; a name that the template uses and nobody gives is an error."""
+    """Render a template of the package; a name that the template uses but is not given is an error."""
     environment = Environment(
         loader=PackageLoader("dear.report"),
         autoescape=True,
@@ -206,7 +208,7 @@ def page(template: str, **material: Any) -> str:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a text, so that no half file is ever seen. Raises OutputError."""
+    """Write a text atomically. Raises OutputError."""
     try:
         with atomic_write(path) as file:
             file.write(text.encode())

@@ -1,4 +1,4 @@
-"""Intervals of a mean from few values: Student's t."""
+"""Student's t intervals for the mean of few values."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float | None:
 
 
 def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of the differences one - other, and the half width of its 95% t interval."""
+    """Mean of the differences one - other, and the half-width of its 95% t interval."""
     differences = [a - b for a, b in zip(one, other, strict=True)]
     return fmean(differences), half_width(differences)
 
@@ -32,7 +32,7 @@ def t_quantile(p: float, degrees: int) -> float:
 
 
 def _above(t: float, degrees: int) -> float:
-    """P(T > t): the integral over the angle with tan(angle) = t / sqrt(degrees), which is a finite range."""
+    """P(T > t): the integral over the angle with tan(angle) = t / sqrt(degrees), whose range is finite."""
     start, end = math.atan(t / math.sqrt(degrees)), math.pi / 2
     width = (end - start) / STEPS
     heights = [math.cos(start + i * width) ** (degrees - 1) for i in range(STEPS + 1)]

@@ -1,6 +1,4 @@
-"""The figures, each an SVG string: fusion weights, head roles, training curves, accuracy by method and by
-shots.
-"""
+"""The figures as SVG: fusion weights, head roles, training curves, accuracy by method and by shots."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +14,7 @@ from dear.report.grid import Cell
 from dear.report.svg import INK, draw
 from dear.report.tables import MEASURES, SHOWN, Table
 
-# Okabe and Ito's palette, told apart by colour-blind people; the yellow, lost on white, comes last.
+# Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
 NEUTRAL = "#8A919C"
 DASHES = ("-", "--", ":", "-.")
@@ -31,7 +29,9 @@ Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 
 
 def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
-    """Fusion weights in percent: data sets (keys) down, features across; the shade follows the root."""
+    """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
+    root.
+    """
     features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
     if not features:
         raise DataError("there are no fusion weights to draw")
@@ -41,7 +41,7 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
         for y, row in enumerate(weights.values()):
             for x, feature in enumerate(features):
                 if (value := row.get(feature)) is not None:
-                    # Opaque enough to be seen, clear enough for the page's own text colour to be read on it.
+                    # Opaque enough to be visible, light enough for text in the page's colour to be legible.
                     _cell(axes, x, y, HEAT, alpha=0.05 + 0.65 * min(max(value, 0.0), 1.0) ** 0.5)
                     axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center")
 
@@ -53,7 +53,7 @@ def head_role_map(table: Mapping[str, Any]) -> str:
     """The heads of a role table: layers down, the last at the bottom; coloured by role or attribute."""
     heads: Sequence[Mapping[str, Any]] = table["heads"]
     if not heads:
-        raise DataError("the role table holds no head; there is nothing to draw")
+        raise DataError("the role table has no heads; there is nothing to draw")
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
     core = [head.get("attribute") for head in heads if head["role"] == "core"]
@@ -85,7 +85,7 @@ def head_role_map(table: Mapping[str, Any]) -> str:
 
 
 def training_curves(losses: Mapping[str, Sequence[float]]) -> str:
-    """The mean loss of each epoch (counted from 1), one thin line a data set."""
+    """The mean loss of each epoch (counted from 1), one thin line per data set."""
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
 
@@ -114,10 +114,10 @@ def training_curves(losses: Mapping[str, Sequence[float]]) -> str:
 
 
 def accuracy_bars(table: Table) -> str:
-    """The table's averages as bars, in percent: one bar a method, with deviations where known."""
+    """The table's averages as bars, in percent: one bar per method, with deviations where known."""
     shown = [(m, entry) for m, entry in zip(table.methods, table.average.entries, strict=True) if entry]
     if not shown:
-        raise DataError("no method has every data set, so there is no average to draw")
+        raise DataError("no method has results on every data set, so there is no average to draw")
     colors = [NEUTRAL, *PALETTE]
 
     def paint(figure: Figure) -> None:
@@ -157,7 +157,7 @@ def accuracy_bars(table: Table) -> str:
 
 
 def _grid(figure: Figure, columns: Sequence[str], rows: Sequence[str], across: str, down: str) -> Axes:
-    """Empty axes for cells at whole numbers, the first row on top, names of columns above."""
+    """Empty axes for cells at integer positions, the first row on top, column names above."""
     axes = figure.add_subplot()
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -180,7 +180,7 @@ def _cell(axes: Axes, x: float, y: float, color: str, alpha: float = 1.0) -> Non
 
 
 def plain(axes: Axes) -> None:
-    """Axes without a frame, with faint level lines."""
+    """Axes without a frame, with faint horizontal grid lines."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color=INK, alpha=0.15, linewidth=0.8)
@@ -192,7 +192,7 @@ def _label_width(labels: Mapping[str, object]) -> float:
 
 
 def _head_look(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
-    """A head's colour, its word, and for a core head the attribute's share, "70%", where known."""
+    """A head's colour, its label, and for a core head the attribute's share, such as "70%", where known."""
     attribute, role = str(head.get("attribute")), str(head["role"])
     if role == "core" and attribute in colors:
         share = (head.get("share") or {}).get(attribute)
@@ -205,7 +205,7 @@ def _head_look(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str,
 
 
 def _readable_on(color: str) -> str:
-    """Black or white, whichever contrasts more (WCAG's relative luminance)."""
+    """Black or white, whichever has more contrast (WCAG's relative luminance)."""
     channels = [
         value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(color)
     ]
@@ -230,8 +230,8 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def few_shot_plot(curves: Curves) -> str:
-    """Accuracy in percent by shots, the average first; 0 shots is a level line. Raises DataError without a
-    curve.
+    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
+    there is no curve.
     """
     titles = sorted(curves, key=lambda title: title != AVERAGE)
     if not titles:
@@ -262,7 +262,7 @@ def few_shot_plot(curves: Curves) -> str:
             axes.set_xticks(range(len(shots)), [str(n) for n in shots])
             axes.set_title(title, fontsize=10)
             if at > len(titles) - ACROSS:
-                axes.set_xlabel("images a class")
+                axes.set_xlabel("images per class")
             plain(axes)
         handles = {
             label: handle
@@ -281,5 +281,5 @@ def few_shot_plot(curves: Curves) -> str:
         for title in titles
     )  # fmt: skip
     return draw(
-        "few-shot", f"Accuracy in percent by images a class. {words}.", (7.6, 0.5 + 2.1 * down), paint
+        "few-shot", f"Accuracy in percent by images per class. {words}.", (7.6, 0.5 + 2.1 * down), paint
     )

@@ -1,4 +1,4 @@
-"""The paper's printed results as data, with their sources, and the slips in them."""
+"""The paper's printed results as data, with their sources, and the errors in them."""
 
 import csv
 import json
@@ -10,12 +10,13 @@ from typing import Any
 from dear.evaluation.schema import harmonic_mean
 
 TOLERANCE = 0.05
-"""Points. Rounding of the three numbers explains 0.01; a mean of the seeds' HMs can differ a little more."""
+"""Points. Rounding of the three numbers accounts for 0.01; a mean of per-seed HMs can differ slightly more.
+"""
 
 
 @dataclass(frozen=True)
 class Slip:
-    """A printed HM that its own printed base and novel contradict (percent)."""
+    """A printed HM that contradicts its own printed base and novel (percent)."""
 
     method: str
     dataset: str
@@ -31,13 +32,13 @@ class Slip:
 
 @cache
 def sources() -> dict[str, Any]:
-    """Where each table comes from, and how the paper names methods and data sets."""
+    """The source of each table, and the paper's names of methods and data sets."""
     return dict(json.loads(_text("sources.json")))
 
 
 @cache
 def base_to_novel() -> dict[tuple[str, str], dict[str, float]]:
-    """(Method, data set) by the paper's names -> base, novel, hm in percent."""
+    """(Method, data set), by the paper's names -> base, novel, hm in percent."""
     return {
         (row["method"], row["dataset"]): {name: float(row[name]) for name in ("base", "novel", "hm")}
         for row in _rows("base_to_novel")
@@ -53,7 +54,7 @@ def transfer(protocol: str) -> dict[str, dict[str, float]]:
 
 @cache
 def ablation(name: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Data of an ablation ("average of 11", "ImageNet") -> row -> base, novel, hm, as far as printed."""
+    """Data of an ablation ("average of 11", "ImageNet") -> row -> base, novel, hm, where printed."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for row in _rows("ablations"):
         if row["ablation"] == name:
@@ -64,7 +65,7 @@ def ablation(name: str) -> dict[str, dict[str, dict[str, float]]]:
 
 @cache
 def slips() -> tuple[Slip, ...]:
-    """Printed HMs of single data sets that their own base and novel contradict by more than the tolerance."""
+    """Printed HMs of single data sets that contradict their own base and novel by more than the tolerance."""
     found = []
     for (method, dataset), numbers in base_to_novel().items():
         computed = harmonic_mean(numbers["base"], numbers["novel"])
@@ -74,13 +75,13 @@ def slips() -> tuple[Slip, ...]:
 
 
 def paper_method(method: str) -> str | None:
-    """The paper's name of a method, if it prints one."""
+    """The paper's name for a method, if it prints one."""
     name: str | None = sources()["methods"].get(method)
     return name
 
 
 def paper_data_set(name: str) -> str:
-    """The paper's name of a data set; the name itself where the two are the same."""
+    """The paper's name for a data set; the name itself if they agree."""
     return str(sources()["data_sets"].get(name, name))
 
 

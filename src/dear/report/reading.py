@@ -1,4 +1,4 @@
-"""Run records as the report reads them: checked, grouped, and averaged over seeds."""
+"""Read run records for the report: check, group and average over seeds."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ HALVES = ("base", "novel")
 
 
 def field(record: Record, *path: str | int) -> Any:
-    """The value at a path of keys, and of places in lists.
+    """The value at a path of keys and list indices.
 
     Raises:
         DataError: if the record lacks it.
@@ -31,16 +31,16 @@ def field(record: Record, *path: str | int) -> Any:
 
 
 def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
-    """The accuracy on a part of the results (base, novel, all, source, targets NAME), a fraction; ``read``
+    """The accuracy on a part of the results (base, novel, all, source, targets NAME), as a fraction; ``read``
     "decoupled" is that of the class feature alone.
 
     Raises:
-        DataError: if it is missing or no fraction between 0 and 1.
+        DataError: if it is missing or not a fraction between 0 and 1.
     """
     value = field(record, "results", *part, read)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         where = " ".join(map(str, part))
-        raise DataError(f"{name(record)}: the {where} {read} {value!r} is no fraction between 0 and 1")
+        raise DataError(f"{name(record)}: the {where} {read} {value!r} is not a fraction between 0 and 1")
     return float(value)
 
 
@@ -50,7 +50,7 @@ def protocol(record: Record) -> str:
 
 
 def method_label(record: Record) -> str:
-    """What a column is called: the method, or "method (variant)"."""
+    """The label of a column: the method, or "method (variant)"."""
     variant = record.get("variant")
     return f"{field(record, 'method')} ({variant})" if variant else str(field(record, "method"))
 
@@ -61,21 +61,21 @@ def data_set(record: Record) -> str:
 
 
 def data_set_title(record: Record) -> str:
-    """The data set's title for people, or its name."""
+    """The data set's display title, or its name."""
     return str(field(record, "dataset").get("title") or data_set(record))
 
 
 def name(record: Record) -> str:
-    """How messages name a record."""
+    """How messages refer to a record."""
     return f"{method_label(record)} on {data_set(record)}, seed {record.get('seed')}"
 
 
 def readable(records: Iterable[Record]) -> list[Record]:
-    """The records as a list, each run once (the same run may lie in several folders), in the order of the
+    """The records as a list without duplicates (the same run may be in several folders), in the order of the
     table of methods: by the date of their papers.
 
     Raises:
-        DataError: if there is none, or one of another schema version.
+        DataError: if there are none, or for one of another schema version.
     """
     found: dict[Any, Record] = {}
     for number, record in enumerate(map(_completed, records)):
@@ -84,22 +84,22 @@ def readable(records: Iterable[Record]) -> list[Record]:
                 f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
                 "report it with the version of dear that wrote it"
             )
-        # Rows of two ablations may be one run: the same key, with another variant.
+        # Rows of two ablations may be the same run: the same key with another variant.
         run = (record.get("key") or number, record.get("variant"))
         other = found.setdefault(run, record)
         if other.get("results") != record.get("results"):
             raise DataError(
-                f"two records of one run have other results: {name(record)}; remove the wrong one"
+                f"two records of one run have different results: {name(record)}; remove the wrong one"
             )
     if not found:
-        raise DataError("there is no run record to report; run something first")
+        raise DataError("there are no run records to report; run something first")
     found = dict(zip(found, _with_distinct_titles([*found.values()]), strict=True))
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda record: order.get(record.get("method", ""), len(order)))
 
 
 def _completed(record: Record) -> Record:
-    """The record with the settings that its method did not have yet, at the values that it ran with."""
+    """The record completed with settings that its method gained later, at the values it ran with."""
     registered, settings = METHODS.get(str(record.get("method"))), record.get("settings")
     if registered is None or not isinstance(settings, Mapping):
         return record
@@ -107,7 +107,7 @@ def _completed(record: Record) -> Record:
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
-    """The records with the name added to each title that several data sets have: rows are told by it."""
+    """The records with the name added to each title that several data sets share, to tell rows apart."""
     names: dict[str, set[str]] = {}
     for record in records:
         for one in [field(record, "dataset"), *(record.get("targets") or ())]:
@@ -129,13 +129,13 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
 
 
 def checked(records: Iterable[Record]) -> list[Record]:
-    """The records of one protocol as a list, after making sure that their numbers may stand in one table.
+    """The records of one protocol as a list, after checking that they can be combined in one table.
 
     Raises:
-        DataError: if there is none; for another schema version, or several protocols; where weights differ,
-            or the source of a transfer; where one data set has two identities, or one method two numbers of
-            shots (but where the table has a place for them), settings, role tables or rules for the tested
-            epoch; where two records are of one run.
+        DataError: if there are none; for another schema version, or several protocols; if weights or the
+            source of a transfer differ; if one data set has two identities, or one method several numbers of
+            shots (unless the table has a place for them), settings, role tables or rules for the tested
+            epoch; if two records are of the same run.
     """
     found = readable(records)
     _one_value(found, lambda _: "", protocol, "protocols")
@@ -160,7 +160,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     for record in found:
         run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
         if run in seen:
-            raise DataError(f"two records of one run: {name(record)}; remove one, or report them apart")
+            raise DataError(f"two records of one run: {name(record)}; remove one, or report them separately")
         seen.add(run)
     return found
 
@@ -176,7 +176,7 @@ def _settings(record: Record) -> dict[str, Any]:
 
 
 def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
-    """Records by a key, keys in the order met."""
+    """Records by key, in the order of first appearance."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
@@ -184,7 +184,7 @@ def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """The different values in the order met (values need not be hashable)."""
+    """The distinct values in order of first appearance (values need not be hashable)."""
     found: list[Any] = []
     for value in values:
         if value not in found:
@@ -193,7 +193,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
-    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds; where there are any."""
+    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds, for runs with any."""
     weights = {}
     for runs in grouped(records, data_set).values():
         found: list[Mapping[str, float]] = [
@@ -225,7 +225,7 @@ def mean_losses(records: Iterable[Record]) -> dict[str, list[float]]:
 
 
 def _roles(record: Record) -> str | None:
-    """Where the roles come from, whatever seed they were shuffled with."""
+    """The source of the roles, ignoring the seed they were shuffled with."""
     source = (record.get("roles") or {}).get("source")
     return source and re.sub(r"\(seed \d+\)", "", str(source))
 
@@ -238,11 +238,11 @@ def _one_value(
         if len(values) > 1:
             where = f" of {group}" if group else ""
             shown = _different(values)
-            raise DataError(f"the records{where} mix different {what} ({shown}); report them apart")
+            raise DataError(f"the records{where} mix different {what} ({shown}); report them separately")
 
 
 def _different(values: Sequence[Any]) -> str:
-    """What differs between values, in short: of mappings, the first key whose value does."""
+    """A short description of how values differ: for mappings, the first key whose value differs."""
     first, second = values[0], values[1]
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for key in dict.fromkeys([*first, *second]):

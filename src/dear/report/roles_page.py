@@ -1,4 +1,4 @@
-"""The page of a role table: one HTML file that needs nothing but itself, written atomically."""
+"""The page of a role table: one self-contained HTML file, written atomically."""
 
 import os
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from dear.report.svg import inline
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
-    """Write the page of a role table in its JSON form. Raises DataError for an empty one, OutputError."""
+    """Write the page of a role table in its JSON form. Raises DataError for an empty table, OutputError."""
     return write_whole(Path(path), roles_page(table))
 
 
 def roles_page(table: Mapping[str, Any]) -> str:
-    """The text of the page; the same table gives the same text."""
+    """The text of the page; a deterministic function of the table."""
     evidence: Mapping[str, Any] = table.get("evidence") or {}
     heads = table["heads"]
     has_share = any(head.get("share") for head in heads)

@@ -17,7 +17,7 @@ CORE = "#0072B2"
 
 
 def concept_looks(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each concept; the pairs are distinct for up to 35 of them."""
+    """A colour and a marker for each concept; the pairs are distinct for up to 35 concepts."""
     return {
         concept: (PALETTE[at % len(PALETTE)], MARKERS[at // len(PALETTE) % len(MARKERS)])
         for at, concept in enumerate(concepts)
@@ -112,7 +112,7 @@ def entropy_histogram(table: Mapping[str, Any]) -> str:
 
 
 def phrase_map(table: Mapping[str, Any]) -> str:
-    """Phrases on a plane, coloured by concept; the name of each concept stands at its phrases' median.
+    """Phrases on a plane, coloured by concept; the name of each concept is at the median of its phrases.
 
     Raises DataError if the table has no map of its phrases.
     """
@@ -153,7 +153,7 @@ def phrase_map(table: Mapping[str, Any]) -> str:
 
 
 def concept_order(table: Mapping[str, Any]) -> list[str]:
-    """The core attributes, which so keep their colours of the map of roles, then concepts by share."""
+    """The core attributes first, which keeps their colours from the map of roles, then concepts by share."""
     total: dict[str, float] = dict.fromkeys(map(str, table.get("attributes") or ()), 0.0)
     core = len(total)
     for head in table["heads"]:

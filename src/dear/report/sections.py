@@ -1,4 +1,4 @@
-"""Run records of any protocols to tables."""
+"""Tables from run records of any protocols."""
 
 from collections.abc import Iterable
 
@@ -9,17 +9,17 @@ from dear.report.reading import Record, distinct, field, protocol, readable
 
 
 def by_protocol(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of each protocol that there are any of, in the order of the protocols."""
+    """The records grouped by protocol, in the order of the protocols."""
     found = list(records)
     groups = {name: [record for record in found if protocol(record) == name] for name in PROTOCOLS}
     return {name: some for name, some in groups.items() if some}
 
 
 def tables_of(records: Iterable[Record]) -> list[Grid]:
-    """All tables of some records, in the order of the protocols, then what stands behind them.
+    """All tables of some records, in the order of the protocols, followed by the appendix tables.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     found = readable(records)
     tables = [grid for name, some in by_protocol(found).items() for grid in report_of(name).tables(some)]
@@ -33,5 +33,5 @@ def appendix_of(records: Iterable[Record]) -> list[Grid]:
 
 
 def weights_of(records: Iterable[Record]) -> list[str]:
-    """The hashes of the weights that the records are of."""
+    """The distinct weight hashes of the records."""
     return [str(sha) for sha in distinct(field(record, "weights", "sha256") for record in records)]

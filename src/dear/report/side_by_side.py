@@ -1,4 +1,4 @@
-"""Methods side by side: their averages over the data sets, and what a run of each costs."""
+"""Methods side by side: their averages over the data sets, and the cost of a run of each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
@@ -12,10 +12,10 @@ PEAK = "Peak memory, MiB"
 
 
 def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Record] | None) -> Grid | None:
-    """A row a method of the base-to-novel table of some records: its average; the parameters that it trains,
-    on the data set with the most; the median time of a run, training and tests; and the highest peak of the
-    GPU's memory (of the process's, without one) in the records ``memory``, no such column without them. None
-    for a single method.
+    """One row per method of the base-to-novel table of some records: its average; its number of trained
+    parameters, on the data set with the most; the median time of a run, training and tests; and the highest
+    peak GPU memory (process memory without a GPU) in the records ``memory``, a column omitted without them.
+    None for a single method.
     """
     if len(table.methods) < 2:
         return None
@@ -41,7 +41,7 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
 def _cost(
     of: Callable[[list[float]], float], values: Iterable[float | None], decimals: int = 0
 ) -> Cell | None:
-    """One number of those that the records have; None if none has."""
+    """One number computed from the values that the records have; None if none has any."""
     known = [value for value in values if value is not None]
     return Cell(of(known), decimals=decimals) if known else None
 
@@ -51,7 +51,7 @@ def _parameters(record: Record) -> float | None:
 
 
 def _seconds(record: Record) -> float | None:
-    """Of training and tests."""
+    """Training and test time."""
     spent = record.get("seconds") or {}
     return spent["train"] + spent["test"] if {"train", "test"} <= {*spent} else None
 

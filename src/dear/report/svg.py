@@ -1,4 +1,4 @@
-"""From a matplotlib figure to an SVG for a page: same bytes each time, text in the page's own colour."""
+"""Convert a matplotlib figure to an SVG for a page: deterministic bytes, text in the page's own colour."""
 
 import html
 import io
@@ -10,17 +10,17 @@ from markupsafe import Markup
 from matplotlib import style
 from matplotlib.figure import Figure
 
-# Drawn with this colour, written as currentColor: it turns light where the page is dark.
+# Drawn in this colour and written as currentColor: it turns light on a dark page.
 INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-# A wide figure shrinks to this share of its size; then it scrolls, or its text could not be read.
+# A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 _STYLE: dict[str, Any] = {
     "font.size": 10,
     "svg.fonttype": "none",
-    # A dollar sign in a class name is no mathematics.
+    # A dollar sign in a class name is not mathematics.
     "text.parse_math": False,
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -35,10 +35,10 @@ def draw(name: str, description: str, size: tuple[float, float], paint: Callable
     """An SVG of the given size (width, height in inches).
 
     Args:
-        name: prefix of its ids, so that several can stand in one page.
-        description: what it shows, for those who do not see it.
-        size: width and height in inches.
-        paint: draws into the empty figure.
+        name: Prefix of its ids, so that several figures can be in one page.
+        description: What it shows, for readers who cannot see it.
+        size: Width and height in inches.
+        paint: Draws into the empty figure.
     """
     with style.context(["default", {**_STYLE, "svg.hashsalt": name}]):
         figure = Figure(figsize=size, layout="constrained")
@@ -50,7 +50,7 @@ def draw(name: str, description: str, size: tuple[float, float], paint: Callable
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:
-    """Drop what only a file of its own needs, make ids unique, let colour and font follow the page."""
+    """Remove what only a standalone file needs, make ids unique, let colour and font follow the page."""
     text = re.sub(r"<!--.*?-->\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>\s*", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
@@ -65,5 +65,5 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
 
 
 def inline(svg: str) -> Markup:
-    """An SVG of `draw`, which escapes all text; inside HTML it needs no namespace."""
+    """Mark an SVG of `draw` as safe, since `draw` escapes all text; inside HTML it needs no namespace."""
     return Markup(svg.replace(_NAMESPACE, "", 1))

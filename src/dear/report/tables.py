@@ -1,4 +1,4 @@
-"""The result table in the paper's shape: data sets down, methods across, base / novel / HM for each."""
+"""The result table in the paper's layout: data sets down, methods across, base / novel / HM for each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ Entry = dict[Measure, Cell]
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of one data set: for each method its base, novel and HM, or None where there is no run."""
+    """The numbers of one data set: base, novel and HM for each method, or None if there is no run."""
 
     title: str
     entries: tuple[Entry | None, ...]
@@ -47,7 +47,7 @@ class Row:
 class Table:
     """A result table, in percent; `average` has None for a method that lacks a data set of the table.
 
-    Each HM is that of the base and novel that stand beside it; its deviation is that of the HM by seed.
+    Each HM is that of the base and novel beside it; its deviation is that of the per-seed HMs.
     """
 
     methods: tuple[str, ...]
@@ -60,7 +60,7 @@ class Table:
         return (*self.rows, self.average)
 
     def render(self, console: Console) -> None:
-        """Print the table for people, the best of a row in bold; a line a method where too wide."""
+        """Print the table, the best of a row in bold; one line per method if it would be too wide."""
         across = self._methods_across()
         wide = console.measure(across, options=console.options.update(width=10_000)).maximum
         if wide <= console.width:
@@ -82,7 +82,7 @@ class Table:
         return shown
 
     def entry(self, method: str, title: str | None = None) -> Entry | None:
-        """The numbers of a method on the data set of that title, or on average."""
+        """The numbers of a method on the data set with that title, or on average."""
         row = self.average if title is None else next(row for row in self.rows if row.title == title)
         return row.entries[self.methods.index(method)]
 
@@ -91,13 +91,13 @@ class Table:
 
 
 def base_to_novel_table(records: Iterable[Record]) -> Table:
-    """The base-to-novel table of some run records, data sets and methods in the order met.
+    """The base-to-novel table of some run records, data sets and methods in order of first appearance.
 
-    A method has an average where it has every data set of the table; its HM is the HM of the averages (the
-    paper's rule), and it has a deviation where every data set has the same seeds.
+    A method has an average if it has every data set of the table; its HM is the HM of the averages (the
+    paper's rule), and it has a deviation if every data set has the same seeds.
 
     Raises:
-        DataError: for records that may not stand in one table (see `checked`) or lack a number.
+        DataError: for records that cannot be combined in one table (see `checked`) or lack a number.
     """
     found = checked(records)
     methods = grouped(found, method_label)
@@ -129,14 +129,14 @@ def numbers(pairs: Pairs | None) -> Entry | None:
 
 
 def average(by_data_set: Sequence[Pairs | None]) -> Entry | None:
-    """The average over data sets, None where one is missing."""
+    """The average over data sets, None if one is missing."""
     found = [pairs for pairs in by_data_set if pairs]
     if len(found) < len(by_data_set):
         return None
     if all(pairs.keys() == found[0].keys() for pairs in found):
         by_seed = {seed: _mean_pair([pairs[seed] for pairs in found]) for seed in found[0]}
         return numbers(by_seed)
-    # Seeds differ between data sets: the average of the means is all that can be said.
+    # Seeds differ between data sets: only the average of the means is defined.
     mean = _mean_pair([_mean_pair(list(pairs.values())) for pairs in found])
     entries = numbers({None: mean})
     fewest = min(len(pairs) for pairs in found)
@@ -148,7 +148,7 @@ def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def base_to_novel_grid(table: Table) -> Grid:
-    """The result table as a grid: a row a method and data set."""
+    """The result table as a grid: one row per method and data set."""
     rows = [
         GridRow(f"{row.title}: {method}", _cells(entry))
         for row in table.with_average

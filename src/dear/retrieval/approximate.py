@@ -1,7 +1,7 @@
-"""FAISS indexes over unit vectors: which kind for how many rows, made, filled and searched.
+"""FAISS indexes over unit vectors: choosing a kind by the number of rows, building, extending and searching.
 
-Rows only ever get appended; the rows of removed files are left out at the search, until there are too many
-of them. Scores are not taken from here: codes are rounded, so candidates are scored again from the stored
+Rows are only ever appended; the rows of removed files are excluded from searches until there are too many
+of them. FAISS scores are not used: its codes are rounded, so candidates are rescored from the stored
 vectors.
 """
 
@@ -20,23 +20,23 @@ from dear.reading.files import opened
 from dear.retrieval.results import Kind, Storage
 
 FLAT_UP_TO = 200_000
-"""Up to so many rows every one is compared: exact."""
-CHUNK = 16_384  # rows that are float32 at a time
-LINKS = 32  # of an HNSW node
-POINTS = 64  # that an IVF list is trained on
+"""Up to this many rows all of them are compared: exact."""
+CHUNK = 16_384  # rows converted to float32 at a time
+LINKS = 32  # links of an HNSW node
+POINTS = 64  # training points per IVF list
 ITERATIONS = 10
-SUM = 4  # bytes of the checksum that ends a file
-PIECE = 2**24  # bytes of a file that are in memory at a time
+SUM = 4  # bytes of the checksum at the end of a file
+PIECE = 2**24  # bytes of a file held in memory at a time
 
 
 def require_faiss() -> None:
-    """Raise SettingsError where FAISS is not installed."""
+    """Raise SettingsError if FAISS is not installed."""
     if find_spec("faiss") is None:
         raise SettingsError("searching images needs FAISS: pip install 'dear-vlm[retrieval]'.")
 
 
 def kind_for(rows: int) -> Kind:
-    """Flat while that is quick enough, then IVF; HNSW is for those who ask for it."""
+    """Flat while that is fast enough, then IVF; HNSW is used only on request."""
     return "flat" if rows <= FLAT_UP_TO else "ivf"
 
 
@@ -61,7 +61,7 @@ def build(vectors: Float[np.ndarray, "row embed"], kind: Kind, storage: Storage)
         index = faiss.IndexIVFScalarQuantizer(quantizer, embed, lists_for(rows), code, metric)
         index.own_fields, _ = True, quantizer.this.disown()
         index.cp.niter, index.cp.max_points_per_centroid = ITERATIONS, POINTS
-        index.cp.min_points_per_centroid = 1  # it would warn of few rows, which is what was asked for
+        index.cp.min_points_per_centroid = 1  # no warning about few rows
     if not index.is_trained:
         index.train(_sample(vectors, POINTS * lists_for(rows)))
     extend(index, vectors)
@@ -69,7 +69,7 @@ def build(vectors: Float[np.ndarray, "row embed"], kind: Kind, storage: Storage)
 
 
 def extend(index: Any, vectors: Float[np.ndarray, "row embed"]) -> None:
-    """Append the rows that the index does not have yet."""
+    """Append the rows that the index does not contain yet."""
     for start in range(index.ntotal, len(vectors), CHUNK):
         index.add(np.ascontiguousarray(vectors[start : start + CHUNK], dtype=np.float32))
 
@@ -82,10 +82,10 @@ def search(
     *,
     effort: float = 1.0,
 ) -> Int[np.ndarray, "found"]:
-    """Rows of about the nearest vectors among the live ones, nearest first; fewer if there are fewer.
+    """Rows of the approximately nearest live vectors, nearest first; fewer if there are fewer.
 
-    ``effort`` scales how much of the index is looked at: more is slower and finds more of the true ones.
-    ``live`` may have rows that the index does not have yet.
+    ``effort`` scales how much of the index is searched: more is slower and has a higher recall.
+    ``live`` may include rows that the index does not contain yet.
     """
     import faiss
 
@@ -107,7 +107,7 @@ def search(
 
 
 def kind_of(index: Any) -> Kind:
-    """The kind of a FAISS index that `build` made."""
+    """The kind of a FAISS index made by `build`."""
     import faiss
 
     return (
@@ -120,7 +120,7 @@ def kind_of(index: Any) -> Kind:
 
 
 def storage_of(index: Any) -> Storage:
-    """How it keeps its vectors."""
+    """How an index stores its vectors."""
     import faiss
 
     codes = faiss.downcast_index(index.storage) if kind_of(index) == "hnsw" else index
@@ -128,46 +128,45 @@ def storage_of(index: Any) -> Storage:
 
 
 def save(index: Any, path: Path) -> None:
-    """Write it whole or not at all. Raises OutputError."""
+    """Write an index atomically. Raises OutputError."""
     import faiss
 
-    part = path.with_name(path.name + ".part")  # FAISS takes names alone
+    part = path.with_name(path.name + ".part")  # FAISS accepts only file names
     try:
         faiss.write_index(index, str(part))
         with part.open("r+b") as file:
             file.write(_checksum(file, part.stat().st_size))
         part.replace(path)
-    except BaseException as error:  # SIGTERM's too: no part is left
+    except BaseException as error:  # including SIGTERM: no partial file is left
         with suppress(OSError):
             part.unlink()
-        if isinstance(error, OSError | RuntimeError):  # FAISS has no class of its own
+        if isinstance(error, OSError | RuntimeError):  # FAISS has no exception class of its own
             raise OutputError(f"cannot write the index {path}: {first_line(error)}.") from error
         raise
 
 
 def load(path: Path, embed: int, rows: int) -> Any:
-    """Read an index of vectors so wide and of at most so many rows. Raises DataError for any other file."""
+    """Read an index of the given width and at most ``rows`` rows. Raises DataError for any other file."""
     import faiss
 
     try:
         with opened(path) as file:
             size = path.stat().st_size - SUM
-            if _checksum(file, size) != file.read(SUM):  # FAISS makes room for whatever a file claims
+            if _checksum(file, size) != file.read(SUM):  # FAISS allocates whatever size a file claims
                 raise RuntimeError("it was changed after it was written")
         index = faiss.read_index(str(path))
         if index.d != embed or index.ntotal > rows:
-            raise RuntimeError("it is of other vectors")
+            raise RuntimeError("it is for other vectors")
         kind_of(index), storage_of(index)
     except (AttributeError, DataError, MemoryError, OSError, RuntimeError) as error:
         raise DataError(
-            f"{path} is missing, damaged or no FAISS index: run `dear index build` again, which makes it "
-            "anew."
+            f"{path} is missing, damaged or not a FAISS index: run `dear index build` again to rebuild it."
         ) from error
     return index
 
 
 def _checksum(file: BinaryIO, size: int) -> bytes:
-    """CRC-32 of the first bytes of a file, which is left behind them."""
+    """CRC-32 of the first bytes of a file, which is left positioned after them."""
     found = 0
     for start in range(0, size, PIECE):
         found = zlib.crc32(file.read(min(PIECE, size - start)), found)

@@ -1,8 +1,7 @@
-"""Build an index of a folder, or bring it up to date: only new and changed files are encoded.
+"""Build an index of a folder, or update it: only new and changed files are encoded.
 
-Files are encoded in chunks. A chunk's vectors are written first, then its files in one transaction, so a
-build that was cut off goes on after its last chunk. The FAISS indexes come last and are made from the vectors
-alone.
+Files are encoded in chunks. A chunk's vectors are written first, then its files in one transaction, so an
+interrupted build resumes after its last chunk. The FAISS indexes are built last, from the vectors alone.
 """
 
 import hashlib
@@ -27,9 +26,9 @@ from dear.retrieval.results import Built, Kind, Storage, damaged
 from dear.retrieval.scan import Changes, Stamp, compare, scan, stamp_of
 from dear.retrieval.vectors import Vectors
 
-CHUNK = 256  # files between two commits
-DEAD_SHARE = 0.2  # of the rows, at which they are thrown out
-OUTGROWN = 2  # times the rows that an IVF index was trained on
+CHUNK = 256  # files per commit
+DEAD_SHARE = 0.2  # share of unused rows at which they are removed
+OUTGROWN = 2  # growth factor of the rows after which an IVF index is retrained
 
 Progress = Callable[[str, int, int], None]
 
@@ -46,18 +45,18 @@ def build_index(
     batch: int = 64,
     progress: Progress = lambda _step, _done, _of: None,
 ) -> Built:
-    """Index the images of a folder; what is there of the index is gone on with.
+    """Index the images of a folder; an existing index is updated.
 
     Args:
-        kind: Of the FAISS indexes; by the number of rows if not given.
+        kind: Kind of the FAISS indexes; chosen by the number of rows if not given.
         storage: How the FAISS indexes keep vectors in memory.
-        model: Where the model lies, for queries to find it again.
+        model: Path of the model, for queries to find it again.
 
     Raises:
-        DataError: for a folder without images that can be read, or an index that is damaged or of another
+        DataError: for a folder without readable images, or an index that is damaged or of another
             folder or model.
-        OutputError: if the place cannot be written to.
-        SettingsError: where FAISS is not installed.
+        OutputError: if the output folder cannot be written to.
+        SettingsError: if FAISS is not installed.
     """
     approximate.require_faiss()
     if batch < 1 or threads < 1:
@@ -65,12 +64,12 @@ def build_index(
     found = scan(folder, leave_out=out)
     first = not Catalogue.exists(out)
     if not found and first:
-        raise DataError(f"{folder} has no images (by their names). Give a folder with images in it.")
+        raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
     made_folder = not out.exists()
     with only_writer(out), closing(_open(encoder, folder, out, model)) as catalogue:
         changes = compare(catalogue.stamps(), found)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
-        with catalogue.change():  # after encoding: a file that was moved finds its row
+        with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
         made = _finish(catalogue, kind, storage, progress)
         metadata, broken = catalogue.metadata(), catalogue.broken()
@@ -79,7 +78,7 @@ def build_index(
         if first:
             _discard(out, made_folder)
         why = f" The first: {next(iter(broken.values()))}" if broken else ""
-        raise DataError(f"{folder} has no image that can be read.{why}")
+        raise DataError(f"{folder} has no readable image.{why}")
     return Built(
         out,
         made,
@@ -108,13 +107,13 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
     if metadata["identity"] != encoder.identity:
         raise DataError(
             f"the index {folder} was built with another bundle ({metadata['identity'][:12]}, here "
-            f"{encoder.identity[:12]}): features of two bundles do not compare. Use its bundle"
-            f"{', ' + metadata['model'] if metadata['model'] else ''}, or build an index of this one "
+            f"{encoder.identity[:12]}): features of two bundles are not comparable. Use its bundle"
+            f"{', ' + metadata['model'] if metadata['model'] else ''}, or build an index with this one "
             "elsewhere."
         )
     if (metadata["features"], metadata["embed"]) != ([*encoder.features], encoder.embed):
         raise damaged(
-            folder, f"it says {metadata['features']} of {metadata['embed']} numbers, unlike its bundle"
+            folder, f"it has features {metadata['features']} of width {metadata['embed']}, unlike its bundle"
         )
 
 
@@ -151,7 +150,7 @@ def _encode(
     batch: int,
     progress: Progress,
 ) -> int:
-    """Bring added and changed files into the catalogue; how many rows were encoded."""
+    """Add added and changed files to the catalogue; returns how many rows were encoded."""
     wanted = sorted((*changes.added, *changes.changed))
     before = catalogue.metadata()["rows"]
 
@@ -161,7 +160,7 @@ def _encode(
     for start in range(0, len(wanted), CHUNK):
         chunk = wanted[start : start + CHUNK]
         metadata = catalogue.metadata()
-        rows: dict[str, int] = {}  # of contents that are new in this chunk
+        rows: dict[str, int] = {}  # by content hash, for contents new in this chunk
         entries, pictures = list[Entry](), list[Tensor]()
         for entry, picture in in_parallel(look, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
@@ -185,11 +184,11 @@ def _encode(
 def _looked_at(
     folder: Path, path: str, short_side: int
 ) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
-    """A file's entry and, unless it cannot be read, its picture. The stamp is of before it was read."""
+    """A file's entry and, if readable, its picture. The stamp is taken before reading."""
     stamp = stamp_of(folder / path)
     try:
         if stamp is None:
-            raise DataError(f"{folder / path} went away while the folder was read.")
+            raise DataError(f"{folder / path} disappeared while the folder was read.")
         content = read_image(folder / path)
         picture = decode(folder / path, short_side, content)
     except DataError as error:
@@ -198,8 +197,9 @@ def _looked_at(
 
 
 def _finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress) -> Kind:
-    """Make the FAISS indexes hold all rows. The rows of removed files are thrown out once they are many: all
-    of a new generation is written before it takes the old one's place, so that queries always find one.
+    """Bring the FAISS indexes up to date with all rows. The rows of removed files are dropped once there are
+    many: a new generation is written completely before it replaces the old one, so that queries always find
+    one.
     """
     metadata = catalogue.metadata()
     alive = catalogue.live(metadata["rows"])
@@ -227,7 +227,7 @@ def _remove_others(folder: Path, generation: int) -> None:
 
 
 def _discard(out: Path, folder_too: bool) -> None:
-    """Remove a catalogue without rows."""
+    """Remove a catalogue that has no rows."""
     with suppress(OSError):
         (out / FILE).unlink()
         (out / LOCK).unlink()
@@ -238,10 +238,10 @@ def _discard(out: Path, folder_too: bool) -> None:
 def _update(
     metadata: dict[str, Any], place: Vectors, kind: Kind | None, storage: Storage, progress: Progress
 ) -> dict[str, Any]:
-    """Make the FAISS index of every feature hold all rows, anew where it does not fit any more; its facts."""
+    """Bring the FAISS index of every feature up to date, rebuilding it if needed; returns the new facts."""
     rows, trained = metadata["rows"], metadata.get("trained", 0)
     chosen = kind or approximate.kind_for(rows)
-    known = trained > 0  # else an index that is there is of a build that was cut off
+    known = trained > 0  # else an existing index is left over from an interrupted build
     outgrown = rows > OUTGROWN * trained
     for feature, name in enumerate(metadata["features"]):
         vectors, path = place.read(feature, rows), place.index(feature)
@@ -260,7 +260,7 @@ def _update(
 
 
 def _fitting(path: Path, embed: int, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
-    """The FAISS index at a place if it can be gone on with, else None."""
+    """The FAISS index at a path if it can be extended, else None."""
     try:
         index = approximate.load(path, embed, rows)
     except DataError:

@@ -1,4 +1,4 @@
-"""The files of an index and their rows, in one SQLite file: every change is whole or not there at all."""
+"""The files of an index and their rows, in one SQLite file; every change is a transaction."""
 
 import json
 import sqlite3
@@ -30,11 +30,11 @@ TABLES = (
     "CREATE INDEX by_row ON files (row)",
 )
 PLACES = {("table", "facts"), ("table", "files"), ("index", "by_content"), ("index", "by_row")}
-"""What a catalogue's file defines: a view or a trigger would be computed by whoever asks."""
+"""The objects a catalogue's file may define: views or triggers would be executed by readers."""
 
 
 class Facts(TypedDict):
-    """What every catalogue says, and in which type."""
+    """The facts in every catalogue, with their types."""
 
     identity: str
     features: list[str]
@@ -49,7 +49,7 @@ class Facts(TypedDict):
 
 
 class Entry(NamedTuple):
-    """A file: its row of vectors, or the reason why it has none. Copies of one content share a row."""
+    """A file: its row of vectors, or the reason why it has none. Files with the same content share a row."""
 
     path: str
     stamp: Stamp
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 class Catalogue:
-    """Facts about an index (what it was made with, how many rows it has) and its files."""
+    """Facts about an index (how it was built, how many rows it has) and its files."""
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self.folder, self.database = folder, database
@@ -67,8 +67,8 @@ class Catalogue:
 
     @classmethod
     def create(cls, folder: Path, metadata: Mapping[str, Any]) -> Self:
-        """A new catalogue with its first facts, all at once: until then there is none (``exists``). Raises
-        OutputError.
+        """Create a catalogue with its first facts in one transaction; before that it does not exist
+        (``exists``). Raises OutputError.
         """
         try:
             made = cls(folder, _connect(folder / FILE))
@@ -82,8 +82,8 @@ class Catalogue:
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether there is a catalogue, damaged perhaps. A file without tables is none: SQLite makes it first
-        thing, and whoever was making the catalogue did not come to the end.
+        """Whether there is a catalogue, possibly damaged. A file without tables does not count: SQLite
+        creates the file first, and the process creating the catalogue did not finish.
         """
         if not (folder / FILE).exists():
             return False
@@ -95,9 +95,9 @@ class Catalogue:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Raises DataError if there is none, or one of another schema."""
+        """Open a catalogue. Raises DataError if there is none, or one of another schema."""
         if not cls.exists(folder):
-            raise DataError(f"{folder} is no index of images: `dear index build` makes one.")
+            raise DataError(f"{folder} is not an index of images: `dear index build` makes one.")
         try:
             found = cls(folder, _connect(folder / FILE))
         except sqlite3.Error as error:
@@ -110,21 +110,20 @@ class Catalogue:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """What is done within becomes visible at once at its end, or never. Raises OutputError."""
+        """Context of a transaction: its changes become visible together at the end. Raises OutputError."""
         try:
             with self.database:
                 self.database.execute("BEGIN IMMEDIATE")
                 yield
-        except sqlite3.OperationalError as error:  # locked, no room, no permission
+        except sqlite3.OperationalError as error:  # locked, disk full, no permission
             raise OutputError(f"cannot change the index {self.folder}: {error}.") from error
         except sqlite3.DatabaseError as error:
             raise damaged(self.folder, error) from error
 
     @contextmanager
     def reading(self) -> Iterator[object]:
-        """What is read within is of one state, which no build changes meanwhile; what tells it from others.
-
-        Raises DataError if the index is gone. One that was made anew at the same place is opened anew.
+        """Context of a consistent read, unaffected by builds; yields what identifies the state. Raises
+        DataError if the index is gone. If it was recreated in the same place, it is reopened.
         """
         try:
             if (file := (self.folder / FILE).stat().st_ino) != self._file:
@@ -139,17 +138,17 @@ class Catalogue:
             self.database.rollback()
 
     def metadata(self) -> dict[str, Any]:
-        """What is known of the index. Raises DataError if that is damaged or of another schema."""
+        """The facts of the index. Raises DataError if they are damaged or of another schema."""
         defined = {(kind, name) for kind, name in self._ask("SELECT type, name FROM sqlite_master")}
         if strange := sorted(name for kind, name in defined - PLACES if not str(name).startswith("sqlite_")):
-            raise damaged(self.folder, f"its file has more than an index's tables: {strange[0][:40]!r}")
+            raise damaged(self.folder, f"its file has more than the tables of an index: {strange[0][:40]!r}")
         try:
             found = {
                 str(key): parse_json(str(value), f"its {key}")
                 for key, value in self._ask("SELECT key, value FROM facts")
             }
         except ReadingError as error:
-            raise damaged(self.folder, f"its facts are no JSON: {error}") from error
+            raise damaged(self.folder, f"its facts are not JSON: {error}") from error
         if isinstance(schema := found.get("schema"), int) and schema != SCHEMA:
             raise DataError(
                 f"the index {self.folder} has schema {schema}, this version reads {SCHEMA}: remove it and "
@@ -170,30 +169,30 @@ class Catalogue:
         )
 
     def stamps(self) -> dict[str, Stamp]:
-        """All files that were looked at, those that could not be read too."""
+        """All known files, including unreadable ones."""
         rows = self._ask("SELECT path, size, mtime FROM files")
         return {path: Stamp(size, mtime) for path, size, mtime in rows}
 
     def broken(self) -> dict[str, str]:
-        """Files that could not be read: path and reason."""
+        """Unreadable files: path and reason."""
         rows = self._ask("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path")
         return {path: reason for path, reason in rows}
 
     def row_of(self, sha256: str) -> int | None:
-        """The row of a content, if a file has it."""
+        """The row of a content hash, if a file has it."""
         asked = "SELECT row FROM files WHERE sha256 = ? AND typeof(row) = 'integer' LIMIT 1"
         found = [*self._ask(asked, sha256)]
         return int(found[0][0]) if found else None
 
     def paths_of(self, row: int) -> list[str]:
-        """The files that have a row. Raises DataError if there is none."""
+        """The files of a row. Raises DataError if there is none."""
         found = [path for (path,) in self._ask("SELECT path FROM files WHERE row = ? ORDER BY path", row)]
         if not found or not all(isinstance(path, str) for path in found):
-            raise damaged(self.folder, f"row {row} is no file's")
+            raise damaged(self.folder, f"row {row} belongs to no file")
         return found
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
-        """Which of so many rows belong to a file."""
+        """Which of the first ``rows`` rows belong to a file."""
         alive = np.zeros(rows, dtype=bool)
         asked = "SELECT DISTINCT row FROM files WHERE typeof(row) = 'integer' AND row >= 0 AND row < ?"
         for (row,) in self._ask(asked, rows):
@@ -210,7 +209,7 @@ class Catalogue:
         self.database.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in paths])
 
     def renumber(self, kept: Iterable[int]) -> None:
-        """Rows become their places in ``kept``, in which each row of a file stands."""
+        """Renumber rows to their positions in ``kept``, which contains the row of every file."""
         self.database.execute("CREATE TEMP TABLE places (old INTEGER PRIMARY KEY, new INTEGER)")
         self.database.executemany(
             "INSERT INTO places VALUES (?, ?)", ((old, new) for new, old in enumerate(kept))
@@ -231,8 +230,8 @@ class Catalogue:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep a second `dear index build` out of a folder, which is made; the lock ends with the process. Raises
-    OutputError.
+    """Lock a folder (created if missing) against a second `dear index build`; the lock ends with the process.
+    Raises OutputError.
     """
     with ExitStack() as held:
         try:
@@ -246,14 +245,14 @@ def only_writer(folder: Path) -> Iterator[None]:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             taken = "locked" in str(error)
-            why = "another process is writing it, wait for its end" if taken else str(error)
+            why = "another process is writing it, wait for it to finish" if taken else str(error)
             raise OutputError(f"cannot change the index {folder}: {why}.") from error
         yield
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Transactions are begun in `change` alone; a server reads from more than one thread, each in turn.
+    # Only `change` begins transactions; a server reads from several threads, one at a time.
     database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit("json_bytes"), 2**30))
-    database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is run
+    database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
     return database

@@ -11,10 +11,10 @@ class Encoder(Protocol):
     """An adapted CLIP as an index sees it.
 
     Attributes:
-        identity: Of the adapter and of the weights below it: features of two identities do not compare.
+        identity: Identity of the adapter and its weights: features of two identities are not comparable.
         features: Names of the image features.
         embed: Their width.
-        short_side: Pixels of the short side that larger pictures are brought down to first.
+        short_side: Length of the short side, in pixels, to which larger pictures are first reduced.
     """
 
     @property
@@ -32,7 +32,7 @@ class Encoder(Protocol):
     def images(
         self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
     ) -> Float[Tensor, "batch feature embed"]:
-        """Unit features of pictures of any sizes."""
+        """Unit features of pictures of any size."""
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
         """Unit features of texts, in the space of the image features."""

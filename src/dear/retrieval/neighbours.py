@@ -41,6 +41,6 @@ def precision_by_factor(
 
 
 def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
-    """The precision of neighbours drawn at random: the share of the other items with an item's value."""
+    """The precision of randomly drawn neighbours: the share of the other items with an item's value."""
     same = (factors[:, None] == factors[None]).double().sum(dim=1) - 1
     return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))

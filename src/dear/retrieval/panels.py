@@ -1,6 +1,4 @@
-"""Retrieval as data for people: query pictures and their neighbours by each feature, pictures in base64
-PNG.
-"""
+"""Data for displaying retrieval: query pictures and their neighbours by each feature, as base64 PNG."""
 
 import base64
 import io
@@ -27,8 +25,8 @@ def retrieval_panels(
     shown: int = 6,
     k: int = 10,
 ) -> dict[str, Any]:
-    """Neighbours of some images by each feature, and precision at ``k`` of every feature for every factor
-    over all images, with that of neighbours drawn at random ("chance").
+    """Neighbours of some images by each feature, and the precision at ``k`` of every feature for every factor
+    over all images, with that of randomly drawn neighbours ("chance").
 
     ``values`` names the factors (in column order) and their values.
     """

@@ -1,7 +1,7 @@
 """Queries of an index: neighbours by a weighted mixture of features.
 
-Each feature's FAISS index gives candidates; all of them are scored exactly from the stored vectors. In a flat
-index every image is a candidate, so its answers are exact.
+Each feature's FAISS index yields candidates; all of them are scored exactly from the stored vectors. In a
+flat index every image is a candidate, so its answers are exact.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,37 +20,37 @@ from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Hit
 
-FEWEST_CANDIDATES = 100  # of each feature
+FEWEST_CANDIDATES = 100  # per feature
 CANDIDATES_A_RESULT = 10
-OFF_ONE = 0.05  # how far the length of a stored unit vector, in float16, may be from 1
+OFF_ONE = 0.05  # tolerance for the length of a stored float16 unit vector
 
 
 class Index:
-    """An index opened to be asked. FAISS indexes are read when a feature is first asked for.
+    """An index opened for queries. FAISS indexes are read when a feature is first used.
 
-    A query sees what builds have changed since the one before. While a build goes on, and after one that was
-    cut off, files that are in no FAISS index yet may not be found.
+    A query sees the changes made by builds since the previous query. During a build, and after an interrupted
+    one, files that are not in a FAISS index yet may not be found.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.metadata: dict[str, Any] = {}
         self._state: object = None
-        self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the file that each is of
+        self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the identity of their files
         with self._current():
             pass
 
     @classmethod
     def open(cls, place: Path) -> "Index":
-        """Raises DataError if there is none, it is damaged or its first build was cut off; SettingsError
-        without FAISS.
+        """Open an index. Raises DataError if there is none, if it is damaged or its first build was
+        interrupted; SettingsError without FAISS.
         """
         approximate.require_faiss()
         return cls(Catalogue.open(place))
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """Within, the index is as the last build left it, and no build changes it."""
+        """Context in which the index is as the last build left it, and no build changes it."""
         with self.catalogue.reading() as state:
             if state != self._state:
                 self._load()
@@ -60,9 +60,9 @@ class Index:
     def _load(self) -> None:
         metadata, place = self.catalogue.metadata(), self.catalogue.folder
         if self.metadata and metadata["identity"] != self.metadata["identity"]:
-            raise DataError(f"the index {place} was made anew with another bundle: open it again.")
+            raise DataError(f"the index {place} was rebuilt with another bundle: open it again.")
         if "trained" not in metadata or not metadata["rows"]:
-            raise DataError(f"the index {place} is empty or not finished: run `dear index build` again.")
+            raise DataError(f"the index {place} is empty or incomplete: run `dear index build` again.")
         self.metadata = metadata
         self.features: tuple[str, ...] = tuple(metadata["features"])
         self.rows: int = metadata["rows"]
@@ -72,7 +72,7 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        """Where the images lie."""
+        """The folder of the images."""
         return Path(self.metadata["folder"])
 
     def query(
@@ -84,15 +84,17 @@ class Index:
         effort: float = 1.0,
         without: str | None = None,
     ) -> list[Hit]:
-        """The best images for a query vector of each feature, best first.
+        """The best images for a query vector per feature, best first.
 
         Args:
-            weights: Of the features' cosines, 1 each if not given; a negative one drives away from the query.
+            weights: Weights of the features' cosines, 1 each if not given; negative ones prefer dissimilar
+                images.
             effort: Scales the search of indexes that are not flat: more is slower and misses less.
             without: SHA-256 of a content to leave out: the query's own.
 
         Raises:
-            SettingsError: for weights of which none is positive, a count below 1, or an effort not above 0.
+            SettingsError: for weights of which none is positive, a count below 1, or an effort that is not
+                above 0.
             UnknownNameError: for a feature that the index does not have.
             DataError: for an index that was damaged or removed since it was opened.
         """
@@ -114,18 +116,20 @@ class Index:
             ]
 
     def check(self, encoder: Encoder) -> None:
-        """Raise DataError unless the index is of the encoder's model."""
+        """Raise DataError unless the index was built with the encoder's model."""
         require_same_model(self.metadata, encoder, self.catalogue.folder)
 
     def shares(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Weights whose sizes sum to one. Raises UnknownNameError and SettingsError as `query` does."""
+        """Weights scaled so that their absolute values sum to one. Raises UnknownNameError and SettingsError
+        as `query` does.
+        """
         for name in given:
             if name not in self.features:
                 raise UnknownNameError("feature", name, self.features)
         total = sum(abs(weight) for weight in given.values())
         if not any(weight > 0 for weight in given.values()) or not np.isfinite(total):
             raise SettingsError(
-                "no feature has a positive weight: at least one must be above 0, and all finite."
+                "no feature has a positive weight: at least one must be above 0, and all must be finite."
             )
         return {name: weight / total for name, weight in given.items()}
 
@@ -145,13 +149,13 @@ class Index:
     def _scored(
         self, rows: Int[np.ndarray, "candidate"], queries: Mapping[str, Any], shares: Mapping[str, float]
     ) -> tuple[Float[np.ndarray, "candidate"], dict[str, Float[np.ndarray, "candidate"]]]:
-        """Weighted cosines and those of each feature. Float16 rows are not quite units: they are made so."""
+        """Weighted cosines and those of each feature. Float16 rows are renormalised to unit length."""
         parts = {}
         for name, query in queries.items():
             mapped = self.vectors.read(self.features.index(name), self.rows)
             found = np.asarray(mapped[rows], dtype=np.float32)
             lengths = np.linalg.norm(found, axis=1)
-            if not (np.abs(lengths - 1) < OFF_ONE).all():  # not a number is not near one either
+            if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
                 self.vectors.refuse(self.features.index(name))
             parts[name] = found @ query / lengths
         scores = sum((share * parts[name] for name, share in shares.items()), np.zeros(len(rows)))
@@ -173,11 +177,11 @@ class Index:
 def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
     """Features and weights from the two lists of a command. Raises SettingsError."""
     if not by:
-        raise SettingsError("there is no feature to compare by: name at least one, such as class.")
+        raise SettingsError("there is no feature to compare by: name at least one, for example class.")
     if len(set(by)) < len(by):
-        raise SettingsError(f"a feature stands twice in {', '.join(by)}.")
+        raise SettingsError(f"a feature appears twice in {', '.join(by)}.")
     if weights is not None and len(weights) != len(by):
         raise SettingsError(
-            f"{len(weights)} weights for {len(by)} features ({', '.join(by)}): give one each."
+            f"{len(weights)} weights for {len(by)} features ({', '.join(by)}): give one weight per feature."
         )
     return dict(zip(by, weights or [1.0] * len(by), strict=True))

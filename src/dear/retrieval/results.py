@@ -1,4 +1,4 @@
-"""What building and asking an index give. Light to import: commands name it without loading torch."""
+"""Results of building and querying an index. Light to import: commands name them without loading torch."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,14 @@ Storage = Literal["float16", "int8"]
 
 @dataclass(frozen=True)
 class Built:
-    """What a build did.
+    """The outcome of a build.
 
     Attributes:
         added, changed, removed, unchanged: Numbers of files.
         encoded: How many of them went through the model; copies of known contents do not.
-        files: Files that can be found now.
-        rows: Rows of vectors, those of removed files with them.
-        broken: Files that cannot be read, and why.
+        files: Number of searchable files.
+        rows: Number of rows of vectors, including those of removed files.
+        broken: Unreadable files, and why.
     """
 
     index: Path
@@ -37,7 +37,7 @@ class Built:
 
     @property
     def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code tells."""
+        """Whether some of the work could not be done, which the exit code reports."""
         return bool(self.broken)
 
 
@@ -48,7 +48,7 @@ class Hit:
     Attributes:
         path: Relative to the index's folder.
         score: The weighted mean of the cosines; in [-1, 1].
-        by: The cosine of each feature that was asked for.
+        by: The cosine for each requested feature.
         copies: Other files with the same bytes.
     """
 
@@ -59,7 +59,7 @@ class Hit:
 
 
 def damaged(index: Path, why: object) -> DataError:
-    """The error of an index that a build cannot mend: vectors or the catalogue are lost."""
+    """The error for an index that a build cannot repair: vectors or the catalogue are lost."""
     return DataError(
         f"the index {index} is damaged ({why}): remove it and run `dear index build` again, or build it "
         "elsewhere."

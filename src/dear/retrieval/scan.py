@@ -1,4 +1,4 @@
-"""Which image files a folder holds, and what changed since it was last looked at."""
+"""The image files of a folder, and what changed since the last scan."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dear.errors import DataError
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells without reading whether a file was changed: size in bytes, time in nanoseconds."""
+    """Shows without reading whether a file changed: size in bytes, modification time in nanoseconds."""
 
     size: int
     mtime: int
@@ -19,7 +19,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Changes:
-    """Relative paths, each kind sorted."""
+    """Relative paths, each list sorted."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -27,11 +27,11 @@ class Changes:
 
 
 def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
-    """Image files below a folder by relative path; hidden ones, links to folders and what lies below
-    ``leave_out`` are not looked at. Raises DataError.
+    """Image files below a folder by relative path, ignoring hidden files, links to folders and everything
+    below ``leave_out``. Raises DataError.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the folder of the images.")
+        raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
     avoided = leave_out.resolve() if leave_out else None
     found: dict[str, Stamp] = {}
 
@@ -63,7 +63,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def compare(known: Mapping[str, Stamp], found: Mapping[str, Stamp]) -> Changes:
-    """What happened between two looks at a folder."""
+    """The changes between two scans of a folder."""
     return Changes(
         added=tuple(sorted(found.keys() - known.keys())),
         changed=tuple(sorted(path for path in found.keys() & known.keys() if found[path] != known[path])),

@@ -1,4 +1,4 @@
-"""Search an index by an image or by words."""
+"""Search an index by image or by text."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,9 +22,8 @@ def by_image(
     effort: float = 1.0,
     itself: bool = False,
 ) -> list[Hit]:
-    """The images most like an image file; not the file itself, unless ``itself``.
-
-    Raises DataError for a file that cannot be read.
+    """The images most similar to an image file, excluding the file itself unless ``itself``. Raises DataError
+    for an unreadable file.
     """
     content = read_image(image)
     features = encoder.images([decode(image, encoder.short_side, content)])[0]
@@ -43,7 +42,7 @@ def by_text(
     count: int = 10,
     effort: float = 1.0,
 ) -> list[Hit]:
-    """The images whose features are nearest to a text's. Raises DataError for an empty one."""
+    """The images whose features are nearest to a text's. Raises DataError for an empty text."""
     if not words.strip():
         raise DataError("the text is empty: give words to search for.")
     return index.query(

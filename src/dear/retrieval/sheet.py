@@ -11,21 +11,21 @@ from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
 from dear.writing.files import atomic_write
 
-SIDE, GAP, LINE = 160, 8, 14  # pixels of a picture's cell, between cells, of a line of text
+SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, height of a line of text
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
 class Row(NamedTuple):
-    """A row of the sheet: what it was searched by and what was found."""
+    """A row of the sheet: what was searched for and what was found."""
 
     title: str
     hits: Sequence[Hit]
 
 
 def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: Path) -> Image.Image:
-    """The query (a picture or, without one, its words), then a row of neighbours for each search.
+    """The query (a picture or, without one, its text), then a row of neighbours for each search.
 
-    A picture that cannot be read any more is a grey cell.
+    A picture that can no longer be read is shown as a grey cell.
     """
     columns = max((len(row.hits) for row in rows), default=1) or 1
     cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
@@ -48,9 +48,9 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: P
 
 
 def save_sheet(sheet: Image.Image, path: Path) -> None:
-    """Write it as PNG, whole or not at all. Raises OutputError."""
+    """Write a sheet atomically as PNG. Raises OutputError."""
     if not path.name:
-        raise OutputError(f"the contact sheet cannot be {str(path)!r}, a folder: name a PNG file.")
+        raise OutputError(f"the contact sheet cannot be {str(path)!r}, which is a folder: name a PNG file.")
     try:
         with atomic_write(path) as file:
             sheet.save(file, "PNG")
@@ -71,7 +71,7 @@ def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _short(text: str, width: int) -> str:
-    """The text cut to a width, with an ellipsis."""
+    """Text truncated to a width, with an ellipsis."""
     font = _font()
     if font.getlength(text) <= width:
         return text

@@ -1,4 +1,4 @@
-"""The stored vectors of an index: one file of float16 rows a feature, appended to, memory-mapped to read."""
+"""The stored vectors of an index: one append-only file of float16 rows per feature, memory-mapped to read."""
 
 from pathlib import Path
 from typing import NoReturn
@@ -15,10 +15,10 @@ BYTES = 2  # of a float16
 
 
 class Vectors:
-    """Rows of unit vectors of every feature, in the order in which they came.
+    """Rows of unit vectors of every feature, in the order in which they were added.
 
-    Rows past the number that the catalogue knows are the rest of a build that was cut off: the next one
-    writes over them.
+    Rows past the number recorded in the catalogue are left over from an interrupted build: the next one
+    overwrites them.
     """
 
     def __init__(self, folder: Path, features: int, embed: int) -> None:
@@ -28,11 +28,11 @@ class Vectors:
         return self.folder / f"{feature}.f16"
 
     def index(self, feature: int) -> Path:
-        """Where the FAISS index of a feature lies."""
+        """Path of the FAISS index of a feature."""
         return self.folder / f"{feature}.faiss"
 
     def write(self, start: int, rows: Float[Tensor, "row feature embed"]) -> None:
-        """Write rows from number ``start`` on, of every feature. Raises OutputError."""
+        """Write rows of every feature, starting at row ``start``. Raises OutputError."""
         values = rows.cpu().numpy().astype("<f2")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -46,29 +46,29 @@ class Vectors:
             raise self._unwritable(error) from error
 
     def read(self, feature: int, rows: int) -> Float[np.ndarray, "row embed"]:
-        """The first so many rows of a feature, mapped and not read. Raises DataError if there are fewer."""
+        """The first ``rows`` rows of a feature, memory-mapped. Raises DataError if there are fewer."""
         if not rows:
             return np.zeros((0, self.embed), dtype=np.float16)
         path = self.path(feature)
         try:
             require_plain(path)
             return np.memmap(path, dtype="<f2", mode="r", shape=(rows, self.embed))
-        except (DataError, OSError, ValueError) as error:  # no file, none that can be mapped, a shorter one
-            why = "is cut short" if isinstance(error, ValueError) else "is missing or cannot be read"
+        except (DataError, OSError, ValueError) as error:  # missing, not mappable, too short
+            why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
             raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
 
     def refuse(self, feature: int) -> NoReturn:
-        """Raise DataError for a feature whose rows are no unit vectors: zeros, or no numbers."""
+        """Raise DataError for a feature whose rows are not unit vectors: zero or NaN."""
         place = self.path(feature).relative_to(self.folder.parent)
-        raise damaged(self.folder.parent, f"{place} holds rows that are no unit vectors")
+        raise damaged(self.folder.parent, f"{place} holds rows that are not unit vectors")
 
     def check(self, rows: int) -> None:
-        """Raise DataError unless every feature has so many rows."""
+        """Raise DataError unless every feature has at least ``rows`` rows."""
         for feature in range(self.features):
             self.read(feature, rows)
 
     def copy(self, kept: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
-        """Write some of the first ``rows`` rows to another place, in chunks. Raises OutputError."""
+        """Copy some of the first ``rows`` rows to another place, in chunks. Raises OutputError."""
         try:
             to.folder.mkdir(parents=True, exist_ok=True)
             for feature in range(self.features):

@@ -1,6 +1,4 @@
-"""Retrieval on the Attribute World, where every image's factors are known: which feature finds which
-factor?
-"""
+"""Retrieval on the Attribute World, where all factors are known: which feature finds which factor?"""
 
 from typing import Any
 
@@ -13,6 +11,6 @@ QUERIES = (3, 170, 431)
 
 
 def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
-    """Retrieve among a task's images by each feature of an adapted method, as data for the report."""
+    """Retrieve among a task's images with each feature of an adapted method, as data for the report."""
     values = {name: factor.values for name, factor in FACTORS.items()}
     return retrieval_panels(method, images, images.factors, values, queries=QUERIES)

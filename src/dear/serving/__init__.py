@@ -1,1 +1,1 @@
-"""An adapted model on a port: the HTTP API, its page, and what keeps them within bounds."""
+"""Serve an adapted model: the HTTP API, its web page, and the limits that protect them."""

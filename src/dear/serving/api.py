@@ -1,4 +1,4 @@
-"""The HTTP API: an image in, JSON out."""
+"""The HTTP API: images in, JSON out."""
 
 import asyncio
 import base64
@@ -34,8 +34,8 @@ def create_app(
     origin: str | None = None,
     page: bool = False,
 ) -> FastAPI:
-    """The API of a service, and the page if wanted, behind the guard. ``hosts`` are the names that it answers
-    to; None is any. ``origin`` is the address of a proxy before it.
+    """The API of a service, and the page if wanted, behind the security middleware. ``hosts`` are the host
+    names it answers to; None is any. ``origin`` is the address of a proxy in front of it.
     """
 
     @asynccontextmanager
@@ -43,7 +43,7 @@ def create_app(
         yield
         service.close()
 
-    # No description or documentation of its own: docs/how-to/serve.md is ours.
+    # No generated schema or documentation: docs/how-to/serve.md documents the API.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.add_middleware(SecurityMiddleware, limits=service.limits, token=token, hosts=hosts, origin=origin)
     busy = asyncio.Semaphore(service.limits.waiting)
@@ -54,9 +54,10 @@ def create_app(
         app.add_exception_handler(kind, _refuse)
 
     async def with_image(request: Request, work: Callable[[Upload, dict[str, str]], Awaitable[Any]]) -> Any:
-        """Read and check the request's image, then do the work with it and a form's fields. Raises Refused.
+        """Read and check the request's image, then call ``work`` with it and the form's fields. Raises
+        Refused.
 
-        A place is taken by what is here whole, so that those who send slowly keep none.
+        A slot is taken only once the request has arrived completely, so that slow senders hold none.
         """
         _require_place(busy)
         data, fields = await _image_of(request)
@@ -67,7 +68,7 @@ def create_app(
 
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
-        """What is served, its limits, and how requests were batched."""
+        """The served bundle, the limits, and how requests were batched."""
         bundle, batches, index = service.predictor.bundle, service.batches, service.index
         return {
             "name": service.name,
@@ -93,8 +94,8 @@ def create_app(
 
     @app.post("/api/predict")
     async def predict(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
-        """The best classes with probability, logit and evidence; among other classes, comma-separated, of the
-        query or a form.
+        """The best classes with probability, logit and evidence; among other classes if given,
+        comma-separated, in the query or a form.
         """
 
         async def work(upload: Upload, fields: dict[str, str]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def create_app(
         count: int = 8,
         thumbnails: bool = False,
     ) -> dict[str, Any]:
-        """The nearest images of the index by a mixture of features; thumbnails are base64 PNG."""
+        """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
 
         async def work(upload: Upload, _: dict[str, str]) -> dict[str, Any]:
             given = numbers(weights)
@@ -133,8 +134,8 @@ def create_app(
     async def attention(
         request: Request, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
-        """Where a head looks: the weights by token as JSON, or one token's over the image as PNG, with their
-        sum in a header.
+        """Where a head attends: the weights by token as JSON, or one token's over the image as PNG, with
+        their sum in a header.
         """
 
         async def work(upload: Upload, _: dict[str, str]) -> Response:
@@ -154,7 +155,7 @@ def create_app(
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    """The answer to whatever was raised. What is a bug is told in the log alone."""
+    """The response to any exception. Bugs are described only in the log."""
     if isinstance(error, RequestValidationError):
         told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
         error = Refused(422, f"{told}.")
@@ -165,8 +166,8 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, DearError):
         status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
         return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
-    told = "an error in the server, which its log tells; other requests may do."
-    return JSONResponse({"error": told, "kind": "ServerError"}, 500, HEADERS)  # past the guard
+    told = "internal server error, see the server's log; other requests may succeed."
+    return JSONResponse({"error": told, "kind": "ServerError"}, 500, HEADERS)  # outside the middleware
 
 
 def _of_framework(request: Request, error: HTTPException) -> Refused:
@@ -195,15 +196,15 @@ def numbers(text: str | None) -> list[float] | None:
         return [float(word) for word in words(text) or []] or None
     except ValueError:
         raise Refused(
-            400, f"weights are numbers with commas between them, such as 1,0.5; got {text!r}."
+            400, f"weights must be numbers separated by commas, such as 1,0.5; got {text!r}."
         ) from None
 
 
 async def _image_of(request: Request) -> tuple[bytes, dict[str, str]]:
-    """The image and a form's other fields: the field "image" of a form, or the whole body."""
+    """The image and a form's other fields: from the field "image" of a form, or the whole body."""
     try:
         body = b"".join([chunk async for chunk in request.stream()])
     except ClientDisconnect:
-        raise Refused(400, "the client went away.") from None
+        raise Refused(400, "the client disconnected.") from None
     kind = request.headers.get("content-type", "")
     return await run_in_threadpool(parts, body, kind) if is_form(kind) else (body, {})

@@ -1,4 +1,4 @@
-"""Requests in batches: what comes within some milliseconds goes through the model at once."""
+"""Batch requests: those that arrive within some milliseconds go through the model together."""
 
 import queue
 import threading
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Item, Result]):
-    """One thread that works on up to ``most`` items at once, and waits up to ``wait`` seconds for them."""
+    """One thread that processes up to ``most`` items at once, waiting up to ``wait`` seconds for them."""
 
     def __init__(
         self, work: Callable[[Sequence[Item]], Sequence[Result]], *, most: int, wait: float, waiting: int
@@ -27,7 +27,7 @@ class Batcher(Generic[Item, Result]):
         self._thread.start()
 
     def submit(self, item: Item) -> Future[Result]:
-        """Put an item into the next batch. Raises Refused (503) if too many wait already."""
+        """Put an item into the next batch. Raises Refused (503) if too many are waiting already."""
         future: Future[Result] = Future()
         try:
             self._queue.put_nowait((item, future))
@@ -36,7 +36,7 @@ class Batcher(Generic[Item, Result]):
         return future
 
     def close(self, seconds: float | None = None) -> bool:
-        """End the thread after what waits is done; whether that was so within some seconds."""
+        """Stop the thread once waiting items are done; returns whether that happened within ``seconds``."""
         with suppress(queue.Full):
             self._queue.put(None, timeout=seconds)
         self._thread.join(seconds)
@@ -46,7 +46,7 @@ class Batcher(Generic[Item, Result]):
         open_ = True
         while open_:
             batch, open_ = self._collect()
-            # A request whose client went away was cancelled while it waited.
+            # A request whose client disconnected was cancelled while it waited.
             live = [(item, future) for item, future in batch if future.set_running_or_notify_cancel()]
             if not live:
                 continue
@@ -62,7 +62,7 @@ class Batcher(Generic[Item, Result]):
                 future.set_result(result)
 
     def _collect(self) -> tuple[list[tuple[Item, Future[Result]]], bool]:
-        """The next batch, and whether more can come."""
+        """The next batch, and whether more may come."""
         first = self._queue.get()
         if first is None:
             return [], False

@@ -1,4 +1,4 @@
-"""Request bodies that the server holds at once: bounded in bytes, and honest clients get past slow ones."""
+"""Request bodies held in memory: bounded in bytes, with fast clients taking precedence over slow ones."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from starlette.types import Message, Receive
 
 from dear.serving.limits import Limits, Refused, check_upload
 
-CLOSE = {"Connection": "close"}  # what is left of a body that is not wanted is not read either
+CLOSE = {"Connection": "close"}  # the rest of a rejected body is not read either
 SOON = {"Retry-After": "2", **CLOSE}
 
 
 class Body:
-    """One request's body: how much of it is held, and the clock of the part that is being waited for."""
+    """One request's body: how many of its bytes are held, and the deadline for its next part."""
 
     def __init__(self, until: float) -> None:
         self.until, self.size, self.cut = until, 0, False
@@ -21,17 +21,17 @@ class Body:
 
 
 class Bodies:
-    """The bodies of all requests. Whoever sends too slowly is refused (408); where there is no room for more
-    bytes, the body that has been coming in for longest is (503), as an honest one comes in quickly.
+    """The bodies of all requests. Senders that are too slow are refused (408). If there is no room for more
+    bytes, the body that has been arriving for longest is refused (503), since honest ones arrive quickly.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.size = limits, 0
-        self._coming: dict[Body, None] = {}  # the oldest first
+        self._coming: dict[Body, None] = {}  # oldest first
 
     @contextmanager
     def one(self) -> Iterator[Body]:
-        """A request's body, whose room is given back at the end."""
+        """Context of a request's body, whose memory is released at the end."""
         body = Body(asyncio.get_running_loop().time() + self.limits.patience)
         self._coming[body] = None
         try:
@@ -41,10 +41,10 @@ class Bodies:
             self.size -= body.size
 
     def counted(self, body: Body, receive: Receive, room: int) -> Receive:
-        """``receive`` that keeps the bounds; ``room`` is for what stands around a file in a form."""
+        """Wrap ``receive`` to enforce the bounds; ``room`` is for the parts of a form around its file."""
 
         async def counted() -> Message:
-            if body not in self._coming:  # it is whole, or was cut: only the client's going can come
+            if body not in self._coming:  # complete or cut off: only a disconnect can follow
                 self._check(body)
                 return await receive()
             try:
@@ -54,7 +54,7 @@ class Bodies:
                 body.clock = None
                 self._check(body)
                 raise Refused(
-                    408, f"the request was not here within {self.limits.patience:g} s: send it again.", CLOSE
+                    408, f"the request did not arrive in {self.limits.patience:g} s: send it again.", CLOSE
                 ) from None
             body.clock = None
             self._check(body)

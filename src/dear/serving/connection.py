@@ -1,4 +1,4 @@
-"""Connections with patience: slow clients go, and the server ends in time. Builds on uvicorn."""
+"""Connections with deadlines: slow clients are dropped, and the server stops in time. Builds on uvicorn."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dear.serving.limits import Limits
 
-GRACE = 2  # seconds that requests under way have once the server is to stop
-LAST = 3.0  # seconds after which it ends whatever it is doing
-SPARE = 128  # open files for all but connections
+GRACE = 2  # seconds that running requests have once the server is to stop
+LAST = 3.0  # seconds after which the server stops whatever it is doing
+SPARE = 128  # open files reserved for everything but connections
 
 
 class Server(uvicorn.Server):
-    """Calls ``ready`` once requests are answered, and ends within ``LAST`` seconds of a signal."""
+    """Calls ``ready`` once requests are answered, and stops within ``LAST`` seconds of a signal."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -40,22 +40,22 @@ class Server(uvicorn.Server):
 
 
 def end_at_once() -> None:
-    """End the process in order as far as others see it, with threads that would not let it end."""
+    """End the process with normal exit behaviour, despite threads that would keep it alive."""
     sys.stdout.flush()
     os.write(2, b"dear: stopped; some requests were still under way.\n")
     os._exit(0)
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 whose clients must be quick: a request must be here, and an answer taken, within
-    ``limits.patience`` seconds. Where there are too many clients, the one goes that has not sent a whole
-    request for longest, so that honest ones get past.
+    """HTTP/1.1 with deadlines for clients: a request must arrive, and a response be received, within
+    ``limits.patience`` seconds. If there are too many clients, the one that has gone longest without sending
+    a complete request is dropped, so that honest ones get through.
     """
 
     def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
         super().__init__(*given, **named)
         self.patience, self.most = limits.patience, most_connections(limits)
-        self.since = 0.0  # when it began to wait for the client; whom it waits for has a clock
+        self.since = 0.0  # when it began to wait for the client; while it waits the clock runs
         self.clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,13 +89,13 @@ class Connection(H11Protocol):
         self._watch()
 
     def give_up(self) -> None:
-        """Let the client go."""
+        """Drop the client."""
         self._stop()
         self.connections.discard(self)
         self.transport.abort()
 
     def _watch(self) -> None:
-        """Wait for the client if it is its turn: to send a request whole, or to take an answer."""
+        """Start the clock if it is the client's turn: to send a whole request, or to receive a response."""
         its_turn = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if self.transport.is_closing() or not its_turn:
             self._stop()
@@ -115,13 +115,13 @@ class Connection(H11Protocol):
         self.clock = None
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and self.conn.their_state is h11.SEND_BODY and not self.flow.write_paused:
-            self._start()  # the guard has the same patience, and says why
+            self._start()  # the middleware has the same deadline, and reports the reason
         else:
             self.give_up()
 
 
 def most_connections(limits: Limits) -> int:
-    """As many as the limits say, and as the system has files for."""
+    """The number of connections that the limits and the system's open files allow."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""A form's parts, from a body that is in memory already: nothing goes to disk."""
+"""Parse a form's parts from a body in memory: nothing is written to disk."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ def parts(body: bytes, content_type: str) -> tuple[bytes, dict[str, str]]:
 
     def on_file(file: Any) -> None:
         if files:
-            raise Refused(400, "the form has more than one file: send one image a request.")
+            raise Refused(400, "the form has more than one file: send one image per request.")
         file.file_object.seek(0)
         files[_text(file.field_name)] = file.file_object.read()
 
     def on_field(field: Any) -> None:
         nonlocal seen
-        seen += 1  # names may come again
+        seen += 1  # names may repeat
         if seen > MOST_FIELDS:
             raise Refused(400, f"the form has more than {MOST_FIELDS} fields.")
         fields[_text(field.field_name)] = _text(field.value)

@@ -1,4 +1,4 @@
-"""What a server takes: sizes are checked before anything is unpacked, and each client has a rate."""
+"""Limits of the server: sizes are checked before anything is decoded, and each client has a request rate."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from dear.limits import LimitError
 
 MIB = 2**20
 FORM_ROOM = MIB // 8  # bytes around a file in a form
-CLIENTS = 4096  # whose rates are remembered
+CLIENTS = 4096  # number of clients whose rates are remembered
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Limits:
     Attributes:
         upload: Size of an uploaded file, in MiB.
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
-        rate: Requests with a body that one client (address) may make in a minute, and at once; 0 for any.
-        waiting: Requests that may be under way at once; more are told to come again.
-        connections: Clients that may be connected at once; beyond it, those go that have been silent for
-            longest.
-        bodies: Size of all uploads that are held at once, in MiB; beyond it, the slowest is refused.
-        patience: Seconds that a request may take to come in.
+        rate: Requests with a body that one client (address) may make per minute, and at once; 0 for no limit.
+        waiting: Requests in progress at a time; further ones are told to retry later.
+        connections: Clients connected at a time; beyond that, those that have been silent for longest are
+            dropped.
+        bodies: Size of all uploads held at a time, in MiB; beyond that, the slowest is refused.
+        patience: Seconds that a request may take to arrive.
         batch: Images that go through the model at once.
         wait: Milliseconds that a batch waits for more images.
-        decoders: Images that are unpacked at once.
+        decoders: Images decoded at a time.
     """
 
     upload: float = 10.0
@@ -75,10 +75,10 @@ class Limits:
 
 
 class Refused(DearError):
-    """A request that the server does not take: the message and the HTTP status say why.
+    """A request that the server refuses: the message and the HTTP status say why.
 
     Attributes:
-        headers: Of the answer, such as Retry-After.
+        headers: Headers of the response, such as Retry-After.
     """
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
@@ -87,7 +87,7 @@ class Refused(DearError):
 
 
 def check_upload(size: int, limits: Limits) -> None:
-    """Raise Refused (413) for more bytes than a file may have."""
+    """Raise Refused (413) for an upload that is too large."""
     if size > limits.upload_bytes:
         raise Refused(
             413, f"the upload is larger than {limits.upload:g} MiB, the limit: send a smaller file."
@@ -95,8 +95,8 @@ def check_upload(size: int, limits: Limits) -> None:
 
 
 def check_picture(data: bytes, limits: Limits) -> None:
-    """Look at a file's header alone. Raise Refused: 400 if it is empty, 415 if it is no image of a kind that
-    is read, 413 if it has too many pixels.
+    """Check a file by its header alone. Raise Refused: 400 if it is empty, 415 if it is not an image in a
+    supported format, 413 if it has too many pixels.
     """
     check_upload(len(data), limits)
     if not data:
@@ -109,9 +109,9 @@ def check_picture(data: bytes, limits: Limits) -> None:
             413, f"the image has far more than {limits.megapixels:g} megapixels, the limit."
         ) from None
     except LimitError as error:
-        raise Refused(413, f"the image is too much: {error}") from None
-    except Exception:  # what Pillow raises on a broken header differs from format to format
-        raise Refused(415, f"the file is no image of a kind that is read: send {READ}.") from None
+        raise Refused(413, f"the image is too large: {error}") from None
+    except Exception:  # Pillow's exceptions for a broken header differ from format to format
+        raise Refused(415, f"the file is not an image in a supported format: send {READ}.") from None
     if width * height > limits.pixels:
         raise Refused(
             413,
@@ -121,11 +121,11 @@ def check_picture(data: bytes, limits: Limits) -> None:
 
 
 class Rate:
-    """A bucket of tokens for each client: ``rate`` at first, and as many new ones in a minute."""
+    """A token bucket per client: ``rate`` tokens at first, and as many new ones per minute."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.clock = rate, clock
-        self._clients = OrderedDict[str, tuple[float, float]]()  # tokens left, when
+        self._clients = OrderedDict[str, tuple[float, float]]()  # tokens left, and the time of that
 
     def take(self, client: str) -> None:
         """Take one of a client's tokens. Raises Refused (429) if there is none."""
@@ -139,18 +139,18 @@ class Rate:
             self._clients.popitem(last=False)
 
     def _left(self, client: str) -> tuple[float, float]:
-        """A client's tokens now, and when that is."""
+        """A client's tokens now, and the current time."""
         now = self.clock()
         left, then = self._clients.get(client, (float(self.rate), now))
         return min(float(self.rate), left + (now - then) * self.rate / 60), now
 
     def check(self, client: str) -> None:
-        """Raise Refused (429) if a client has no token left; take none."""
+        """Raise Refused (429) if a client has no token left, without taking one."""
         left, _ = self._left(client)
         if self.rate and left < 1:
             wait = max(1, round((1 - left) * 60 / self.rate + 0.5))
             raise Refused(
                 429,
-                f"more than {self.rate} requests a minute: try again in {wait} s.",
+                f"more than {self.rate} requests per minute: try again in {wait} s.",
                 {"Retry-After": str(wait)},
             )

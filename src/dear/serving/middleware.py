@@ -1,4 +1,4 @@
-"""The gate before every request: host, origin, token, rate, size and time; and what a page may load."""
+"""Checks before every request: host, origin, token, rate, size and time; and what a page may load."""
 
 import asyncio
 import hmac
@@ -12,8 +12,8 @@ from dear.serving.bodies import Bodies, Body
 from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 
 COOKIE = "dear_token"
-DOOR_STYLE = "/page.css"  # the one place besides the door that needs no token
-# Files of this server and pictures that the page made itself; no text ever becomes code or markup.
+DOOR_STYLE = "/page.css"  # besides the login form, the only path that needs no token
+# Only files of this server and images that the page creates; text never becomes code or markup.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -45,12 +45,12 @@ DOOR = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</titl
 
 class SecurityMiddleware:
     """ASGI middleware. Refusals are one JSON object with "error" and "kind"; without the token, the page is
-    a form that asks for it.
+    replaced by a form that asks for it.
 
-    A token comes as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the page, which is answered
-    with the cookie. ``hosts`` are the names in the Host header that are answered, so that no web page reaches
-    a local server under a name of its own; None answers to all. A request that a web page makes names that
-    page's Origin, which must be this server's own or ``origin``.
+    A token is sent as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the page, which sets the
+    cookie. ``hosts`` are the accepted names in the Host header, so that no web page reaches a local server
+    under a name of its own (DNS rebinding); None accepts all. A request made by a web page names that page's
+    Origin, which must be this server's own or ``origin``.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SecurityMiddleware:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # websockets: there are none
+        if scope["type"] != "http":  # there are no websockets
             await send({"type": "websocket.close", "code": 1008})
             return
         started = ended = False
@@ -94,9 +94,9 @@ class SecurityMiddleware:
         except Refused as refused:
             if not started:
                 await respond(answer, refused)
-        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+        except asyncio.CancelledError:  # the server is stopping, and the grace period is over
             if not started:
-                await respond(answer, Refused(503, "the server stops: try again later."))
+                await respond(answer, Refused(503, "the server is stopping: try again later."))
             elif not ended:
                 await send({"type": "http.response.body"})
 
@@ -104,25 +104,27 @@ class SecurityMiddleware:
         host = headers.get("host", "").lower()
         name = host if host[-1:] == "]" else host.rsplit(":", 1)[0]
         if self.hosts is not None and name.strip("[]") not in self.hosts:
-            raise Refused(421, "this server answers to localhost only: open it under that name.")
+            raise Refused(421, "this server only answers to localhost: open it under that name.")
 
     def _check_origin(self, headers: dict[str, str]) -> None:
         given = headers.get("origin", "").lower()
         if not given or given == self.origin:
             return
-        # Behind a proxy with TLS the scheme is another; the name and port are those that the page came from.
+        # Behind a TLS proxy the scheme differs; the name and port are those that the page was loaded from.
         own = ("http", "https")
         if (
             given.partition("://")[0] not in own
             or given.partition("://")[2] != headers.get("host", "").lower()
         ):
             raise Refused(
-                403, "a web page of another server asked: behind a proxy, name its address with --origin."
+                403,
+                "the request comes from another server's web page: behind a proxy, give its address with "
+                "--origin.",
             )
 
     async def _let_in(self, scope: Scope, headers: dict[str, str], send: Send) -> bool:
-        """Whether the request may go on; else it was answered. Wrong tokens are limited for each client, and
-        once there were too many no token is looked at.
+        """Whether the request may proceed; otherwise it has been answered. Wrong tokens are limited per
+        client, and after too many of them no token is checked.
         """
         if self.token is None or scope["path"] == DOOR_STYLE:
             return True
@@ -136,15 +138,15 @@ class SecurityMiddleware:
         if any(map(self._right, given)):
             return True
         if asked and self._right(asked):
-            # SameSite keeps other pages from using it; the address loses the token.
+            # SameSite keeps other pages from using it; the redirect removes the token from the address.
             cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
             await _send(send, 303, b"", {"location": "./", "set-cookie": cookie})
             return False
         if given or asked:
             self.rate.take(door)
         if not at_door:
-            raise Refused(401, "a token is needed: send it as 'Authorization: Bearer TOKEN'.", BEARER)
-        page = DOOR.format("That is not the token." if asked else "")
+            raise Refused(401, "a token is required: send it as 'Authorization: Bearer TOKEN'.", BEARER)
+        page = DOOR.format("Wrong token." if asked else "")
         await _send(send, 401, page.encode(), {"content-type": "text/html; charset=utf-8"})
         return False
 
@@ -152,7 +154,7 @@ class SecurityMiddleware:
         return hmac.compare_digest(given.encode(), (self.token or "").encode())
 
     def _counted(self, headers: dict[str, str], body: Body, receive: Receive) -> Receive:
-        """``receive`` with the bounds of bodies; a body that is too long by its header is refused at once."""
+        """Wrap ``receive`` in the bounds of bodies; a body that declares too large a size is refused."""
         told = headers.get("content-length", "")
         size = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else 0
         check_upload(max(0, size - FORM_ROOM), self.limits)
@@ -180,7 +182,7 @@ BEARER = {"WWW-Authenticate": "Bearer"}
 
 
 async def respond(send: Send, refused: Refused) -> None:
-    """Answer a refusal as JSON."""
+    """Send a refusal as JSON."""
     body = json.dumps({"error": str(refused), "kind": type(refused).__name__}, ensure_ascii=False)
     await _send(send, refused.status, body.encode(), {"content-type": "application/json", **refused.headers})
 

@@ -1,4 +1,4 @@
-"""The page: a few files of this package, each at one address; all that it shows comes from the API."""
+"""The page: a few files of this package, each at a fixed path; all it shows comes from the API."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FILES = {
 
 
 def add_page(app: FastAPI) -> None:
-    """Serve the files, read here once: no address leads to a place on the disk."""
+    """Serve the files, read once at start: no path leads to the disk."""
     for address, (name, kind) in FILES.items():
         _add(app, address, (STATIC / name).read_bytes(), kind)
 

@@ -1,4 +1,4 @@
-"""Listen at a port, and run the API and the page there."""
+"""Listen on a port, and run the API and the page there."""
 
 import re
 import signal
@@ -14,17 +14,17 @@ from dear.errors import OutputError, SettingsError
 from dear.serving.service import REST, Service
 
 BACKLOG = 1024
-WORKER = "AnyIO worker thread"  # the name of those that the framework runs work in
+WORKER = "AnyIO worker thread"  # name of the framework's worker threads
 
 
 def require_app() -> None:
-    """Raise SettingsError where the extra `app` is not installed."""
+    """Raise SettingsError if the extra `app` is not installed."""
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
         raise SettingsError("serving needs FastAPI and uvicorn: pip install 'dear-vlm[app]'.")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:  # a name
@@ -32,15 +32,15 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket at an address. Raises SettingsError for one that others reach without a token or that is none,
-    OutputError if it cannot be had.
+    """A socket listening on an address. Raises SettingsError for an invalid address or one that others can
+    reach without a token, OutputError if it is unavailable.
     """
     if not is_loopback(host) and not token:
         raise SettingsError(
-            f"whoever reaches this machine could use {host}:{port}: give a token with --token or DEAR_TOKEN."
+            f"anyone on the network could use {host}:{port}: give a token with --token or DEAR_TOKEN."
         )
     if token and not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
-        raise SettingsError("a token has letters, digits and . _ ~ - only.")
+        raise SettingsError("a token may contain only letters, digits and . _ ~ -")
     if not 0 <= port < 2**16:
         raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
     try:
@@ -57,14 +57,14 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         opened.listen(BACKLOG)
     except OSError as error:
         raise OutputError(
-            f"cannot listen at {host}:{port} ({error.strerror or error}): another program may use the port. "
-            "Choose another with --port."
+            f"cannot listen on {host}:{port} ({error.strerror or error}): another program may be using "
+            "the port. Choose another with --port."
         ) from error
     return opened
 
 
 def address(opened: socket.socket, host: str) -> str:
-    """Where people find it."""
+    """The URL to open in a browser."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{opened.getsockname()[1]}/"
 
@@ -79,8 +79,8 @@ def run(
     origin: str | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until the process is told to stop, by Ctrl-C or SIGTERM; ``ready`` is called once it answers. To
-    be called in the main thread, which it may end with the process where work does not end in time.
+    """Serve until the process is stopped by Ctrl-C or SIGTERM; ``ready`` is called once it answers. Must be
+    called in the main thread, and may end the process if running work does not finish in time.
     """
     import uvicorn
 
@@ -98,11 +98,11 @@ def run(
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # a client cannot name itself by a header: rates are of addresses
+        proxy_headers=False,  # rates are per address, so clients must not name themselves by a header
         timeout_graceful_shutdown=GRACE,
     )
     server = Server(config, ready)
-    # Once it has stopped in order, uvicorn raises the signal again that it was stopped by.
+    # After a graceful stop uvicorn raises again the signal that it was stopped by.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.run(sockets=[opened])
@@ -116,7 +116,7 @@ def run(
 
 
 def _threads_ended() -> bool:
-    """Whether no request's thread is left: Python would wait for it at its end."""
+    """Whether no request thread is left: Python would wait for it at exit."""
     left = [one for one in threading.enumerate() if one.name == WORKER]
     for one in left:
         one.join(REST)
@@ -126,7 +126,7 @@ def _threads_ended() -> bool:
 
 
 def checked_origin(text: str | None) -> str | None:
-    """An address of people's browsers, as they name it in a request. Raises SettingsError."""
+    """The origin that browsers send for a public address. Raises SettingsError."""
     if text is None:
         return None
     found = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.lower(), re.ASCII)

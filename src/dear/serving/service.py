@@ -1,4 +1,4 @@
-"""What the HTTP API and the page do with an image: one model, one queue, one index."""
+"""What the HTTP API and the page do with images: one model, one queue, one index."""
 
 import hashlib
 import io
@@ -30,26 +30,26 @@ from dear.serving.limits import Limits, Refused, check_picture
 
 MOST_RESULTS = 100
 THUMBNAIL = 160
-REST = 0.5  # seconds that work under way has to end once no request waits for it
+REST = 0.5  # seconds that running work has to finish once no request waits for it
 
 
 @dataclass(frozen=True)
 class Upload:
-    """An image that was taken: as the model sees it, and its content's SHA-256."""
+    """An accepted image: preprocessed for the model, and the SHA-256 of its bytes."""
 
     pixels: Float[Tensor, "3 size size"]
     sha256: str
 
 
 class Service:
-    """Calls may come from any number of threads: images are unpacked a few at a time, the model's work is
-    done in turn, and features in batches.
+    """Thread-safe operations: images are decoded a few at a time, the model's work is serialised, and
+    features are computed in batches.
     """
 
     def __init__(
         self, predictor: Predictor, limits: Limits, index: Index | None = None, name: str = ""
     ) -> None:
-        """``name`` is the bundle's, for people. Raises DataError if the index is of another bundle."""
+        """``name`` is the bundle's display name. Raises DataError if the index is of another bundle."""
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name = name or predictor.bundle.method
         if index is not None:
@@ -67,13 +67,13 @@ class Service:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the method's learned tokens that have any: attributes."""
+        """The distinct names of the method's named learned tokens: the attributes."""
         method = self.predictor.method
         return tuple(method.layout.named)
 
     def take(self, data: bytes) -> Upload:
-        """Check and unpack an image. Raises Refused: 413, 415, and 422 for one that is broken."""
-        with self._decoding:  # headers too: to open a file takes memory of its own
+        """Check and decode an image. Raises Refused: 413, 415, and 422 for a broken image."""
+        with self._decoding:  # headers too: opening a file takes memory of its own
             check_picture(data, self.limits)
             try:
                 picture = decode(Path("upload"), self.predictor.bundle.short_side, data)
@@ -84,20 +84,20 @@ class Service:
         return Upload(pixels, hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
-        """Its unit features, with the next batch. Raises Refused (503)."""
+        """Its unit features, computed with the next batch. Raises Refused (503)."""
         return self.batches.submit(upload.pixels)
 
     def classify(
         self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
     ) -> tuple[Candidate, ...]:
-        """The best classes, among the bundle's or among others by name. Raises Refused (400), DataError,
-        LimitError.
+        """The best classes, among the bundle's or among others given by name. Raises Refused (400),
+        DataError, LimitError.
         """
         self._check_count("top", top)
         if classes:
             at_most("request_classes", len(classes), "the request")
             at_most("class_name", max(map(len, classes)), "the request")
-        with self._words:  # other requests go on while new names are read
+        with self._words:  # other requests proceed while new names are encoded
             known = self.predictor.vocabulary(classes or None)
         with self._model:
             return self.predictor.candidates(features[None].to(known.text), known, top)[0]
@@ -110,8 +110,8 @@ class Service:
         count: int = 8,
         without: str | None = None,
     ) -> list[Hit]:
-        """The nearest images of the index by some features. Raises Refused: 404 without an index, 503 where
-        it cannot be read any more.
+        """The nearest images of the index by some features. Raises Refused: 404 without an index, 503 if it
+        can no longer be read.
         """
         self._check_count("count", count)
         if self.index is None:
@@ -121,17 +121,17 @@ class Service:
         with self._searching:
             try:
                 return self.index.query(queries, shares, count=count, without=without)
-            except DataError as error:  # it names folders of this machine
+            except DataError as error:  # the message names folders of this machine
                 logging.getLogger(__name__).warning("%s", error)
-                raise Refused(503, "the index cannot be read now; the server's log says why.") from None
+                raise Refused(503, "the index cannot be read now; see the server's log.") from None
 
     def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
-        """Where a head looks, by the token that looks. Raises SettingsError."""
+        """Where a head attends, by the attending token. Raises SettingsError."""
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
     def thumbnail(self, path: str) -> Image.Image | None:
-        """A small picture of a file of the index; None if it cannot be read any more."""
+        """A small picture of a file of the index; None if it can no longer be read."""
         assert self.index is not None
         with self._decoding:
             try:
@@ -141,7 +141,7 @@ class Service:
         return as_image(picture)
 
     def close(self) -> bool:
-        """Let no work begin; whether all work has ended, within a moment."""
+        """Stop accepting work; returns whether all running work has ended within a moment."""
         if self._ended is None:
             until = time.monotonic() + REST
             ended = [self.batches.close(REST)]

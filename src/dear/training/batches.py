@@ -1,4 +1,4 @@
-"""The batches of an epoch: which images, trunk outputs of their views, and frozen features of these."""
+"""The batches of an epoch: image indices, trunk outputs of their views, and frozen features of the views."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -26,9 +26,9 @@ class Batch:
     """This process's part of a step.
 
     Attributes:
-        chosen: Its images.
-        weight: The weight of its mean loss in the step's.
-        frozen: The frozen CLIP's features of them, where a cache has them.
+        chosen: Indices of its images.
+        weight: The weight of its mean loss in the loss of the step.
+        frozen: The frozen CLIP's features of the views, if a cache keeps them.
     """
 
     chosen: Int[Tensor, "item"]
@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Part:
-    """A step before its views are made: the place of its first image in the step, its key, whether held."""
+    """A part whose views are not computed yet: its offset in the step, its key, and whether it is cached."""
 
     step: int
     start: int
@@ -50,8 +50,8 @@ class _Part:
 
 
 class Batches:
-    """Makes the batches of a run. Random views depend on the seed, epoch, step and place in the batch only,
-    not on the method; with a view seed, on that, the epoch and the image.
+    """Makes the batches of a run. Random views depend only on the seed, epoch, step and position in the
+    batch, not on the method; with a view seed, only on that seed, the epoch and the image.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Batches:
             views.begin(self._facts(), method.image_from)
 
     def of(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch, counted from 0; pictures of the next ones are loaded meanwhile."""
+        """The batches of an epoch, counted from 0; the next batches are loaded in the background."""
         order = torch.randperm(len(self.images), generator=generator(self.seed, "order", epoch))
         steps = order.split(self.settings.batch)[: self.settings.steps(len(order))]
         parts = [self._part(epoch, *batch) for batch in enumerate(steps)]
@@ -97,7 +97,7 @@ class Batches:
 
     @torch.no_grad()
     def _trunk(self, epoch: int, part: _Part, pictures: Pictures | None) -> Float[Tensor, "item token width"]:
-        """From the view cache, else from the pictures."""
+        """Trunk outputs, from the view cache if possible, else computed from the pictures."""
         items = origin(self.images, part.chosen)[1]
         if self.views is not None:
             found = self.views.get(epoch, items)
@@ -105,7 +105,7 @@ class Batches:
                 layer, tokens = found
                 with mixed(self.like.device, self.settings.precision):
                     return self.method.continue_trunk(tokens.to(self.like), layer)
-        if pictures is None:  # forgotten since the epoch began
+        if pictures is None:  # evicted from the cache since the epoch began
             pictures = self.images.load(part.chosen)
         draws, scale = self._draws(epoch, part, items), (self.settings.crop, 1.0)
         views = views_of(pictures, self.method.clip.image_size, draws, scale)
@@ -117,7 +117,7 @@ class Batches:
     def _frozen(
         self, epoch: int, part: _Part, trunk: Float[Tensor, "item token width"]
     ) -> Float[Tensor, "item embed"] | None:
-        """Made from the trunk as it is kept, so that they do not depend on what was there."""
+        """Computed from the trunk output as stored, so that they do not depend on the state of the cache."""
         if not self.method.uses_frozen_image or (self.cache.limit == 0 and self.views is None):
             return None
 
@@ -135,9 +135,9 @@ class Batches:
         return self.cache.get((*part.key, "frozen"), compute)
 
     def _draws(self, epoch: int, part: _Part, items: list[int]) -> Float[Tensor, "item draw"]:
-        """The random numbers of the views of a part."""
+        """The random numbers that define the views of a part."""
         kind = torch.float64
-        if self.settings.view_seed is None:  # as if the views before them had been drawn too
+        if self.settings.view_seed is None:  # as if the preceding views had been drawn too
             stream = generator(self.seed, "views", epoch, part.step)
             return torch.rand(part.start + len(items), DRAWS, generator=stream, dtype=kind)[part.start :]
         streams = (generator(self.settings.view_seed, "view", epoch, item) for item in items)
@@ -145,7 +145,7 @@ class Batches:
 
     def _facts(self) -> ViewFingerprint:
         seed = self.settings.view_seed
-        assert seed is not None  # TrainSettings sees to it
+        assert seed is not None  # ensured by TrainSettings
         clip = self.method.clip
         return ViewFingerprint(
             clip.identity.sha256,
@@ -161,8 +161,8 @@ class Batches:
 def trunk_facts(
     method: Method, precision: str = "auto", layer: int | None = None
 ) -> tuple[str, int, str, str, str]:
-    """What a trunk output depends on beside the images: weights, layer (the method's own if not given),
-    numbers, device.
+    """What a trunk output depends on besides the images: weights, layer (the method's own if not given),
+    precision and device.
     """
     like = method.clip.image.projection
     of = method.image_from if layer is None else layer

@@ -1,7 +1,7 @@
-"""The state of a training run after an epoch: written whole or not at all, read without pickle, and taken up
-only if it is what was written.
+"""The state of a training run after an epoch: written atomically, read without pickle, and loaded only if it
+is intact.
 
-A file is a line with its version and the SHA-256 of the rest, then what torch.save makes.
+A file is a line with its format version and the SHA-256 of the rest, followed by the output of torch.save.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from dear.reading.plain import parse_json
 from dear.writing.files import atomic_write
 
 MARK = b"dear checkpoint 2 "
-"""Counted up when what a checkpoint holds changes."""
+"""Increased when the contents of checkpoints change."""
 AMISS = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
-"""What taking up a state raises whose parts are of other types or shapes."""
+"""Exceptions raised on loading a state whose parts have other types or shapes."""
 
 
 class CheckpointError(OutputError):
-    """A checkpoint that is not what was written there.
+    """A damaged checkpoint.
 
     Attributes:
         path: The checkpoint.
@@ -39,8 +39,8 @@ class CheckpointError(OutputError):
     def __init__(self, path: Path, why: str) -> None:
         self.path = path
         super().__init__(
-            f"the checkpoint {path} is damaged ({why}): nothing of it is used. Give the same command with "
-            "--start-over to set it aside and train that run from its start."
+            f"the checkpoint {path} is damaged ({why}) and was not loaded. Repeat the command with "
+            "--start-over to set it aside and train that run from the start."
         )
 
 
@@ -54,9 +54,10 @@ def save_checkpoint(
     *,
     steps: int,
 ) -> None:
-    """Write the state after so many optimisation ``steps``, replacing the last one in a single step. ``best``
-    is the state of the best epoch so far, where one is chosen. Raises OutputError if the place cannot be
-    written.
+    """Write the state after ``steps`` optimisation steps, replacing the previous checkpoint atomically.
+
+    ``best`` is the state of the best epoch so far, if the epoch is selected on validation images. Raises
+    OutputError if the file cannot be written.
     """
     state = {
         "run": run,
@@ -71,8 +72,8 @@ def save_checkpoint(
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain values whole or not at all. Raises OutputError."""
-    made = io.BytesIO()  # to a disk without room torch.save would end the process
+    """Write tensors and plain values atomically. Raises OutputError."""
+    made = io.BytesIO()  # on a full disk torch.save would abort the process
     torch.save(state, made)
     content = made.getbuffer()
     try:
@@ -95,12 +96,12 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     except DearError as error:  # no regular file
         raise CheckpointError(path, first_line(error)) from error
     if not head.startswith(MARK):
-        raise CheckpointError(path, "it is no checkpoint of this version")
+        raise CheckpointError(path, "it is not a checkpoint of this version")
     if head != _head(content):
-        raise CheckpointError(path, "its checksum does not fit, it was changed or cut after it was written")
+        raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
         return dict(torch.load(io.BytesIO(content), map_location=device, weights_only=True))
-    except Exception as error:  # a foreign file may fail anywhere in the reader
+    except Exception as error:  # a foreign file may fail anywhere in torch.load
         raise CheckpointError(path, first_line(error)) from error
 
 
@@ -111,9 +112,9 @@ def _head(content: bytes | memoryview) -> bytes:
 def load_checkpoint(
     path: Path, method: Method, optimizer: Any, run: str, *, epoch_steps: int, chosen: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Take up the state if there is one; returns the epochs done and the state of the best, which there is if
-    an epoch is ``chosen``. ``epoch_steps`` are the optimisation steps of an epoch. Raises CheckpointError for
-    one that is not what was written, OutputError for one of another run.
+    """Load the checkpoint if it exists; returns the epochs done and the state of the best one, which is
+    present if the epoch is selected (``chosen``). ``epoch_steps`` is the number of optimisation steps per
+    epoch. Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
     """
     if not path.exists():
         return [], None
@@ -125,7 +126,7 @@ def load_checkpoint(
         raise CheckpointError(path, f"it does not say which run it is of: {first_line(error)}") from error
     if other:
         raise OutputError(
-            f"{path} is the checkpoint of another run (other {other}): remove it or choose another --out."
+            f"{path} is the checkpoint of another run (different {other}): remove it or choose another --out."
         )
     try:
         history = _history(state, epoch_steps)
@@ -133,7 +134,7 @@ def load_checkpoint(
         if chosen and history:
             _require_like(best, method.state_dict())
         elif best is not None:
-            raise ValueError("it has the state of a best epoch, and none is chosen")
+            raise ValueError("it has the state of a best epoch, but this run does not select one")
         _require_like(state["method"], method.state_dict())
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])
@@ -144,54 +145,56 @@ def load_checkpoint(
 
 
 def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]:
-    """The epochs of a state. Raises ValueError, or what is in AMISS, if they are not as many as it claims."""
+    """The epochs of a state. Raises ValueError, or an exception in AMISS, if the state is inconsistent."""
     history = list(json.loads(state["history"]))
     if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
-        raise ValueError(f"it claims {state['epochs']} epochs and lists {len(history)}, or others")
+        raise ValueError(f"it claims {state['epochs']} epochs, but lists {len(history)} or others")
     if state["steps"] != len(history) * epoch_steps:
         raise ValueError(f"it claims {state['steps']} steps, which are not {len(history)} epochs")
     if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
-        raise ValueError("its epochs hold something else than numbers")
+        raise ValueError("its epochs hold values that are not numbers")
     return history
 
 
 def _require_like(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless tensors have names and shapes of a method's own, and are finite."""
+    """Raise ValueError unless the tensors have the names and shapes of the method's own and are finite."""
     if {name: one.shape for name, one in state.items()} != {name: one.shape for name, one in own.items()}:
-        raise ValueError("its tensors are those of another method")
+        raise ValueError("its tensors belong to another method")
     if not all(torch.isfinite(one).all() for one in state.values()):
         raise ValueError("its tensors are not finite")
 
 
 def require_steps(optimizer: Any, steps: int) -> None:
-    """Raise ValueError unless an optimiser's state is of so many steps, where it counts them, and as large as
-    its parameters.
+    """Raise ValueError unless an optimiser's state has the given number of steps (if it counts them) and the
+    shapes of its parameters.
     """
     for parameter, kept in optimizer.state.items():
         tensors = {name: one for name, one in kept.items() if isinstance(one, Tensor)}
         counted = tensors.pop("step", None)
         if counted is not None and int(counted) != steps:
-            raise ValueError(f"it claims {steps} steps, its optimiser has made {int(counted)}")
+            raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(counted)}")
         if any(one.shape != parameter.shape for one in tensors.values()):
-            raise ValueError("its optimiser is of other parameters")
+            raise ValueError("its optimiser state is for other parameters")
 
 
 def set_aside(path: Path) -> Path:
-    """Give a checkpoint a name that nothing is taken up from, and tell it. Raises OutputError."""
+    """Rename a damaged checkpoint so that it is never loaded, with a warning. Raises OutputError."""
     names: Sequence[str] = [path.name + ".damaged", *(f"{path.name}.damaged{n}" for n in range(2, 100))]
     free = next((path.with_name(name) for name in names if not path.with_name(name).exists()), None)
     try:
         if free is None:
-            raise OSError("there are as many already as are kept")
+            raise OSError("there are too many set-aside checkpoints already")
         os.replace(path, free)
     except OSError as error:
         raise OutputError(f"cannot set the checkpoint {path} aside: {error}. Remove it.") from error
-    warnings.warn(f"the checkpoint {path} is damaged: it is {free.name} now.", UserWarning, stacklevel=2)
+    warnings.warn(f"the checkpoint {path} is damaged: renamed to {free.name}.", UserWarning, stacklevel=2)
     return free
 
 
 def run_fingerprint(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
-    """What a checkpoint belongs to; ``images`` is their identity, ``select`` how the epoch is chosen."""
+    """Identity of the run that a checkpoint belongs to; ``images`` is the identity of its images,
+    ``select`` how the epoch is selected.
+    """
     fields = {
         "method": method.name,
         "method_settings": method.fingerprint_fields(),

@@ -1,4 +1,4 @@
-"""Where a run computes: one device, or several processes that share each batch (data parallel)."""
+"""Where a run is computed: on one device, or by several processes that share each batch (data parallel)."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,15 +17,14 @@ def make_fabric(
 ) -> Fabric:
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
-    ``log`` is a folder for TensorBoard.
-    Raises SettingsError for numbers below 1, more GPUs than there are, or where TensorBoard is missing, and
-    OutputError for a folder that cannot be written to.
+    ``log`` is a folder for TensorBoard. Raises SettingsError for numbers below 1, for more GPUs than there
+    are or if TensorBoard is missing, OutputError for a folder that cannot be written to.
     """
     if devices < 1 or nodes < 1:
         raise SettingsError(f"{devices} devices on {nodes} nodes: both must be at least 1.")
     if device.type == "cuda" and devices > torch.cuda.device_count():
         raise SettingsError(
-            f"{devices} devices are asked for and {torch.cuda.device_count()} GPUs are here: lower --devices."
+            f"{devices} devices were requested, but {torch.cuda.device_count()} GPUs exist: lower --devices."
         )
     many = devices * nodes > 1
     given: Any = devices if many or device.index is None else [device.index]
@@ -41,18 +40,18 @@ def make_fabric(
 
 
 def device_precision(precision: str, device: torch.device) -> str:
-    """The precision on a device: "auto" is float32 on a CPU and bf16-mixed on a GPU. Raises SettingsError for
-    16-mixed on a CPU, which Fabric would take for bf16-mixed.
+    """Resolve the precision for a device: "auto" is float32 on a CPU and bf16-mixed on a GPU. Raises
+    SettingsError for 16-mixed on a CPU, which Fabric would silently turn into bf16-mixed.
     """
     if precision == "16-mixed" and device.type == "cpu":
-        raise SettingsError("precision is 16-mixed, which needs a GPU: on a CPU take bf16-mixed or 32-true.")
+        raise SettingsError("precision 16-mixed needs a GPU: on a CPU use bf16-mixed or 32-true.")
     if precision != "auto":
         return precision
     return "bf16-mixed" if device.type == "cuda" else "32-true"
 
 
 def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """The context of a precision for what Fabric does not wrap: trunks and inference."""
+    """Autocast context of a precision, for code that Fabric does not wrap: trunks and inference."""
     kinds = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
     kind = kinds.get(device_precision(precision, device))
     return nullcontext() if kind is None else torch.autocast(device.type, kind)
@@ -62,7 +61,7 @@ def share(items: int, rank: int, world: int) -> tuple[slice, float]:
     """A process's part of a batch, and the weight of its mean loss.
 
     The mean over processes of weight x mean loss is the mean loss of the whole batch. A process without
-    images of its own computes the first one with weight 0, for all processes must take each step.
+    images of its own computes the first one with weight 0, because all processes must take every step.
     """
     start, stop = rank * items // world, (rank + 1) * items // world
     if start == stop:
@@ -71,7 +70,7 @@ def share(items: int, rank: int, world: int) -> tuple[slice, float]:
 
 
 def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
-    """The sum over processes of each value."""
+    """Sum each value over all processes."""
     if fabric.world_size == 1:
         return values
     kind = torch.float32 if device.type == "mps" else torch.float64

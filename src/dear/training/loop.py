@@ -1,4 +1,4 @@
-"""The one training loop: few-shot images in random views, a cosine after a constant warm-up."""
+"""The training loop: few-shot images in random views, a constant warm-up, then a cosine schedule."""
 
 import math
 import time
@@ -37,22 +37,24 @@ def train(
     label: str = "run",
     progress: Callable[[int, dict[str, float]], None] = lambda _epoch, _parts: None,
 ) -> list[dict[str, Any]]:
-    """Train a method on images of its current classes; returns each epoch's mean loss, its parts and
-    learning rate.
+    """Train a method on images of its current classes; returns the mean loss, its parts and the learning rate
+    of each epoch.
 
-    ``cache`` keeps trunk outputs in memory for runs with the same batches, ``views`` (else what the settings
-    ask for) on disk for all with the same views, which takes a view seed. With ``checkpoint`` the state after
-    each epoch is kept there and a run that was cut off goes on from it, to the same numbers. With
-    ``validate`` its score stands in each epoch as "val" and the method ends in the state of the best (the
-    first of equals); else in that of the last. A ``fabric`` of several processes shares each batch among
-    them: the numbers are those of one process, to rounding. ``label`` names the run in Fabric's loggers.
-    Raises SettingsError for ``views`` without a view seed; CheckpointError for a checkpoint that is not what
-    was written there; TrainingDiverged at the first loss that is not
-    finite, at the end of an epoch that left parameters not finite, or of the last if it left such a loss.
+    ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
+    settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
+    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it with
+    identical results. With ``validate`` each epoch records its score as "val" and the method ends in the
+    state of the best epoch (the first of equals); otherwise in that of the last. A ``fabric`` of several
+    processes splits each batch among them: the results equal those of one process up to rounding. ``label``
+    names the run in Fabric's loggers.
+
+    Raises SettingsError for ``views`` without a view seed, CheckpointError for a damaged checkpoint, and
+    TrainingDiverged at the first loss that is not finite, or at the end of an epoch that leaves parameters
+    not finite (after the last epoch also if the loss is no longer finite).
     """
     views = views or view_cache(settings)
     if views is not None and settings.view_seed is None:
-        raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
+        raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
     device = method.clip.image.projection.device
     method.text_chunk = settings.text_chunk
     fabric = fabric or make_fabric(device, settings.precision)
@@ -78,7 +80,7 @@ def train(
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
-            with mixed(device, settings.precision):  # Fabric gives it to DDP's forward alone
+            with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
                 parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
             values = dict(zip(parts, _numbers(parts.values()), strict=True))
             (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
@@ -91,12 +93,12 @@ def train(
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * len(batch.chosen) * (batch.weight > 0)
         sound = all(torch.isfinite(p).all() for p in method.trainable)
-        if epoch + 1 == settings.epochs:  # no later loss tells what the last step did
+        if epoch + 1 == settings.epochs:  # no later loss shows the effect of the last step
             with torch.no_grad(), mixed(device, settings.precision):
                 last = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)["loss"]
             (bad,) = summed(fabric, [float(not torch.isfinite(last))], device)
             sound = sound and not bad
-        if not sound:  # no bad state is kept
+        if not sound:  # a bad state is not saved
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
@@ -118,7 +120,7 @@ def train(
 
 
 def _numbers(values: Iterable[Tensor]) -> list[float]:
-    """All values at once: the one place where a step waits for the GPU."""
+    """Move all values to the host at once: the only point where a step waits for the GPU."""
     numbers: list[float] = torch.stack([value.detach() for value in values]).tolist()
     return numbers
 

@@ -1,8 +1,8 @@
 """Contrastive pretraining of the tiny CLIP on the Attribute World: resumable, and a pure function of its
 settings.
 
-Every caption names some of an image's factors, so it also describes other images of the batch. All of them
-are its positives (UniCL, Yang et al., CVPR 2022): the target of each row and column of the
+Every caption names some of an image's factors, so it may also describe other images of the batch. All images
+it describes are its positives (UniCL, Yang et al., CVPR 2022): the target of each row and column of the
 similarity matrix is uniform over them.
 """
 
@@ -54,7 +54,7 @@ from dear.training.settings import PretrainSettings
 from dear.writing.files import atomic_write, write_json
 
 FACTS = "pretraining.json"
-"""What a run was, and before it the run that it started from."""
+"""File with the facts of a run, preceded by those of the run it started from."""
 
 SKETCH = STYLES.values.index("sketch")
 
@@ -88,27 +88,28 @@ def multi_positive_loss(
 
 
 def visible_factors(scene: Scene) -> Bool[Tensor, "image factor"]:
-    """All factors are visible, except the colour of a sketch."""
+    """Every factor is visible, except the colour of a sketch."""
     visible = torch.ones_like(scene.factors, dtype=torch.bool)
     visible[:, FACTOR_NAMES.index("color")] = scene.style != SKETCH
     return visible
 
 
 def early_share(tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, ""]:
-    """How much the class token (token 0) varies with the image, against the patch tokens: the variance of
-    the one over the batch by that of the others over batch and tokens, which takes no gradient.
+    """How much the class token (token 0) varies with the image, relative to the patch tokens: the variance of
+    the class token over the batch divided by that of the patch tokens over batch and tokens (no gradient
+    flows through the latter).
 
-    At the input of a layer it says how much of the image the class token has gathered before that layer; 0 is
-    nothing. In real ViT CLIPs the late attention layers build the class token: mean-ablating all earlier ones
-    hardly changes the accuracy (Gandelsman et al., ICLR 2024). [ours]
+    At the input of a layer it measures how much of the image the class token has gathered before that layer;
+    0 is nothing. In real ViT CLIPs the late attention layers build the class token: mean-ablating all earlier
+    ones hardly changes the accuracy (Gandelsman et al., ICLR 2024). [ours]
     """
     tokens = tokens.float()
     return _variance(tokens[:, 0]) / _variance(tokens[:, 1:].flatten(0, 1).detach())
 
 
 def mlp_share(mlps: Float[Tensor, "batch width"], heads: Float[Tensor, "batch width"]) -> Float[Tensor, ""]:
-    """How much of the class token the MLPs write, against the attention heads: the variance of their sum over
-    the batch by that of the heads' sum, which takes no gradient.
+    """How much of the class token the MLPs write, relative to the attention heads: the variance over the
+    batch of the MLPs' sum divided by that of the heads' sum (no gradient flows through the latter).
 
     In real ViT CLIPs the direct effect of the MLPs is negligible (Gandelsman et al., ICLR 2024). [ours]
     """
@@ -121,8 +122,8 @@ def _variance(vectors: Float[Tensor, "item width"]) -> Float[Tensor, ""]:
 
 @contextmanager
 def mlps_of_class_token(tower: VisionTower, first: int) -> Iterator[list[Tensor]]:
-    """Within, the list gets what the MLP of each layer from ``first`` on adds to the class token, (batch,
-    width), in every forward pass.
+    """Collect in the yielded list what the MLP of each layer from ``first`` on adds to the class token,
+    (batch, width), in every forward pass.
     """
     written: list[Tensor] = []
 
@@ -149,7 +150,7 @@ def text_features(
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
-    """What the run in a folder was; None where that is not written down. Raises OutputError."""
+    """The facts of the run in a folder; None if there is no such file. Raises OutputError."""
     path = folder / FACTS
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
@@ -158,7 +159,7 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 class Pretraining:
-    """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if there is one."""
+    """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if it exists."""
 
     def __init__(
         self, settings: PretrainSettings, out: Path, device: str = "cpu", *, start: Path | None = None
@@ -193,15 +194,15 @@ class Pretraining:
         self.step, self.seconds, self.loss = 0, 0.0, float("nan")
 
     def _start_from(self, folder: Path) -> None:
-        """Take the weights of an earlier run, and its facts into this one's."""
-        identity = tiny.load(folder).identity  # says what is wrong with the folder
+        """Take the weights of an earlier run, and add its facts to this run's."""
+        identity = tiny.load(folder).identity  # reports what is wrong with the folder
         if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
-            raise WeightsError(f"{folder} has another vocabulary than this version: train it anew.")
+            raise WeightsError(f"the vocabulary of {folder} differs from this version's: train it anew.")
         self.master.load_state_dict(tiny.read_tensors(folder / tiny.WEIGHTS))
         self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
 
     def batch_loss(self, step: int) -> Float[Tensor, ""]:
-        """Loss of the batch of a step, through the worker's weights."""
+        """Loss of the batch of a step, with the working copy of the weights."""
         s = self.settings
         index = torch.arange(step * s.batch, (step + 1) * s.batch, device=self.device)
         scene = draw_scenes(s.seed, index, combinations="pretraining")
@@ -225,7 +226,7 @@ class Pretraining:
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
-        told = positive.any(dim=0)  # emphasis on colour names that of a sketch, which may be no other image's
+        told = positive.any(dim=0)  # an emphasis on colour names a sketch's, which no image may match
         loss = multi_positive_loss(scale * images @ captions[told].T, positive[:, told])
         if s.late:
             loss = loss + s.late * early_share(trunk)
@@ -235,7 +236,7 @@ class Pretraining:
         return loss
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
-        """Which words of a step's captions are spelled out: each with the same chance, in the order asked."""
+        """Whether to spell out a word of a step's captions: each with the same chance, in the order asked."""
         if self.settings.spelled == 0:
             return lambda _: False
         numbers = torch.rand(1 << 14, generator=generator(self.settings.seed, "spelling", step)).tolist()
@@ -275,8 +276,9 @@ class Pretraining:
         start_over: bool = False,
         progress: Callable[["Pretraining"], None] = lambda _: None,
     ) -> dict[str, Any]:
-        """Train to the end, with a checkpoint and a call of ``progress`` each ``every`` steps; write and
-        return the model's facts. With ``start_over`` a damaged checkpoint is set aside, and it starts over.
+        """Train to the end, saving a checkpoint and calling ``progress`` every ``every`` steps; writes and
+        returns the model's facts. With ``start_over`` a damaged checkpoint is set aside and the run starts
+        over.
         """
         self._make_folder()
         fresh = copy.deepcopy((self.master.state_dict(), self.optimizer.state_dict()))
@@ -286,7 +288,7 @@ class Pretraining:
             if not start_over:
                 raise
             set_aside(error.path)
-            self.master.load_state_dict(fresh[0])  # a part may have been taken up
+            self.master.load_state_dict(fresh[0])  # the checkpoint may have been loaded partly
             self.optimizer.load_state_dict(fresh[1])
         start, before = time.perf_counter(), self.seconds
         while self.step < self.settings.steps:
@@ -298,7 +300,7 @@ class Pretraining:
         return self.export()
 
     def save(self) -> None:
-        """Write the checkpoint, replacing the last one whole."""
+        """Write the checkpoint, replacing the previous one atomically."""
         state = {
             "settings": self._belongs_to(),
             "step": self.step,
@@ -310,15 +312,15 @@ class Pretraining:
         write_state(self._checkpoint, state)
 
     def resume(self) -> None:
-        """Take up the folder's checkpoint, if it has one. Raises OutputError for one of other settings,
-        CheckpointError for one that is not what was written.
+        """Load the folder's checkpoint, if it has one. Raises OutputError for one of other settings,
+        CheckpointError for a damaged one.
         """
         if not self._checkpoint.exists():
             return
         state = read_state(self._checkpoint, self.device)
         if state.get("settings") != self._belongs_to():
             raise OutputError(
-                f"{self._checkpoint} is of other settings ({state.get('settings')}): "
+                f"{self._checkpoint} was written with other settings ({state.get('settings')}): "
                 "choose another --out or remove it."
             )
         try:
@@ -330,7 +332,7 @@ class Pretraining:
             raise CheckpointError(self._checkpoint, first_line(error)) from error
 
     def export(self) -> dict[str, Any]:
-        """Write float16 weights and vocabulary as the package embeds them; return what the run was."""
+        """Write float16 weights and vocabulary as embedded in the package; returns the run's facts."""
         self._make_folder()
         state = {name: tensor.half().contiguous() for name, tensor in self.master.state_dict().items()}
         try:
@@ -357,7 +359,7 @@ class Pretraining:
             raise OutputError(f"cannot write to {self.out}: {error}. Choose another --out.") from error
 
     def _belongs_to(self) -> str:
-        """What the checkpoint of this run is of."""
+        """Identity of the run that the checkpoint belongs to."""
         start = {"start": self.start["sha256"]} if self.start else {}
         return json.dumps(asdict(self.settings) | start)
 

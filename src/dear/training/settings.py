@@ -20,26 +20,26 @@ LATER = ("crop", "drop_last")
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of the loop; the defaults are the paper's, the same for all data sets.
+    """Settings of the loop; the defaults are those of the paper, the same for all data sets.
 
     Attributes:
-        epochs: Passes over the few-shot images, the warm-up's included.
-        batch: Images a step.
+        epochs: Passes over the few-shot images, including the warm-up.
+        batch: Images per step.
         lr: Learning rate after the warm-up.
-        warmup_epochs: First epochs, at the constant rate warmup_lr.
+        warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
-        optimizer: "adamw", or "sgd" with momentum, as the peers up to PromptSRC.
+        optimizer: "adamw", or "sgd" with momentum, as in the methods up to PromptSRC.
         momentum: Momentum of SGD.
-        crop: The least share of a picture's area in a random view; 0.08 in the code of CoOp to PromptSRC.
-        drop_last: Leave out an epoch's last batch if it is not full and there is a full one, as Dassl does.
-        view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
-            so that runs share them.
+        crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp to PromptSRC.
+        drop_last: Drop an epoch's last batch if it is not full and there is a full one, as Dassl does.
+        view_seed: Draws the random views from this seed, the epoch and the image alone instead of the run's
+            seed, so that runs share them.
         view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
-        view_cache_type: What they are rounded to there.
-        text_chunk: Prompts that go through the text span at a time, computed again for gradients: less memory
-            and more time, the same loss; 0 for all of them.
+        view_cache_type: Data type they are rounded to on disk.
+        text_chunk: Prompts that go through the text span at a time, recomputed for gradients: less memory
+            and more time, the same loss; 0 for all at once.
     """
 
     epochs: int = 10
@@ -75,11 +75,11 @@ class TrainSettings:
         if not 0 <= self.view_cache < math.inf:
             raise SettingsError(f"view_cache is {self.view_cache}: it must be at least 0.")
         if self.view_cache and self.view_seed is None:
-            raise SettingsError("a view cache needs views that runs share: give --train.view-seed.")
+            raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """What a run's numbers depend on: all but what saves time or memory only, or is left as it was before
-        there was a choice.
+        """The fields that a run's results depend on: all except those that only save time or memory, and
+        those left at the behaviour from before they existed.
         """
         fields = asdict(self)
         del fields["view_cache"], fields["text_chunk"]
@@ -98,11 +98,11 @@ class TrainSettings:
         return full + (rest > 0 and not (self.drop_last and full))
 
     def lr_at(self, epoch: int) -> float:
-        """Learning rate of an epoch, counted from 0: constant, then a cosine that would reach 0 after
-        ``epochs`` more.
+        """Learning rate of an epoch, counted from 0: constant during warm-up, then a cosine that would reach
+        0 after ``epochs`` more.
 
         Source: Dassl's ConstantWarmupScheduler over CosineAnnealingLR(T_max=epochs), which the CoOp
-        lineage trains with.
+        family of methods uses.
         """
         if epoch < self.warmup_epochs:
             return self.warmup_lr
@@ -110,58 +110,58 @@ class TrainSettings:
 
 
 def _optional(settings: type) -> Any:
-    """A dataclass with the fields of another, each None where it is not given."""
+    """A dataclass with the fields of another, each None if not given."""
     kinds = get_type_hints(settings)
     given = [(one.name, kinds[one.name] | None, None) for one in fields(settings)]
     return make_dataclass(f"Optional{settings.__name__}", given, frozen=True)
 
 
 class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
-    """What is set of :class:`TrainSettings` for all methods; the rest is as each method's authors have it."""
+    """Overrides of :class:`TrainSettings` for all methods; None leaves the published value of each method."""
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
-        """The settings of a method that is published with these. Raises SettingsError, for a warm-up of all
-        epochs too.
+        """The published settings of a method with these overrides. Raises SettingsError, also if the warm-up
+        takes all epochs.
         """
         given = {name: value for name, value in asdict(self).items() if value is not None}
         found = TrainSettings(**{**published, **given})
         if found.warmup_epochs >= found.epochs:
             raise SettingsError(
                 f"warmup_epochs is {found.warmup_epochs} of {found.epochs} epochs: all would train at the "
-                "warm-up's rate. Give more --train.epochs or fewer --train.warmup-epochs."
+                "warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
             )
         return found
 
 
-# The account of the fields, for help texts.
+# The description of the fields, for help texts.
 _, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
 TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
 @dataclass(frozen=True)
 class PretrainSettings:
-    """Settings of a pretraining run; with the code's version they determine the weights (bit for bit on
-    one machine).
+    """Settings of a pretraining run; together with the version of the code they determine the weights (bit
+    for bit on one machine).
 
     Attributes:
-        images: Images to see, each a new one.
-        batch: Images a step.
-        captions: Captions drawn for each image.
+        images: Images to train on, each seen once.
+        batch: Images per step.
+        captions: Captions drawn per image.
         lr: Peak learning rate of AdamW.
         weight_decay: Weight decay of matrices; vectors have none.
         warmup: Steps of linear warm-up, before the cosine to zero.
-        restart: Images after which warm-up and cosine start again, at half the peak (a warm restart as in
-            SGDR, Loshchilov & Hutter, ICLR 2017); 0 for none.
+        restart: Number of images after which warm-up and cosine start again, at half the peak (a warm restart
+            as in SGDR, Loshchilov & Hutter, ICLR 2017); 0 for none.
         bf16: Forward and backward pass in bfloat16, with float32 master weights.
-        seed: Seeds the initial weights and the images.
-        emphasis: A factor that each image gets one more caption of, naming nothing else: texture is
-            learned last. Several, with commas between them, give one more caption each.
-        spelled: Chance of each word of a caption to be spelled out, so that the letters of words that are not
-            in the vocabulary mean something.
-        late: Weight of the term that has the class token gather late (``early_share``); 0 for none. In real
+        seed: Seed of the initial weights and the images.
+        emphasis: A factor for which each image gets one extra caption that names nothing else: texture is
+            learned last. Several, separated by commas, give one extra caption each.
+        spelled: Probability that a word of a caption is spelled out, so that the letters of words outside
+            the vocabulary get a meaning.
+        late: Weight of the term that makes the class token gather late (``early_share``); 0 for none. In real
             ViT CLIPs the late attention layers build the class token (Gandelsman et al., ICLR 2024).
-        late_first: The first layer that may put something of the image into the class token.
-        late_mlp: Weight of the term that has it gather by attention heads (``mlp_share``); 0 for none.
+        late_first: The first layer that may write image content into the class token.
+        late_mlp: Weight of the term that makes it gather through attention heads (``mlp_share``); 0 for none.
     """
 
     images: int = 1_700_000
@@ -188,20 +188,20 @@ class PretrainSettings:
             if not 0 <= weight < math.inf:
                 raise SettingsError(f"{name} is {weight}: it must be at least 0.")
         if not 0 <= self.spelled <= 1:
-            raise SettingsError(f"spelled is {self.spelled}: it is a chance, from 0 to 1.")
+            raise SettingsError(f"spelled is {self.spelled}: it is a probability, from 0 to 1.")
 
     @property
     def emphasised(self) -> list[str]:
-        """The factors of ``emphasis``, in their order."""
+        """The factors in ``emphasis``, in order."""
         return [name.strip() for name in self.emphasis.split(",")]
 
     @property
     def steps(self) -> int:
-        """Steps in all; the last batch is a full one."""
+        """Total number of steps; the last batch is full."""
         return math.ceil(self.images / self.batch)
 
     def lr_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero; once again at half
+        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero; repeated at half
         the peak after the restart.
         """
         first = min(math.ceil(self.restart / self.batch), self.steps) or self.steps

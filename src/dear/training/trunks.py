@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 class TrunkCache:
-    """Tensors by key, up to a number of bytes; what does not fit any more is computed again each time.
+    """Tensors by key, up to a number of bytes; tensors that no longer fit are recomputed each time.
 
-    Entries belong to the group that was begun last (a data set, say). Room is made by forgetting other
-    groups, the oldest first, never the current one: with passes over all of it, throwing out its oldest would
-    never hit.
+    Entries belong to the group that was begun last (a data set, for example). Room is made by evicting other
+    groups, the oldest first, never the current one: with repeated passes over all of it, evicting its oldest
+    entries would never produce a hit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -21,7 +21,7 @@ class TrunkCache:
         self._current: dict[Hashable, Tensor] = self._groups[None]
 
     def begin(self, group: Hashable) -> None:
-        """Let what comes next belong to a group, which becomes the youngest."""
+        """Start a group that new entries belong to; it becomes the youngest."""
         self._current = self._groups.pop(group, {})
         self._groups[group] = self._current
 
@@ -29,11 +29,11 @@ class TrunkCache:
         return any(key in group for group in self._groups.values())
 
     def __getitem__(self, key: Hashable) -> Tensor:
-        """The tensor of a key that is held."""
+        """The tensor of a cached key."""
         return next(group[key] for group in self._groups.values() if key in group)
 
     def get(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
-        """The tensor of a key, computed if it is not held."""
+        """The tensor of a key, computed if it is not cached."""
         if key in self:
             return self[key]
         tensor = compute()

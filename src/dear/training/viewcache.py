@@ -1,4 +1,4 @@
-"""Trunk outputs of augmented views on disk, shared by all runs whose views are the same: methods, ablations,
+"""Trunk outputs of augmented views on disk, shared by all runs with the same views: methods, ablations,
 seeds, processes.
 """
 
@@ -27,15 +27,15 @@ from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing.files import atomic_write
 
 VERSION = 2
-"""To be counted up when views or trunk outputs of the same facts come out otherwise."""
+"""Increase when views or trunk outputs change for the same fingerprint."""
 SUM = 4
-"""Bytes of the checksum (CRC-32) that stands before a tensor."""
+"""Bytes of the checksum (CRC-32) stored before a tensor."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
 @dataclass(frozen=True)
 class ViewFingerprint:
-    """What views and their trunk outputs depend on, but for epoch, image and layer."""
+    """What views and their trunk outputs depend on, apart from epoch, image and layer."""
 
     weights: str
     images: str
@@ -49,10 +49,10 @@ class ViewFingerprint:
 class ViewCache:
     """Tensors of views, one file each, up to a number of bytes.
 
-    A folder holds those of some facts and a layer. Room is made by removing other folders, those that were
-    begun longest ago first, never the current one: what does not fit any more is computed each time. The
-    tensors are rounded to ``kind`` when they are put, so that numbers do not depend on what was there; what
-    is kept in float32 serves spans that begin later too. Files are renamed into place, so that processes may
+    A folder holds the tensors of one fingerprint and layer. Room is made by removing other folders, the least
+    recently begun first, never the current one; tensors that do not fit are recomputed each time. Tensors are
+    rounded to ``kind`` when they are stored, so that results do not depend on the state of the cache; those
+    stored in float32 also serve spans that begin later. Files are renamed into place, so that processes may
     share a cache.
     """
 
@@ -63,7 +63,7 @@ class ViewCache:
         self._held = 0
 
     def begin(self, fingerprint: ViewFingerprint, layer: int) -> None:
-        """Let what comes next be of these facts and this layer, whose folder becomes the youngest. Raises
+        """Start or reopen the folder of a fingerprint and layer, which becomes the youngest. Raises
         OutputError if it cannot be written.
         """
         text = json.dumps([asdict(fingerprint), str(self.kind)], sort_keys=True)
@@ -75,20 +75,20 @@ class ViewCache:
         except OSError as error:
             raise self._unwritable(error) from error
         there = [int(place.name) for place in self._group.iterdir() if place.name.isdigit()]
-        # Layers between would go on from rounded values: numbers would depend on what was there.
+        # Continuing from a rounded earlier layer would make results depend on the state of the cache.
         exact = self.kind != torch.bfloat16
         self._layers = sorted((one for one in there if one == layer or (exact and one < layer)), reverse=True)
         self._held = sum(_size(place) for place in self._folders())
 
     def holds(self, epoch: int, items: Sequence[int]) -> bool:
-        """Whether the trunk outputs of all these images are there, at the layer or an earlier one."""
+        """Whether the trunk outputs of all these images are cached, at the layer or an earlier one."""
         return any(
             all(_path(self._at(layer), TRUNK, epoch, item).exists() for item in items)
             for layer in self._layers
         )
 
     def get(self, epoch: int, items: Sequence[int]) -> tuple[int, Float[Tensor, "item token width"]] | None:
-        """The layer, the current or the nearest before it, and the trunk outputs there; None if one is
+        """The nearest cached layer (the current one or earlier) and the trunk outputs there; None if one is
         missing or damaged.
         """
         for layer in self._layers:
@@ -100,26 +100,26 @@ class ViewCache:
     def put(
         self, epoch: int, items: Sequence[int], trunk: Float[Tensor, "item token width"]
     ) -> Float[Tensor, "item token width"]:
-        """Keep trunk outputs of the current layer if there is room; returns them as they are kept. Raises
-        OutputError.
+        """Store trunk outputs of the current layer if there is room; returns them as rounded for storage.
+        Raises OutputError.
         """
         rounded = trunk.to(self.kind)
         self._write(TRUNK, epoch, items, rounded)
         return rounded.to(trunk)
 
     def frozen(self, epoch: int, items: Sequence[int]) -> Float[Tensor, "item embed"] | None:
-        """The frozen CLIP's features of the images, which go with trunk outputs of the current layer."""
+        """The frozen CLIP's features of the images, stored with trunk outputs of the current layer."""
         return _read(self._current, FROZEN, epoch, items)
 
     def put_frozen(self, epoch: int, items: Sequence[int], features: Float[Tensor, "item embed"]) -> None:
-        """Keep them if there is room, not rounded. Raises OutputError."""
+        """Store them, unrounded, if there is room. Raises OutputError."""
         self._write(FROZEN, epoch, items, features)
 
     def _at(self, layer: int) -> Path:
         return self._group / f"{layer:03}"
 
     def _write(self, what: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
-        """All of them or none, so that a batch is never there in part."""
+        """Write all of them or none, so that a batch is never stored partly."""
         contents = [_sealed(what, tensor) for tensor in tensors.cpu().contiguous()]
         size = sum(map(len, contents))
         if not self._room(size):
@@ -135,7 +135,7 @@ class ViewCache:
         self._held += size
 
     def _room(self, size: int) -> bool:
-        if self._held + size > self.limit:  # others may have removed something, or added to it
+        if self._held + size > self.limit:  # other processes may have removed or added files
             self._held = sum(_size(place) for place in self._folders())
             for place in sorted(self._folders(), key=_begun):
                 if self._held + size <= self.limit:
@@ -146,18 +146,18 @@ class ViewCache:
         return self._held + size <= self.limit
 
     def _folders(self) -> list[Path]:
-        """The folders that room is made by removing."""
+        """The folders that may be removed to make room."""
         return [place for place in self.folder.glob("*/*") if place.is_dir()]
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(
             f"cannot write the view cache {self.folder}: {error}. "
-            "Choose another folder with --dataset.cache, or leave --train.view-cache out."
+            "Choose another folder with --dataset.cache, or omit --train.view-cache."
         )
 
 
 def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = None) -> ViewCache | None:
-    """The view cache that settings ask for, in a folder of caches; in the usual one if none is given."""
+    """The view cache that settings ask for, in the given cache folder or the default one."""
     if not settings.view_cache:
         return None
     kind = torch.float32 if settings.view_cache_type == "float32" else torch.bfloat16
@@ -167,7 +167,7 @@ def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = Non
 
 
 def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]:
-    """The whole set that images are part of, and their places in it: the same in every few-shot pick."""
+    """The full set that the images are part of, and their indices in it: the same in every few-shot pick."""
     while isinstance(images, Subset):
         chosen, images = images.indices[chosen], images.images
     return images.identity, chosen.tolist()
@@ -180,12 +180,12 @@ def _path(folder: Path, what: str, epoch: int, item: int) -> Path:
 def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
         return torch.stack([_unsealed(what, _path(folder, what, epoch, item)) for item in items])
-    except (DearError, KeyError, RuntimeError):  # gone, damaged, of other shapes: it is computed again
+    except (DearError, KeyError, RuntimeError):  # missing, damaged, or of another shape: recomputed
         return None
 
 
 def _sealed(what: str, tensor: Tensor) -> bytes:
-    """A view's file: the tensor, its checksum before it."""
+    """The contents of a view's file: checksum, then tensor."""
     content = save({what: tensor})
     return zlib.crc32(content).to_bytes(SUM, "little") + content
 
@@ -198,14 +198,14 @@ def _unsealed(what: str, path: Path) -> Tensor:
 
 
 def _begun(folder: Path) -> tuple[float, str]:
-    """When a folder was last begun; one that another process removed meanwhile comes first."""
+    """When a folder was last begun; one that another process removed meanwhile sorts first."""
     with suppress(OSError):
         return folder.stat().st_mtime, str(folder)
     return 0.0, str(folder)
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a folder; what is removed meanwhile counts nothing."""
+    """Bytes of the files in a folder; files removed meanwhile do not count."""
     total = 0
     for file in _files(folder):
         with suppress(OSError):

@@ -75,6 +75,7 @@ def test_stdout_and_stderr_on_a_full_disk(options: list[str]) -> None:
     command = [sys.executable, "-m", "dear.cli.main", "tasks", *options]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        said = "cannot write to stdout: No space left on device. Make room, or send it elsewhere."
+        advice = "Free some space, or redirect the output elsewhere."
+        said = f"cannot write to stdout: No space left on device. {advice}"
         assert (done.returncode, done.stderr) == (2, f"dear: error: {said}\n")
         assert subprocess.run(command, stdout=full, stderr=full, cwd=ROOT).returncode == 2

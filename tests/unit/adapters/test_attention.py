@@ -46,9 +46,9 @@ def test_the_model_is_as_it_was(small_clip: Clip) -> None:
 def test_what_is_not_there(small_clip: Clip) -> None:
     predictor = small_predictor(small_clip)
     pixels = predictor.preprocess(picture())
-    with pytest.raises(SettingsError, match="layer 6 is not there: they are 1 to 5"):
+    with pytest.raises(SettingsError, match="layer 6 does not exist: choose from 1 to 5"):
         attention_maps(predictor.method, pixels, 6, 0)
-    with pytest.raises(SettingsError, match="head 3 is not there: they are 0 to 2"):
+    with pytest.raises(SettingsError, match="head 3 does not exist: choose from 0 to 2"):
         attention_maps(predictor.method, pixels, 1, 3)
 
 

@@ -55,7 +55,7 @@ def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None
 
 
 def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ExportError, match="cocoop makes other text features for every image"):
+    with pytest.raises(ExportError, match="cocoop computes text features for each image"):
         export(predictor("cocoop", make_small_clip), tmp_path / "m.pt2", with_classes=True)
     one = predictor("zero-shot", make_small_clip)
     with monkeypatch.context() as patch:
@@ -72,7 +72,7 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     with pytest.raises(ExportError, match=r"differs from torch's by 1\.0e-02"):
         export(one, tmp_path / "m.pt2", form="torch-export")
     monkeypatch.setattr(module, "MOST_BYTES", 10)
-    with pytest.raises(ExportError, match="an ONNX file holds 2"):
+    with pytest.raises(ExportError, match="an ONNX file is limited to 2"):
         export(one, tmp_path / "m.onnx")
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(ExportError, match=r"onnxscript is not installed: pip install 'dear-vlm\[export\]'"):

@@ -81,7 +81,7 @@ def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles
     pixels = torch.stack([predictor.preprocess(image(one)) for one in val.load(torch.arange(3))])
     want = best_temperature(predictor.logits(pixels), val.labels)
     assert bundle.temperature == pytest.approx(want, rel=1e-3)
-    with pytest.raises(DataError, match="nothing to calibrate with"):
+    with pytest.raises(DataError, match="nothing to calibrate on"):
         fit(data, calibrate=True, **options)  # type: ignore[arg-type]
 
 
@@ -102,13 +102,13 @@ def test_what_is_refused_before_training(
         fit(data, roles=roles, shots=4)
     with pytest.raises(SettingsError, match="dear takes DearSettings"):
         fit(data, roles=roles, settings=CoOpSettings())
-    with pytest.raises(DataError, match="only tested on"):
+    with pytest.raises(DataError, match="only be tested on"):
         fit(replace(data, train=Noise([])), roles=roles)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/a.tex").write_text("x")
     with pytest.raises(DataError, match="the classes 'house' and 'House' have the same name"):
         fit(replace(data, classnames=("sea", "house", "House", "tree")), roles=roles)
-    with pytest.raises(OutputError, match="other things than a bundle"):
+    with pytest.raises(OutputError, match="files that are not a bundle's"):
         fit(data, tmp_path / "thesis", roles=roles)
     with pytest.raises(OutputError, match="cannot write the bundle"):
         fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)

@@ -10,7 +10,7 @@ from dear.retrieval.build import build_index
 
 
 @pytest.mark.parametrize(
-    ("model", "words"), [("/gone/bundle", "is not at /gone/bundle"), ("", "is not named")]
+    ("model", "words"), [("/gone/bundle", "is no longer at /gone/bundle"), ("", "is not named")]
 )
 def test_a_bundle_that_has_moved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, words: str

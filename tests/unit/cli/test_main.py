@@ -267,7 +267,7 @@ def test_sigterm_is_left_to_a_program_that_has_its_own_way(capsys: pytest.Captur
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO])
 def test_a_full_disk_is_one_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fills", str(number)]) == 2
-    said = f"cannot write out/weights: {os.strerror(number)}. Make room, or choose another place."
+    said = f"cannot write out/weights: {os.strerror(number)}. Free some space or use another place."
     assert capsys.readouterr().err == f"dear: error: {said}\n"
     with pytest.raises(OSError, match="Invalid argument"):
         main(["fills", str(errno.EINVAL)])
@@ -380,8 +380,8 @@ def test_options_from_a_file(tmp_path: Path) -> None:
         (["d", "--training", "5"], "--training: "),
         (["d", "--tasks", "a,,b"], "--tasks: an entry of 'a,,b' is empty"),
         (["d", "--tasks="], "--tasks: an entry of '' is empty"),
-        (["d", "--tasks", '"a,b'], "--tasks: '\"a,b' is no list of texts between commas"),
-        (["d", "--tasks", "ol\udce9"], r"--tasks: 'ol\\udce9' is no list .*not in UTF-8"),
+        (["d", "--tasks", '"a,b'], "--tasks: '\"a,b' is not a comma-separated list"),
+        (["d", "--tasks", "ol\udce9"], r"--tasks: 'ol\\udce9' is not a comma-separated list .*not in UTF-8"),
         (["ol\udce9"], "--data: the name is not in UTF-8"),
     ],
 )

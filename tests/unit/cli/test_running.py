@@ -29,10 +29,10 @@ def parsed(command: str, *words: str) -> dict[str, Any]:
 
 
 def test_options_that_have_had_another_name_go_on_to_work() -> None:
-    with pytest.warns(UserWarning, match="^--mask is called --role-variant now.$"):
+    with pytest.warns(UserWarning, match="^--mask is now called --role-variant.$"):
         old = parsed("run base-to-novel", "--mask", "roles,shuffled", "--seeds=2")
     assert old == parsed("run base-to-novel", "--role-variant", "roles,shuffled", "--seeds", "2")
-    with pytest.warns(UserWarning, match="^--task is called --data now.$"):
+    with pytest.warns(UserWarning, match="^--task is now called --data.$"):
         old = parsed("run retrieval", "--task=spun-tiles")
     assert old == parsed("run retrieval", "--data", "spun-tiles")
 

@@ -24,12 +24,12 @@ GOOD = Experiment(CrossDataset(), Path("out"), ("tags",), (Plan("dear"),))
         ({"seeds": (1, 2**64)}, f"the seed is {2**64}: it must be from -{2**63} to {2**64 - 1}"),
         ({"seeds": (-(2**63) - 1,)}, "the seed is -"),
         ({"seeds": ()}, "there is no seed"),
-        ({"data": ("tags", "source")}, "source is the source and a target too"),
+        ({"data": ("tags", "source")}, "source is both the source and a target"),
         ({"data": ("tags", "")}, "a data set's name is empty"),
         ({"protocol": CrossDataset("")}, "a data set's name is empty"),
-        ({"shots": (1, 2)}, "cross-dataset has one number of shots"),
+        ({"shots": (1, 2)}, "cross-dataset takes a single number of shots"),
         ({"shots": (0,)}, "each must be at least 1"),
-        ({"protocol": Retrieval(), "plans": (Plan("coop"),)}, "coop has no feature for an attribute"),
+        ({"protocol": Retrieval(), "plans": (Plan("coop"),)}, "coop has no attribute features"),
         ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
         ({"train": TrainOptions(view_seed=1, view_cache=float("inf"))}, "view_cache is inf"),
     ],
@@ -42,7 +42,7 @@ def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> 
 def test_a_continual_run_has_groups() -> None:
     with pytest.raises(DearError, match="groups is 1: it must be at least 2"):
         Continual(groups=1)
-    with pytest.raises(DearError, match="4 groups need as many classes, and there are 3"):
+    with pytest.raises(DearError, match="4 groups need at least as many classes, but there are 3"):
         Continual(groups=4).stages(3)
     assert [[*group] for group in Continual(groups=3).stages(7)] == [[0, 1, 2], [3, 4], [5, 6]]
 
@@ -54,11 +54,11 @@ def test_the_seeds_that_torch_takes() -> None:
 @pytest.mark.parametrize(
     ("machines", "message"),
     [
-        ({"jobs": 2, "log": Path("log")}, "--log is for runs in turn"),
-        ({"cluster": "local", "log": Path("log")}, "--log is for runs in turn"),
+        ({"jobs": 2, "log": Path("log")}, "--log is for sequential runs"),
+        ({"cluster": "local", "log": Path("log")}, "--log is for sequential runs"),
         ({"gpus": 0.5}, "--gpus is for runs on a cluster"),
         ({"cluster": "local", "gpus": -1.0}, "gpus is -1.0: it must be at least 0"),
-        ({"jobs": 2, "cluster": "local"}, "--jobs and --cluster: give one of them"),
+        ({"jobs": 2, "cluster": "local"}, "--jobs and --cluster: choose one"),
     ],
 )
 def test_machines_that_cannot_be(machines: dict[str, Any], message: str) -> None:

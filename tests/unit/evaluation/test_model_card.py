@@ -29,7 +29,7 @@ def test_the_card_tells_command_accuracy_and_weights(small_clip: Clip) -> None:
     ]
     assert "| FOLDER | weights of sha256 abc, of the run above |" in lines
     assert "| noise | 25.0 | 50.0 | 12.5 | 37.5 |" in lines
-    assert "explain of their contributions' variance): color 1, shape 1." in lines
+    assert "contributions that the five factors explain): color 1, shape 1." in lines
     assert "layers 4 to 5 replaced" in card
     assert "| combinations | style | color | shape |" in lines
     assert "| held-out | all | 98.7 | 50.0 |" in lines

@@ -99,7 +99,7 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
 def test_transfer_needs_other_data(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="at least one data set to test on"):
         made(context(small_clip), CrossDataset(), [noise_dataset()])
-    with pytest.raises(DataError, match="noise is the source and a target too"):
+    with pytest.raises(DataError, match="noise is both the source and a target"):
         made(context(small_clip), CrossDataset(), [noise_dataset(), noise_dataset()])
 
 
@@ -143,7 +143,7 @@ class TestSelection:
         assert two["fusion_weights"] != record["fusion_weights"]  # the third epoch moved them on
 
     def test_no_validation_images(self, small_clip: Clip) -> None:
-        with pytest.raises(DataError, match=r"noise has no validation images.*leave --select val out"):
+        with pytest.raises(DataError, match=r"noise has no validation images.*omit --select val"):
             made(context(small_clip, select="val"), FewShot(), [noise_dataset()])
 
 

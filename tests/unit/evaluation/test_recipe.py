@@ -61,11 +61,11 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("[3, 5]", "[]"), "no seed"),
         (GOOD.replace("[fine-shades, spun-tiles]", "[]"), "no data set"),
         (GOOD.replace("protocol: few-shot", ""), "'protocol' is missing"),
-        (GOOD.replace("few-shot", "cross-dataset"), "cross-dataset has one number of shots"),
-        (GOOD + "source: source\n", "'source' does not go with the protocol few-shot"),
+        (GOOD.replace("few-shot", "cross-dataset"), "cross-dataset takes a single number of shots"),
+        (GOOD + "source: source\n", "'source' does not apply to the protocol few-shot"),
         (GOOD.replace("few-shot", "continual") + "groups: many\n", "groups is 'many': it must be a whole"),
-        (GOOD + "of: mask\n", "'of' does not go with the protocol few-shot"),
-        (GOOD.replace("soft", "CE"), "the label 'CE' is that of a row of an ablation"),
+        (GOOD + "of: mask\n", "'of' does not apply to the protocol few-shot"),
+        (GOOD.replace("soft", "CE"), "the label 'CE' is that of an ablation row"),
         (GOOD.replace("label: soft", "label: 5"), "label is 5: it must be text"),
         (GOOD.replace("method: dear", "method: null"), "method is None: it must be text"),
         (GOOD.replace("method: dear", "method: [dear]"), "method is .'dear'.: it must be text"),
@@ -99,7 +99,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("fine-shades", "''"), "'data' is '': it must be text"),
         (GOOD.replace("fine-shades", "2020-99-99"), "not readable YAML: month must be in 1..12"),
         (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "the seed is 99999999999999999999"),
-        ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is the source and a target too"),
+        ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is both the source and a target"),
         ("protocol: ablation\nout: x\nof: 5\n", "'of' is 5: it must be text"),
         ("protocol: ablation\nout: x\nof: [[mask]]\n", "'of' is .'mask'.: it must be text"),
         ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", "'without' is None: it must be text"),
@@ -111,7 +111,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("beta: 0.5", "lambda_reg: -1"), r"dear\.lambda_reg is -1.0: it must be at least 0"),
         (GOOD.replace("- zero-shot", "- mmrlpp"), r"mmrlpp is the prefix of options of the method mmrl\+\+"),
         (GOOD + "? [a, b]\n: 1\n", "not readable YAML: .*unhashable key"),
-        ("[1, 2]", "holds no keys"),
+        ("[1, 2]", "contains no keys"),
         ("a: [", "not readable YAML"),
     ],
 )  # fmt: skip
@@ -143,7 +143,7 @@ def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None
 def test_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="there is no recipe"):
         load_recipe(tmp_path / "none.yaml")
-    with pytest.raises(RecipeError, match="holds no recipe"):
+    with pytest.raises(RecipeError, match="contains no recipe"):
         load_recipes(tmp_path)
 
 
@@ -171,9 +171,13 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
     assert (part.data, part.plans, part.seeds) == (("spun-tiles",), one.plans[1:], (7,))
     assert part.out == tmp_path / "x"
     assert restricted([one, two]) == restricted([one, two], methods=["all"]) == [one, two]
-    with pytest.raises(DataError, match="no recipe to run has the data set 'other': there is fine-shades, s"):
+    with pytest.raises(
+        DataError, match="no recipe to run has the data set 'other': available are fine-shades, s"
+    ):
         restricted([one, two], data=["spun-tiles", "other"])
-    with pytest.raises(DataError, match="no recipe to run has the method 'maple': there is zero-shot, dear"):
+    with pytest.raises(
+        DataError, match="no recipe to run has the method 'maple': available are zero-shot, dear"
+    ):
         restricted([one], methods=["dear", "maple"])
     with pytest.raises(DataError, match="the recipe two has none of the methods zero-shot: it has coop, dea"):
         restricted([one, two], methods=["zero-shot"])
@@ -183,7 +187,7 @@ def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
     place = f"out: {tmp_path}/x"
     paths = [written(tmp_path, GOOD.replace("out: runs/x", place), name) for name in ("a.yaml", "b.yaml")]
     one, two = map(load_recipe, paths)
-    with pytest.raises(OutputError, match="a and b write to one place"):
+    with pytest.raises(OutputError, match="a and b both write to"):
         distinct_places([one, two])
     with claimed(one), pytest.raises(OutputError, match="another process is writing"), claimed(one):
         pass
@@ -277,7 +281,7 @@ def test_an_ablation_changes_one_thing_each() -> None:
 )
 def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) -> None:
     """The row of DeAR as it is would show the runs of another one."""
-    with pytest.raises(SettingsError, match=f"and the ablation {name} varies it"):
+    with pytest.raises(SettingsError, match=f"but the ablation {name} varies it"):
         ablation_plans(["mask", name], settings)
     assert ablation_plans(["mask"], settings)[-1].settings == settings
 

@@ -56,7 +56,7 @@ def atomic_write() -> dict[str, Any]:
     [
         ({"shots": -1}, "its shots is -1: it must be a whole number of at least 0"),
         ({"seed": True}, "its seed is True: it must be a whole number"),
-        ({"protocol": ["few-shot"]}, r"its protocol \['few-shot'\] is none of"),
+        ({"protocol": ["few-shot"]}, r"its protocol \['few-shot'\] is not one of"),
         ({"dataset": "tools"}, "its dataset is 'tools': it must be keys and values"),
         ({"targets": [{"title": "x"}]}, r"its targets\[0\] lacks the key 'name'"),
         ({"results": {"base": {"accuracy": 0.5}}}, r"lacks 'results\.novel'"),

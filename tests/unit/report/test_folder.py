@@ -98,7 +98,7 @@ def test_what_is_no_record_is_told(text: str, message: str, tmp_path: Path) -> N
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         write_folder_report(tmp_path / "none")
 
 
@@ -113,7 +113,7 @@ def test_only_one_protocol_is_enough() -> None:
     ("changes", "message"),
     [
         ({"schema": 1}, "it has schema 1, this version reads schema"),
-        ({"protocol": "x"}, "its protocol 'x' is none of base-to-novel"),
+        ({"protocol": "x"}, "its protocol 'x' is not one of base-to-novel"),
         ({"seed": []}, "its seed is []: it must be a whole number"),
         ({"method": 5}, "its method is 5: it must be text"),
         ({"variant": []}, "its variant is []: it must be text or null"),
@@ -148,7 +148,9 @@ def test_a_file_that_is_no_sound_record_is_named(
 def test_copies_that_differ_are_refused(tmp_path: Path) -> None:
     one = record("tools", "dear", 0.8, 0.6)
     put(tmp_path, [one, one | {"results": record("tools", "dear", 0.1, 0.6)["results"]}])
-    with pytest.raises(DataError, match="two records of one run have other results: dear on tools, seed 1"):
+    with pytest.raises(
+        DataError, match="two records of one run have different results: dear on tools, seed 1"
+    ):
         write_folder_report(tmp_path)
 
 

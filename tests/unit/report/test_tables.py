@@ -130,8 +130,8 @@ def test_mixed_weights_are_refused(records: list[dict]) -> None:
         ({"shots": 4}, "numbers of shots"),
         ({"dataset": {"name": "tools", "identity": "other"}}, "different data"),
         ({"results": {"novel": {"accuracy": 0.5}}}, r"lacks 'results\.base'"),
-        ({"results": {"base": {"accuracy": 83.1}, "novel": {"accuracy": 0.5}}}, "no fraction"),
-        ({"results": {"base": {"accuracy": float("nan")}, "novel": {"accuracy": 0.5}}}, "no fraction"),
+        ({"results": {"base": {"accuracy": 83.1}, "novel": {"accuracy": 0.5}}}, "not a fraction"),
+        ({"results": {"base": {"accuracy": float("nan")}, "novel": {"accuracy": 0.5}}}, "not a fraction"),
     ],
 )
 def test_records_that_do_not_belong_are_refused(records: list[dict], change: dict, message: str) -> None:

@@ -55,21 +55,21 @@ def view(out: Path) -> None:
     [
         (lambda out: (out / "vectors-1" / "0.f16").unlink(), "vectors-1/0.f16 is missing"),
         (lambda out: shutil.rmtree(out / "vectors-1"), "vectors-1/0.f16 is missing"),
-        (cut, "vectors-1/0.f16 is cut short"),
+        (cut, "vectors-1/0.f16 is truncated"),
         (scramble, "malformed"),
-        (view, "more than an index's tables: 'facts'|has more than"),
+        (view, "more than the tables of an index: 'facts'|has more than"),
         (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
-        (fact("rows", "8,"), "no JSON"),
+        (fact("rows", "8,"), "not JSON"),
         (fact("rows", "-8"), "rows is -8"),
         (fact("trained", '"8"'), "trained is '8'"),
         (fact("embed", None), "lacks the key 'embed'"),
-        (fact("embed", "7"), "cut short|of 7 numbers"),
+        (fact("embed", "7"), "truncated|of width 7"),
         (fact("embed", "9" * 5000), "an integer of 5,000 digits"),
         (fact("features", "[" * 50_000), "nested too deeply"),
         (fact("folder", "NaN"), "NaN is not a finite number"),
         (fact("features", '["class", 7]'), r"features\[1\] is 7: it must be text"),
-        (fact("embed", "3"), "of 3 numbers"),
-        (fact("features", '["class", "shape"]'), "says .'class', 'shape'."),
+        (fact("embed", "3"), "of width 3"),
+        (fact("features", '["class", "shape"]'), "features .'class', 'shape'."),
     ],
 )
 def test_damage_that_a_build_cannot_mend(tmp_path: Path, damage: Callable[[Path], None], why: str) -> None:
@@ -105,7 +105,7 @@ def test_a_build_that_was_killed_in_its_first_moments_is_begun_again(
         with pytest.raises(OutputError, match="disk is full"):
             build_index(Plain(), folder, out)
     assert (out / FILE).stat().st_size == 0
-    with pytest.raises(DataError, match="is no index of images: `dear index build` makes one"):
+    with pytest.raises(DataError, match="is not an index of images: `dear index build` makes one"):
         Index.open(out)
     assert build_index(Plain(), folder, out).files == 8
 
@@ -126,7 +126,7 @@ def test_damage_that_a_build_mends(tmp_path: Path, kind: str) -> None:
             file.unlink()
         else:
             file.write_bytes(content)
-        with pytest.raises(DataError, match=r"1\.faiss is missing, damaged .*which makes it anew"):
+        with pytest.raises(DataError, match=r"1\.faiss is missing, damaged .*to rebuild it"):
             by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1})
         build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
         [hit] = by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1}, count=1)
@@ -139,7 +139,7 @@ def test_vectors_that_are_no_unit_vectors_are_refused(tmp_path: Path, content: b
     build_index(Plain(), folder, out)
     file = out / "vectors-1" / "1.f16"
     file.write_bytes(content * (file.stat().st_size // 2))
-    with pytest.raises(DataError, match=r"vectors-1/1\.f16 holds rows that are no unit vectors.*remove it"):
+    with pytest.raises(DataError, match=r"vectors-1/1\.f16 holds rows that are not unit vectors.*remove it"):
         by_image(Index.open(out), Plain(), folder / "red.png", {"class": 1, "color": 1})
 
 

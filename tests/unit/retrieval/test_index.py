@@ -132,14 +132,14 @@ def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
     (there / "vectors-old").mkdir()  # not ours
     (folder / "text.jpg").write_text("not an image")
     for out in (tmp_path / "index", there):
-        with pytest.raises(DataError, match="has no image that can be read"):
+        with pytest.raises(DataError, match="has no readable image"):
             build_index(Plain(), folder, out)
     assert not (tmp_path / "index").exists()
     assert [path.name for path in there.iterdir()] == ["vectors-old"]
     paint(folder / "red.png", "red", 20)
     assert build_index(Plain(), folder, there).partly
     (folder / "red.png").unlink()
-    with pytest.raises(DataError, match="has no image that can be read"):
+    with pytest.raises(DataError, match="has no readable image"):
         build_index(Plain(), folder, there)  # what was an index stays one
     with pytest.raises(DataError, match="is empty"):
         Index.open(there)
@@ -155,10 +155,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is of the folder"):
         build_index(Plain(), gallery(tmp_path / "others"), out)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="has no images"):
+    with pytest.raises(DataError, match="has no image files"):
         build_index(Plain(), tmp_path / "empty", tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(DataError, match="is no index"):
+    with pytest.raises(DataError, match="is not an index"):
         Index.open(tmp_path / "new")
     index = Index.open(out)
     query = dict(zip(("class", "color"), Plain().images([np_picture()])[0], strict=True))

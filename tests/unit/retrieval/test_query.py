@@ -61,7 +61,7 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
     assert found(index, query) == {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
     shutil.rmtree(out)
     build_index(Plain("other"), folder, out)
-    with pytest.raises(DataError, match="made anew with another bundle"):
+    with pytest.raises(DataError, match="rebuilt with another bundle"):
         found(index, query)
 
 

@@ -68,7 +68,7 @@ def test_a_prediction_is_the_predictors_own_in_both_forms(client: TestClient, pr
 @pytest.mark.parametrize(
     ("data", "status", "words"),
     [
-        (b"words in a file named .jpg", 415, "no image"),
+        (b"words in a file named .jpg", 415, "not an image"),
         (b"", 400, "empty"),
         (bomb(), 413, "60.0 megapixels"),
         (b"\0" * 600_000, 413, "larger than 0.5 MiB"),
@@ -95,7 +95,9 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
     assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
     assert "the same name" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
     assert "no index" in refused(client.post("/api/neighbours", content=data), 404)
-    assert "layer 9 is not there" in refused(client.post("/api/attention?layer=9&head=0", content=data), 400)
+    assert "layer 9 does not exist" in refused(
+        client.post("/api/attention?layer=9&head=0", content=data), 400
+    )
     assert "no file 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
 
 
@@ -188,7 +190,7 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
         assert "3 weights for 1" in refused(
             client.post("/api/neighbours?by=color&weights=1,2,3", content=data), 400
         )
-        assert "weights are numbers" in refused(
+        assert "weights must be numbers" in refused(
             client.post("/api/neighbours?by=color&weights=much", content=data), 400
         )
         nan = refused(client.post("/api/neighbours?by=color&weights=nan", content=data), 400)
@@ -223,7 +225,7 @@ def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
         door = client.get("/")
         assert door.status_code == 401
         assert "<form>" in door.text
-        assert "not the token" in client.get("/?token=other").text
+        assert "Wrong token" in client.get("/?token=other").text
         entered = client.get("/?token=s3cret", follow_redirects=False)
         assert entered.status_code == 303
         assert "HttpOnly" in entered.headers["set-cookie"]
@@ -246,7 +248,7 @@ def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> N
             # Else a guess that is right would be told from one that is wrong.
             for scheme in ("Bearer", "bearer"):
                 answer = client.get("/api/info", headers={"authorization": f"{scheme} s3cret"})
-                assert "5 requests a minute" in refused(answer, 429)
+                assert "5 requests per minute" in refused(answer, 429)
             assert client.get("/").status_code == 401  # the door asks without a token
 
 
@@ -331,12 +333,14 @@ def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
     data = png(picture())
     service = Service(predictor, Limits(rate=2, wait=0))
     with TestClient(create_app(service), base_url=URL) as client:
-        assert "localhost only" in refused(client.get("/api/info", headers={"host": "evil.example"}), 421)
+        assert "only answers to localhost" in refused(
+            client.get("/api/info", headers={"host": "evil.example"}), 421
+        )
         assert client.get("/api/info", headers={"host": "[::1]:7860"}).status_code == 200
         for _ in range(2):
             assert client.post("/api/predict", content=data).status_code == 200
         answer = client.post("/api/predict", content=data)
-        assert "2 requests a minute" in refused(answer, 429)
+        assert "2 requests per minute" in refused(answer, 429)
         assert answer.headers["retry-after"] == "30"
         assert client.get("/api/info").status_code == 200
         assert "default-src 'none'" in client.get("/api/info").headers["content-security-policy"]

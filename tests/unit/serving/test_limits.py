@@ -18,10 +18,10 @@ def test_a_picture_within_the_limits_is_taken() -> None:
     ("data", "status", "words"),
     [
         (b"", 400, "empty"),
-        (b"only words, whatever the name says", 415, "no image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n", 415, "no image of a kind that is read"),
-        (icon(), 415, "no image of a kind that is read"),
-        (b"\xff\xd8\xff\xe0 a JPEG's first bytes", 415, "no image"),
+        (b"only words, whatever the name says", 415, "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", 415, "not an image in a supported format"),
+        (icon(), 415, "not an image in a supported format"),
+        (b"\xff\xd8\xff\xe0 a JPEG's first bytes", 415, "not an image"),
         (b"\0" * (10 * MIB + 1), 413, "larger than 10 MiB"),
         (png(Image.new("1", (1001, 1000))), 413, "1001 x 1000 pixels"),
     ],
@@ -52,7 +52,7 @@ def test_a_rate_refills_over_a_minute() -> None:
     rate = Rate(3, lambda: now[0])
     for _ in range(3):
         rate.take("one")
-    with pytest.raises(Refused, match="more than 3 requests a minute") as refused:
+    with pytest.raises(Refused, match="more than 3 requests per minute") as refused:
         rate.take("one")
     assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "20"})
     rate.take("other")

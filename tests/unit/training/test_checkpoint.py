@@ -54,14 +54,14 @@ def by_torch(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda path: path.write_bytes(b""), "no checkpoint of this version"),
-        (lambda path: path.write_bytes(b"no checkpoint"), "no checkpoint of this version"),
-        (by_torch, "no checkpoint of this version"),
-        (bytes_changed(lambda content: content[:1000]), "checksum does not fit"),
-        (bytes_changed(lambda content: content[:-1]), "checksum does not fit"),
-        (bytes_changed(lambda content: content + b"\0"), "checksum does not fit"),
-        (bytes_changed(lambda content: content[:50]), "checksum does not fit"),
-        (bytes_changed(lambda content: content[:700] + b"\0" * 64 + content[764:]), "checksum does not fit"),
+        (lambda path: path.write_bytes(b""), "not a checkpoint of this version"),
+        (lambda path: path.write_bytes(b"no checkpoint"), "not a checkpoint of this version"),
+        (by_torch, "not a checkpoint of this version"),
+        (bytes_changed(lambda content: content[:1000]), "checksum is wrong"),
+        (bytes_changed(lambda content: content[:-1]), "checksum is wrong"),
+        (bytes_changed(lambda content: content + b"\0"), "checksum is wrong"),
+        (bytes_changed(lambda content: content[:50]), "checksum is wrong"),
+        (bytes_changed(lambda content: content[:700] + b"\0" * 64 + content[764:]), "checksum is wrong"),
         (lambda path: (path.unlink(), path.mkdir()), "is a folder"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_run_starts_over_only_if_it_is_asked_to(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="--start-over"):
             runs(out)
         assert checkpoint.read_bytes() == bad
-    with pytest.warns(UserWarning, match=r"damaged: it is .*\.pt\.damaged now"):
+    with pytest.warns(UserWarning, match=r"damaged: renamed to .*\.pt\.damaged"):
         (again,) = runs(out, start_over=True)
     assert numbers(again) == numbers(whole)
     (aside,) = (out / UNFINISHED).iterdir()

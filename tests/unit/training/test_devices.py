@@ -47,7 +47,7 @@ def test_two_processes_give_the_loss_curve_of_one() -> None:
 
 def test_half_precision_of_a_gpu_is_not_replaced_in_silence() -> None:
     """Fabric would compute in bfloat16, and the record say float16."""
-    with pytest.raises(SettingsError, match="precision is 16-mixed, which needs a GPU"):
+    with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
         make_fabric(torch.device("cpu"), "16-mixed")
     assert device_precision("auto", torch.device("cpu")) == "32-true"
     assert device_precision("auto", torch.device("cuda")) == "bf16-mixed"

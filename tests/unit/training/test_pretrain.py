@@ -204,7 +204,7 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
         == (1, 17)
     )
 
-    with pytest.raises(OutputError, match=r"checkpoint\.pt is of other settings"):
+    with pytest.raises(OutputError, match=r"checkpoint\.pt was written with other settings"):
         Pretraining(PretrainSettings(images=44, batch=8, warmup=2, seed=4), tmp_path / "whole").run()
 
 
@@ -353,7 +353,7 @@ def test_bad_places_and_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="Choose another --out"):
         Pretraining(SETTINGS, tmp_path / "file" / "out").run()
     (tmp_path / "checkpoint.pt").write_text(json.dumps({"settings": {}}))
-    with pytest.raises(OutputError, match="no checkpoint of this version"):
+    with pytest.raises(OutputError, match="not a checkpoint of this version"):
         Pretraining(SETTINGS, tmp_path).run()
 
 

@@ -1,1 +1,1 @@
-"""Where runs are computed: in turn, on processes or GPUs, on a Ray cluster, or data parallel."""
+"""Where runs are computed: sequentially, on several processes or GPUs, on a Ray cluster, or data parallel."""

@@ -1,4 +1,4 @@
-"""The folders that experiments write to: one owner each, one process at a time."""
+"""The output folders of experiments: each has one owner and is written by one process at a time."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,24 +15,22 @@ MARK, LOCK = ".recipe", ".lock"
 
 
 def distinct_places(experiments: Sequence[Experiment]) -> None:
-    """Raise OutputError if two experiments write to one folder."""
+    """Raise OutputError if two experiments write to the same folder."""
     places: dict[Path, Experiment] = {}
     for experiment in experiments:
         other = places.setdefault(experiment.out.resolve(), experiment)
         if other is not experiment:
             names = [str(one.about.get("recipe") or one.protocol.name) for one in (other, experiment)]
-            raise OutputError(
-                f"{' and '.join(names)} write to one place, {experiment.out}: give each an out of its own."
-            )
+            raise OutputError(f"{' and '.join(names)} both write to {experiment.out}: give each its own out.")
 
 
 def check_places(experiments: Sequence[Experiment]) -> None:
-    """Raise OutputError for what `execute` would refuse of the experiments' folders; nothing is made."""
+    """Raise OutputError if `execute` would refuse an experiment's folder; creates nothing."""
     distinct_places(experiments)
     for out, recipe in [(one.out.absolute(), str(one.about.get("recipe") or "")) for one in experiments]:
         there = next(place for place in (out, *out.parents) if place.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = "no permission" if there.is_dir() else f"{there} is no folder"
+            why = "no permission" if there.is_dir() else f"{there} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
         if recipe and (out / MARK).is_file():
             _require_owner(out, recipe, (out / MARK).read_text(encoding="utf-8", errors="replace").strip())
@@ -41,13 +39,13 @@ def check_places(experiments: Sequence[Experiment]) -> None:
 def _require_owner(out: Path, recipe: str, owner: str) -> None:
     if owner not in ("", recipe):
         raise OutputError(
-            f"{out} holds the runs of the recipe {owner}, not of {recipe}: give another place with --out."
+            f"{out} holds the runs of the recipe {owner}, not of {recipe}: choose another place with --out."
         )
 
 
 @contextmanager
 def claimed(experiment: Experiment) -> Iterator[None]:
-    """Hold the folder of an experiment. Raises OutputError if it is another recipe's or in use."""
+    """Lock the folder of an experiment. Raises OutputError if it belongs to another recipe or is in use."""
     out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
     make_folder(out)
     with _lock(out) as lock:
@@ -68,7 +66,7 @@ def _lock(out: Path) -> TextIO:
 
 
 def _mark(out: Path, recipe: str) -> None:
-    """Write whose runs a folder holds, unless it says so; an empty mark is nobody's."""
+    """Write whose runs a folder holds, unless that is already recorded; an empty mark has no owner."""
     mark = out / MARK
     try:
         owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.exists() else ""
@@ -86,10 +84,10 @@ def _hold(file: int, out: Path) -> None:
     except ModuleNotFoundError:  # Windows has no such locks
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system if the process is killed
-        if not os.path.samestat(os.stat(out / LOCK), os.fstat(file)):  # the one before us has just removed it
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process is killed
+        if not os.path.samestat(os.stat(out / LOCK), os.fstat(file)):  # the previous holder just removed it
             raise OSError("the lock is another file")
     except OSError as error:
         raise OutputError(
-            f"another process is writing to {out}: wait for it, or give another place with --out."
+            f"another process is writing to {out}: wait for it, or choose another place with --out."
         ) from error

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: one actor a slot, a lost one is replaced and its run made again elsewhere."""
+"""Runs on a Ray cluster: one actor per slot; a lost actor is replaced and its run repeated elsewhere."""
 
 import logging
 import signal
@@ -17,11 +17,11 @@ from dear.writing.files import write_json
 
 Job = TypeVar("Job", bound=Hashable)
 TRIES = 4
-"""A run whose worker is lost so often is given up: it is the run that kills them."""
+"""A run that loses this many workers is given up: it is probably the run that kills them."""
 
 
 class Worker:
-    """What a Ray actor does: runs, one after the other, on the machine that it is on."""
+    """The Ray actor: makes runs one after the other on its machine."""
 
     def __init__(self, device: str, threads: int) -> None:
         import torch
@@ -30,7 +30,7 @@ class Worker:
         self.runner = Runner(device)
 
     def run_one(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
-        """The record, or what the user can mend."""
+        """The record, or the message of a DearError."""
         try:
             return self.runner.run_one(experiment, run)
         except DearError as error:
@@ -46,12 +46,12 @@ def on_cluster(
     tell: RunProgress,
     slots: int | None = None,
 ) -> dict[Job, dict[str, Any]]:
-    """Make all runs on a cluster; returns their records, which are also written here, each once.
+    """Make all runs on a cluster; returns their records, each of which is also written here once.
 
-    ``address`` is "local" (a cluster on this machine for the time being), "auto" (the one that is running)
-    or ray://HOST:PORT. Every machine needs this version of dear, the data sets and the weights. Where the
-    folder of records is shared, a lost run goes on from its checkpoint. Raises SettingsError without Ray or
-    cluster, the first error of a run, and LostWorkerError for a run that loses every worker.
+    ``address`` is "local" (a temporary cluster on this machine), "auto" (the running cluster) or
+    ray://HOST:PORT. Every machine needs this version of dear, the data sets and the weights. If the
+    folder of records is shared, a lost run resumes from its checkpoint. Raises SettingsError without Ray or a
+    cluster, the first error of a run, and LostWorkerError for a run that loses too many workers.
     """
     ray = _connect(address, slots)
     try:
@@ -86,7 +86,7 @@ def _collect(
             if tries[job] >= TRIES:
                 raise LostWorkerError(
                     f"{tasks[job][1].dataset}, {tasks[job][1].plan.method}: {TRIES} workers were lost in "
-                    "this run. Is there memory enough? Give the same command again to go on."
+                    "this run. Is there enough memory? Repeat the command to continue."
                 ) from error
             waiting.insert(0, job)
             idle.append(hire())
@@ -100,7 +100,7 @@ def _collect(
 
 
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
-    """Write a record here, unless the worker wrote it to the same folder."""
+    """Write a record here, unless the worker has written it to the same folder."""
     told = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
     path = experiment.out / f"{run_name(run.protocol, *told)}.json"
     if path.exists():
@@ -123,14 +123,14 @@ def _connect(address: str, slots: int | None) -> Any:
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SettingsError(
             f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]} "
-            "Start one with 'ray start --head', or take --cluster local."
+            "Start one with 'ray start --head', or use --cluster local."
         ) from error
     return ray
 
 
 @contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Keep the handler of SIGTERM: in the main thread ``ray.init`` sets one that exits with code 15."""
+    """Preserve the SIGTERM handler: in the main thread ``ray.init`` installs one that exits with code 15."""
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -141,12 +141,12 @@ def _own_sigterm() -> Iterator[None]:
 
 
 def _gpus(ray: Any, device: str, gpus: float | None) -> float:
-    """GPUs a run: as asked, else one where the cluster has any and the device does not forbid it."""
+    """GPUs per run: as requested, else one if the cluster has any and the device allows it."""
     there = float(ray.cluster_resources().get("GPU", 0))
     wanted = gpus if gpus is not None else float(device != "cpu" and there > 0)
     if wanted > there:
         raise SettingsError(
-            f"{wanted:g} GPUs a run are asked for and the cluster has {there:g}: lower --gpus."
+            f"{wanted:g} GPUs per run were requested, but the cluster has {there:g}: lower --gpus."
         )
     return wanted
 

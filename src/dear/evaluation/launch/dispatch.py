@@ -1,4 +1,4 @@
-"""Launch experiments: in turn, on several processes or GPUs, on a Ray cluster, or data parallel."""
+"""Launch experiments: sequentially, on several processes or GPUs, on a Ray cluster, or data parallel."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,16 +16,16 @@ from dear.evaluation.runs import Runner, RunProgress, silent
 from dear.training.devices import device_precision, make_fabric
 
 Job = tuple[int, int]
-"""The places of an experiment and of a run in it."""
+"""The indices of an experiment and of a run in it."""
 
 
 def launch(
     experiments: Sequence[Experiment], machines: Machines | None = None, progress: RunProgress = silent
 ) -> list[list[dict[str, Any]]]:
-    """Make all runs of some experiments; returns their records, experiment by experiment.
+    """Make all runs of some experiments; returns their records, grouped by experiment.
 
-    Everything that can be checked is checked before the first run. In turn, what experiments share is
-    computed once. Raises DearError; the records of finished runs are kept.
+    Everything that can be checked is checked before the first run. Sequential runs compute what experiments
+    share only once. Raises DearError; the records of finished runs are kept.
     """
     machines = machines or Machines()
     distinct_places(experiments)
@@ -51,14 +51,14 @@ def launch(
 
 
 def first_process() -> bool:
-    """Whether this process is the one that writes and shows: the first of data parallel training."""
+    """Whether this process writes and prints: true for the first process of data parallel training."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
 def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
-    """Raise SettingsError for settings of training that contradict each other, for a device that is not here,
-    or for a precision that it does not have; what a cluster has is told there.
+    """Raise SettingsError for contradictory training settings, an unavailable device, or a precision that it
+    does not support. The devices of a cluster are checked by the cluster launcher.
     """
     if machines.cluster is None:
         device = find_device(machines.device)
@@ -72,7 +72,7 @@ def _check(experiments: Sequence[Experiment], runner: Runner) -> None:
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
-    """A workplace in this process; it starts the other processes of data parallel training."""
+    """A runner in this process; it starts the other processes of data parallel training."""
     if machines.devices * machines.nodes == 1 and machines.log is None:
         return Runner(machines.device)
     precisions = {experiment.train.precision or "auto" for experiment in experiments}
@@ -98,11 +98,11 @@ def _spread(
     machines: Machines,
     progress: RunProgress,
 ) -> dict[Job, dict[str, Any]]:
-    """Make the runs that have no record yet on other processes; ``here`` only looks for records."""
+    """Make the runs without a record on other processes; ``here`` is only used to find existing records."""
     found: dict[Job, dict[str, Any]] = {}
     tasks: dict[Job, tuple[Experiment, Run]] = {}
     for at, experiment in enumerate(experiments):
-        placed = replace(experiment, out=experiment.out.resolve())  # workers may be somewhere else
+        placed = replace(experiment, out=experiment.out.resolve())  # workers may have another working folder
         for number, run in enumerate(runs[at]):
             record = here.existing(experiment, run)
             if record is None:

@@ -14,10 +14,10 @@ class Machines:
     """Where runs are computed.
 
     Attributes:
-        device: Where to compute; auto takes the GPU if there is one.
-        jobs: Runs at a time, each in a process of its own; on several GPUs they are dealt out in turn.
+        device: Where to compute; auto uses the GPU if there is one.
+        jobs: Runs at a time, each in its own process; on several GPUs they are assigned in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
-        gpus: GPUs a run on the cluster, 0.5 say; one where there are any, if not given.
+        gpus: GPUs per run on the cluster, for example 0.5; if not given, one if there are any.
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
@@ -40,9 +40,9 @@ class Machines:
             "--devices and --nodes": self.devices * self.nodes > 1,
         }
         if sum(ways.values()) > 1:
-            raise SettingsError(f"{' and '.join(w for w, used in ways.items() if used)}: give one of them.")
+            raise SettingsError(f"{' and '.join(w for w, used in ways.items() if used)}: choose one.")
         if self.log is not None and (self.jobs > 1 or self.cluster is not None):
-            raise SettingsError("--log is for runs in turn: leave it or --jobs and --cluster out.")
+            raise SettingsError("--log is for sequential runs: omit it, or --jobs and --cluster.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:

@@ -1,4 +1,4 @@
-"""Runs in parallel, each process on a GPU of its own or on its share of the cores."""
+"""Runs in parallel, each process on its own GPU or its share of the cores."""
 
 import multiprocessing
 import os
@@ -20,14 +20,14 @@ WAIT = 1.0
 
 
 class LostWorkerError(DearError):
-    """A process that ended in the middle of a run: killed, or out of memory."""
+    """A process ended in the middle of a run: killed, or out of memory."""
 
 
 def in_processes(
     tasks: Mapping[Job, tuple[Experiment, Run]], jobs: int, *, device: str, tell: RunProgress
 ) -> dict[Job, dict[str, Any]]:
     """Make all runs, ``jobs`` at a time; returns their records. Raises the first error of a run, and
-    LostWorkerError if a process is lost; finished runs keep their records.
+    LostWorkerError if a process is lost; records of finished runs are kept.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     waiting, told = context.Queue(), context.Queue()
@@ -58,8 +58,8 @@ def in_processes(
 
 
 def work(device: str, threads: int, waiting: Any, told: Any) -> None:
-    """What each process does: take runs until there is none, and tell what comes of them. It ends with its
-    parent, which holds the folder of the records.
+    """Main function of a worker process: make runs until none is left, and report their results. It ends with
+    its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
@@ -74,7 +74,7 @@ def work(device: str, threads: int, waiting: Any, told: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nothing is damaged by an end at any moment: files are renamed into place."""
+    """Exit when the parent does. This is safe at any moment, because files are renamed into place."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -90,7 +90,7 @@ def _next(told: Any, workers: list[BaseProcess]) -> Any:
             if lost:
                 raise LostWorkerError(
                     f"a process ended in the middle of a run (exit code {lost[0].exitcode}): out of memory? "
-                    "Give the same command again to go on, with fewer --jobs."
+                    "Repeat the command, with fewer --jobs, to continue."
                 ) from None
 
 

@@ -1,1 +1,1 @@
-"""The protocols: one file each says what is trained on, what is tested, and what its results hold."""
+"""The protocols: one file each defines what is trained on, what is tested, and what the results contain."""

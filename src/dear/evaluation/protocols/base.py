@@ -1,5 +1,5 @@
-"""What a protocol is. Light to import, as every protocol's file: commands, recipes and the report ask them
-without torch, which only `run` needs.
+"""The protocol interface. This module and every protocol's file are light to import: commands, recipes and
+the report query them without torch, which only `run` needs.
 """
 
 import json
@@ -23,12 +23,12 @@ class Protocol(ABC):
     of its recipes.
 
     Attributes:
-        name: In commands, recipes and records.
+        name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
-        place: Where its command and its tables stand among those of the others.
+        place: Position of its command and tables among those of the other protocols.
         data: The data sets that it runs on if none is named.
-        shots: The numbers of training images a class that it runs with if none is given.
-        several_shots: Whether its table has a place for several numbers of shots.
+        shots: The numbers of training images per class that it runs with by default.
+        several_shots: Whether its table can show several numbers of shots.
         novel_classes: Whether it scores classes that a method was not trained on.
         shared_training: A name for its training, shared with the protocols that train in the same way.
         scored: The parts of the results that are accuracies.
@@ -46,30 +46,30 @@ class Protocol(ABC):
 
     @abstractmethod
     def run(self, trial: "Trial") -> dict[str, Any]:
-        """Train and test one method; returns the results of its record. Nothing is chosen on test data."""
+        """Train and test one method; returns the results for its record. Nothing is selected on test data."""
 
     @property
     def fingerprint(self) -> str:
-        """What the key of a run has of the protocol: its name, and its options where it has any."""
+        """What the protocol contributes to the key of a run: its name, and its options if it has any."""
         options = asdict(self)
         return f"{self.name} {json.dumps(options, sort_keys=True)}" if options else self.name
 
     @property
     def trained_on(self) -> str | None:
-        """The one data set that is trained on, to test on all others; None to train on each."""
+        """The single data set that is trained on, to test on all others; None to train on each."""
         return None
 
     def stages(self, classes: int) -> Sequence[Sequence[int]]:
-        """The classes of each training, in turn, of so many in the data set. Raises DataError."""
+        """The classes of each training stage, given the data set's number of classes. Raises DataError."""
         return [range(classes)]
 
     @property
     def test_passes(self) -> float:
-        """How often the test images are gone through, for estimates of time."""
+        """Number of passes over the test images, for estimates of time."""
         return 1.0
 
     def shots_of(self, plan: "Plan", shots: int) -> int:
-        """The shots that a plan runs with where so many are asked for."""
+        """The shots that a plan runs with when ``shots`` are requested."""
         del plan
         return shots
 
@@ -82,11 +82,11 @@ class Protocol(ABC):
         del trained_on, targets
 
     def check_shots(self, shots: Sequence[int]) -> None:
-        """Raise SettingsError for numbers of shots that make no table."""
+        """Raise SettingsError for numbers of shots that do not fit its table."""
         if not shots or min(shots) < 1:
             raise SettingsError(f"shots are {[*shots]}: each must be at least 1.")
         if len(shots) > 1 and not self.several_shots:
-            raise SettingsError(f"shots are {[*shots]}: {self.name} has one number of shots.")
+            raise SettingsError(f"shots are {[*shots]}: {self.name} takes a single number of shots.")
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         """Raise DataError for a record that lacks a part of the results, or has one of another shape."""

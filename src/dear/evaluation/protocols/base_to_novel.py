@@ -1,5 +1,5 @@
-"""Base-to-novel generalization: train on the first half of the classes, test on both halves, each among
-its own classes. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
+"""Base-to-novel generalization: train on the first half of the classes and test on each half among its own
+classes. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
 """
 
 from collections.abc import Sequence

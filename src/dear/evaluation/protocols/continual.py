@@ -1,8 +1,8 @@
-"""Continual (class-incremental) learning: classes arrive in groups, a few images of each; a method goes on
+"""Continual (class-incremental) learning: classes arrive in groups, a few images of each; a method continues
 training on the newest group alone and is tested among all classes seen so far.
 
-Source of the setting and of the average over the groups: iCaRL (CVPR 2017), section 4; no image of an earlier
-group is kept.
+Source of the setting and of the average over the groups: iCaRL (CVPR 2017), section 4; no images of earlier
+groups are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Continual(Protocol):
-    """Train on groups of classes one after the other, test after each on all classes seen.
+    """Train on groups of classes one after the other; test on all classes seen after each.
 
     Attributes:
-        groups: How many groups the classes arrive in, in label order; the first ones are larger by one where
-            the classes do not divide.
+        groups: Number of groups in which the classes arrive, in label order; the first ones are larger by one
+            if the classes do not divide evenly.
     """
 
     name: ClassVar[str] = "continual"
@@ -43,7 +43,7 @@ class Continual(Protocol):
 
     def stages(self, classes: int) -> Sequence[Sequence[int]]:
         if classes < self.groups:
-            raise DataError(f"{self.groups} groups need as many classes, and there are {classes}.")
+            raise DataError(f"{self.groups} groups need at least as many classes, but there are {classes}.")
         size, larger = divmod(classes, self.groups)
         ends = [(at + 1) * size + min(at + 1, larger) for at in range(self.groups)]
         return [range(first, last) for first, last in zip([0, *ends], ends, strict=False)]
@@ -66,5 +66,5 @@ class Continual(Protocol):
 
 
 def _first(last: Mapping[str, Any], first: Mapping[str, Any]) -> float:
-    """Mean accuracy, in the end, of the classes of the first group that have test images."""
+    """Mean final accuracy over the classes of the first group that have test images."""
     return fmean(last["per_class"][name] for name in first["per_class"])

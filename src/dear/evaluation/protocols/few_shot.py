@@ -27,7 +27,7 @@ class FewShot(Protocol):
     scored: ClassVar[tuple[str, ...]] = ("all",)
 
     def shots_of(self, plan: "Plan", shots: int) -> int:
-        """A method that does not train is the run with 0 shots."""
+        """A method that does not train runs with 0 shots."""
         return shots if plan.trains else 0
 
     def run(self, trial: "Trial") -> dict[str, Any]:

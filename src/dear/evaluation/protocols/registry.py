@@ -1,4 +1,4 @@
-"""The protocols by name, read from the files of this folder: nothing lists them."""
+"""The protocols by name, discovered from the files of this folder."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,7 +11,7 @@ from dear.evaluation.protocols.base import Protocol
 
 
 def _found() -> Mapping[str, type[Protocol]]:
-    """The classes with a name, by it, in the order of their places."""
+    """The classes that have a name, by name, sorted by their place."""
     modules = [one.name for one in iter_modules(dear.evaluation.protocols.__path__) if one.name != "registry"]
     classes = [
         one
@@ -26,7 +26,7 @@ PROTOCOLS: Mapping[str, type[Protocol]] = _found()
 
 
 def protocol_class(name: str) -> type[Protocol]:
-    """The class of a protocol. Raises UnknownNameError."""
+    """The class of a protocol. Raises UnknownNameError for an unknown name."""
     if name not in PROTOCOLS:
         raise UnknownNameError("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]

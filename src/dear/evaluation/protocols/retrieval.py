@@ -1,5 +1,5 @@
 """Attribute-conditioned retrieval: train on the base classes of a task of the Attribute World, where all
-factors of every image are known, then retrieve among its test images by each feature.
+factors of every image are known, then retrieve among its test images with each feature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Neighbour(TypedDict):
-    """An image, PNG in base64, and what is known of it."""
+    """An image, as base64 PNG, with its known factors."""
 
     image: str
     factors: NotRequired[dict[str, str | int]]
 
 
 class Query(Neighbour):
-    """A query with its neighbours by feature."""
+    """A query with its neighbours for each feature."""
 
     title: NotRequired[str]
     neighbours: dict[str, list[Neighbour]]
 
 
 class Results(TypedDict):
-    """Precision by feature and factor, and that of neighbours drawn at random; fractions."""
+    """Precision by feature and factor, and that of randomly drawn neighbours; fractions."""
 
     queries: NotRequired[list[Query]]
     precision: NotRequired[dict[str, dict[str, Share]]]
@@ -40,7 +40,7 @@ class Results(TypedDict):
 
 @dataclass(frozen=True)
 class Retrieval(BaseToNovel):
-    """Train on the base classes of world tasks, then retrieve among their test images by each feature."""
+    """Train on the base classes of world tasks, then retrieve among their test images with each feature."""
 
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
@@ -54,13 +54,13 @@ class Retrieval(BaseToNovel):
         (base,) = self.stages(len(trial.source.classnames))
         trial.train(base)
         images = trial.source.test
-        assert isinstance(images, WorldImages)  # as check_data made sure
+        assert isinstance(images, WorldImages)  # ensured by check_data
         return world_retrieval(trial.method, images)
 
     def check_plan(self, plan: "Plan") -> None:
         if not plan.needs_roles:
             raise SettingsError(
-                f"{plan.method} has no feature for an attribute: retrieval goes with "
+                f"{plan.method} has no attribute features: retrieval requires "
                 f"{' or '.join(methods_with_roles())}."
             )
 
@@ -70,8 +70,8 @@ class Retrieval(BaseToNovel):
         del targets
         if not isinstance(trained_on.test, WorldImages):
             raise DataError(
-                f"{trained_on.name} is no task of the Attribute World: only there are the factors of every "
-                "image known. To search your own images: dear index build."
+                f"{trained_on.name} is not a task of the Attribute World, where the factors of every image "
+                "are known. To search your own images: dear index build."
             )
 
     def check_record(self, record: Mapping[str, Any]) -> None:

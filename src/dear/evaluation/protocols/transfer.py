@@ -1,6 +1,6 @@
 """Cross-dataset transfer and domain generalization: train on all classes of a source, test elsewhere.
 
-The two differ in their targets only (section 4): other data sets with their own classes, or the source's
+The two differ only in their targets (section 4): other data sets with their own classes, or the source's
 classes under a shift. They share the training.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Transfer(Protocol):
     """Train on a source, test on targets. Both the fused accuracy and that of the class feature alone
-    ("decoupled") are recorded; the paper reads the latter in cross-dataset transfer and does not say in
-    domain generalization.
+    ("decoupled") are recorded; the paper reports the latter for cross-dataset transfer and does not specify
+    it for domain generalization.
 
     Attributes:
         source: Data set to train on.
@@ -34,7 +34,7 @@ class Transfer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """The source is among the data sets of the key."""
+        """The source is already among the data sets of the key."""
         return self.name
 
     @property
@@ -53,9 +53,9 @@ class Transfer(Protocol):
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         if not targets:
-            raise DataError(f"{self.name} needs at least one data set to test on beside {trained_on.name}.")
+            raise DataError(f"{self.name} needs at least one data set to test on besides {trained_on.name}.")
         if any(target.identity == trained_on.identity for target in targets):
-            raise DataError(f"{trained_on.name} is the source and a target too: leave it out of the targets.")
+            raise DataError(f"{trained_on.name} is both the source and a target: remove it from the targets.")
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         super().check_record(record)

@@ -1,1 +1,1 @@
-"""What the report shows of each protocol: one file each, found by the name of the protocol's own file."""
+"""How the report shows each protocol: one file each, with the same name as the protocol's own file."""

@@ -1,4 +1,4 @@
-"""What the report asks of a protocol's file."""
+"""The interface of a protocol's part of the report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class Figure:
 
 
 class ProtocolReport(ABC):
-    """How the records of one protocol are shown. All functions raise DataError for records that may not stand
-    in one table.
+    """How the records of one protocol are shown. All methods raise DataError for records that cannot be
+    combined in one table.
 
     Attributes:
-        illustrates: Whether its records have a section of the page only, and are left out of all else.
-        head: The template of what it says at the head of the page, if the page begins with it.
-        section: The template of a section of its own, in templates/protocols; it stands before its tables.
-        placed: Its tables that this section shows, by name.
+        illustrates: Whether its records appear only in a section of the page and nowhere else.
+        head: The template of the head of the page, if the page begins with this protocol.
+        section: The template of a section of its own, in templates/protocols, shown before its tables.
+        placed: Names of its tables that this section shows.
     """
 
     illustrates: ClassVar[bool] = False
@@ -41,15 +41,15 @@ class ProtocolReport(ABC):
 
     @abstractmethod
     def tables(self, records: Sequence[Record]) -> list[Grid]:
-        """The tables of one record or more, the main one first."""
+        """The tables of at least one record, the main one first."""
 
     def appendix(self, records: Sequence[Record]) -> list[Grid]:
-        """Tables that stand behind those of all protocols."""
+        """Tables that follow those of all protocols."""
         del records
         return []
 
     def headline(self, records: Sequence[Record]) -> list[Record]:
-        """The records that the page begins with, if it begins with this protocol; else none."""
+        """The records that the page begins with, if it begins with this protocol; otherwise none."""
         del records
         return []
 
@@ -59,8 +59,8 @@ class ProtocolReport(ABC):
         return {}
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        """What the templates of the protocol are given, also without any record. ``main`` is the method that
-        the page is about, ``reference`` what it is compared with.
+        """The protocol's variables for its templates, also if there are no records. ``main`` is the method that
+        the page is about, ``reference`` the one it is compared with.
         """
         del records, main, reference
         return {}

@@ -1,5 +1,5 @@
-"""Base-to-novel in the report: the result table, methods side by side, differences, DeAR's ablations, and the
-head of the page.
+"""Base-to-novel in the report: the result table, side-by-side comparison of methods, differences, DeAR's
+ablations, and the top of the page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_gr
 
 
 class BaseToNovelReport(ProtocolReport):
-    """The main table has a place of its own on the page, as the paper prints it."""
+    """The main table has a special position on the page and follows the paper's layout."""
 
     head: ClassVar[str | None] = "protocols/base_to_novel_head.html.j2"
     section: ClassVar[str | None] = "protocols/base_to_novel.html.j2"
@@ -34,8 +34,8 @@ class BaseToNovelReport(ProtocolReport):
         return ablation_grids(records)
 
     def headline(self, records: Sequence[Record]) -> list[Record]:
-        """The runs of the main table: rows of the ablations have tables of their own, unless there is nothing
-        else.
+        """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
+        runs.
         """
         labels = {row.label for one in ablations().values() for row in one.rows if row.label}
         return [record for record in records if record.get("variant") not in labels] or list(records)
@@ -66,7 +66,7 @@ def _setting(records: Sequence[Record], table: Table) -> str:
     seeds = distinct(record.get("seed") for record in records)
     words = f"{_count(len(table.rows), 'data set')}"
     if shots:
-        words += f", {' or '.join(map(str, shots))} training images a class"
+        words += f", {' or '.join(map(str, shots))} training images per class"
     return f"{words}, {_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
@@ -92,7 +92,7 @@ def _tiles(table: Table, main: str, reference: str | None) -> list[dict[str, str
 
 
 def _highest(table: Table, main: str) -> str | None:
-    """What to say where another method has the higher average HM."""
+    """A sentence to add if another method has a higher average HM."""
     means = {
         m: entry["hm"].mean for m, entry in zip(table.methods, table.average.entries, strict=True) if entry
     }

@@ -18,7 +18,9 @@ from dear.report.reading import (
 
 
 class ContinualReport(ProtocolReport):
-    """A row a data set and method, a column a group; then their average, and what is left of the first."""
+    """One row per data set and method, one column per group; then their average, and the final accuracy on
+    the first group.
+    """
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         found = checked(records)
@@ -31,7 +33,7 @@ class ContinualReport(ProtocolReport):
         columns = (*(f"Group {at + 1}" for at in range(groups)), "Average", "First, in the end")
         notes = (
             "Percent, mean over seeds. Group n: accuracy among all classes seen so far, after training on "
-            "the n-th group alone; no image of an earlier group is kept. Average: of these. First, in the "
+            "the n-th group alone; no images of earlier groups are kept. Average: of these. First, in the "
             "end: classes of the first group, among all classes, after the last group.",
         )
         return [Grid("continual", "Continual learning", "Data set: method", columns, tuple(rows), notes)]

@@ -21,10 +21,10 @@ from dear.report.svg import inline
 
 
 def few_shot_curves(records: Iterable[Record]) -> Curves:
-    """Means and deviations over seeds, in percent. A method has an average where it has every data set.
+    """Means and deviations over seeds, in percent. A method has an average if it has every data set.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     found = checked(records)
     curves: dict[str, dict[str, dict[int, Cell]]] = {}
@@ -48,7 +48,7 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
 
 
 def few_shot_grid(records: Iterable[Record]) -> Grid:
-    """The curves as a table: a row a data set and method, a column a number of shots."""
+    """The curves as a table: one row per data set and method, one column per number of shots."""
     curves = few_shot_curves(records)
     shots = sorted({n for methods in curves.values() for curve in methods.values() for n in curve})
     rows: list[GridRow] = []
@@ -78,7 +78,7 @@ class FewShotReport(ProtocolReport):
     def figures(self, records: Sequence[Record]) -> dict[str, Figure]:
         drawn = inline(few_shot_plot(few_shot_curves(records)))
         caption = (
-            "Accuracy in percent by images a class\n(dashed: zero-shot CLIP); bars are standard deviations "
+            "Accuracy in percent by images per class\n(dashed: zero-shot CLIP); bars are standard deviations "
             "over seeds."
         )
         return {"few-shot": Figure(drawn, "Few-shot accuracy by number of shots", caption)}

@@ -1,4 +1,4 @@
-"""What the report shows of a protocol, found by the protocol's name."""
+"""The report of a protocol, by the protocol's name."""
 
 from functools import cache
 from importlib import import_module
@@ -9,8 +9,8 @@ from dear.report.protocols.base import ProtocolReport
 
 @cache
 def report_of(protocol: str) -> ProtocolReport:
-    """The report of a protocol: ``REPORT`` of the file here that is named as the protocol's own file, or the
-    entry of its name where one file holds several. Raises UnknownNameError.
+    """The report of a protocol: ``REPORT`` in the file of this folder named like the protocol's own file, or
+    the entry under its name if one file holds several. Raises UnknownNameError.
     """
     module = protocol_class(protocol).__module__.rpartition(".")[2]
     found = import_module(f"dear.report.protocols.{module}").REPORT

@@ -12,13 +12,13 @@ from dear.report.grid import Cell, Grid, GridRow
 from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import Record, field
 
-# Where a feature and the factor that it should follow have different names.
+# Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """An image with its caption; `match` is None where the feature stands for no single factor."""
+    """An image with its caption; `match` is None if the feature corresponds to no single factor."""
 
     image: str
     alt: str
@@ -28,7 +28,7 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class Panel:
-    """A query and its rows: a feature, how many neighbours match, the neighbours from the nearest on."""
+    """A query and its rows: a feature, how many neighbours match, and the neighbours, nearest first."""
 
     title: str
     image: str
@@ -45,7 +45,7 @@ class PrecisionTable:
 
 
 class RetrievalReport(ProtocolReport):
-    """A section of the page: panels of the first run, precision as the mean of all."""
+    """A section of the page: panels of the first run, and precision averaged over all runs."""
 
     illustrates: ClassVar[bool] = True
     section: ClassVar[str | None] = "protocols/retrieval.html.j2"
@@ -77,8 +77,8 @@ REPORT = RetrievalReport()
 
 
 def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Results of several retrievals as one: the first one's queries; precision by feature and factor, and
-    chance by factor, as means over those in which the factor varies (a fraction each).
+    """Combine the results of several retrievals: the queries of the first; precision by feature and factor,
+    and chance by factor, as means over those in which the factor varies (fractions).
     """
     chances: list[Mapping[str, float]] = [one.get("chance") or {} for one in results]
     kept = {
@@ -100,7 +100,7 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
     """The panels of the retrieval's queries.
 
     Raises:
-        DataError: if an image is no base64 text.
+        DataError: if an image is not base64 text.
     """
     found = []
     for query in retrieval.get("queries") or ():
@@ -120,8 +120,8 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
 def precision_table(
     precision: Mapping[str, Mapping[str, float]] | None, chance: Mapping[str, float] | None = None
 ) -> PrecisionTable | None:
-    """The precision by feature and factor, the best feature of each factor marked, with a last row of chance
-    where it is known; None if precision is not.
+    """The precision by feature and factor, with the best feature of each factor marked and a last row for
+    chance where it is known; None if precision is not.
     """
     if not precision:
         return None
@@ -168,5 +168,5 @@ def _data_uri(image: str) -> str:
     try:
         base64.b64decode(image, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
-        raise DataError(f"a retrieval image is no base64 text: {error}") from error
+        raise DataError(f"a retrieval image is not base64 text: {error}") from error
     return f"data:image/png;base64,{image}"

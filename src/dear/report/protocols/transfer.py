@@ -24,8 +24,8 @@ TITLES = {
 }
 
 RULE = {
-    "cross-dataset": "class feature alone, as the paper reads it",
-    "domain-generalization": "class feature alone, our choice: the paper says so of cross-dataset only",
+    "cross-dataset": "class feature alone, as in the paper",
+    "domain-generalization": "class feature alone, our choice: the paper specifies it for cross-dataset only",
 }
 
 FUSED = (
@@ -35,14 +35,14 @@ FUSED = (
 
 
 def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
-    """The table of one of the two protocols, with published rows where the targets are the paper's.
+    """The table of one of the two protocols, with published rows if the targets are the paper's.
 
-    Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, ours for
-    domain generalization, of which it does not say. A method that fuses features has a second row of that,
-    never marked as best. A method has an average where it has every target.
+    Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
+    for domain generalization, for which it gives none. A method that fuses features has a second row with the
+    fused accuracy, never marked as best. A method has an average if it has every target.
 
     Raises:
-        DataError: for records that may not stand in one table.
+        DataError: for records that cannot be combined in one table.
     """
     found = checked(records)
     source = data_set_title(found[0])
@@ -105,7 +105,7 @@ def _target(run: Record, name: str, read: str) -> float | None:
 
 
 def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
-    """The paper's rows where any of its targets is among these, its average where all are."""
+    """The paper's rows if it has any of these targets, with its average if it has all of them."""
     rows = []
     for method, numbers in published.transfer(protocol).items():
         targets = set(numbers) - {"ImageNet", "average"}

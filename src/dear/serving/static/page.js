@@ -1,12 +1,12 @@
-// The page: asks the API and shows what it says. Text becomes text nodes alone, never markup.
+// The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
 const $ = (id) => document.getElementById(id);
-const PAUSE = 250; // milliseconds that a control is still before it is asked for
+const PAUSE = 250; // milliseconds without input after which a control takes effect
 
 let info; // what is served
-let roles = []; // of the heads, where the bundle has them
-let image = null; // the file that was chosen
-const asking = {}; // by panel: the request that is under way
+let roles = []; // of the heads, if the bundle has them
+let image = null; // the chosen file
+const asking = {}; // the running request of each panel
 
 function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -15,16 +15,16 @@ function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-// --- asking ---------------------------------------------------------------
+// --- requests -------------------------------------------------------------
 
 async function answer(response) {
-  if (response.status === 401) location.reload(); // the door asks for the token
+  if (response.status === 401) location.reload(); // the login form asks for the token
   if (response.ok) return response;
   const told = await response.json().catch(() => ({}));
-  throw new Error(told.error || `the server answered with ${response.status}.`);
+  throw new Error(told.error || `the server responded with status ${response.status}.`);
 }
 
-// Ask about the image, and show what comes in a panel; a newer question takes the place of an older one.
+// Send the image and show the response in a panel; a newer request replaces an older one.
 async function ask(panel, path, parameters, fields, show) {
   asking[panel]?.abort();
   const mine = (asking[panel] = new AbortController());
@@ -40,8 +40,8 @@ async function ask(panel, path, parameters, fields, show) {
     if (asking[panel] === mine) place.replaceChildren(...shown);
   } catch (error) {
     if (mine.signal.aborted) return;
-    const lost = error instanceof TypeError; // fetch's own
-    place.replaceChildren(alert(lost ? "The server does not answer. Is it still running?" : error.message));
+    const lost = error instanceof TypeError; // raised by fetch
+    place.replaceChildren(alert(lost ? "The server does not respond. Is it still running?" : error.message));
   }
   if (asking[panel] === mine) place.classList.remove("waits");
 }
@@ -64,7 +64,7 @@ function classify() {
   });
 }
 
-// A class; it opens to what each feature adds to its score, and how far that is ahead of another class.
+// A class, expandable to what each feature adds to its score and how that compares with another class.
 function candidate(one, rank, other, longest) {
   const rows = Object.entries(one.evidence).map(([feature, value]) => el("tr", {},
     el("th", { scope: "row" }, feature),
@@ -132,7 +132,7 @@ function neighbours() {
   };
   ask("neighbours", "neighbours", parameters, {}, async (response) => {
     const found = (await response.json()).neighbours;
-    return found.length ? [el("div", { class: "tiles" }, ...found.map(tile))] : [el("p", {}, "There is no other image.")];
+    return found.length ? [el("div", { class: "tiles" }, ...found.map(tile))] : [el("p", {}, "There are no other images.")];
   });
 }
 
@@ -140,7 +140,7 @@ function tile(one) {
   const by = Object.entries(one.by).map(([name, value]) => `${name} ${value.toFixed(2)}`);
   const caption = `${one.score.toFixed(3)} ${one.path}` + (by.length > 1 ? ` (${by.join(", ")})` : "");
   const shown = one.thumbnail ? el("img", { alt: one.path, src: `data:image/png;base64,${one.thumbnail}` })
-    : el("p", {}, "cannot be read any more");
+    : el("p", {}, "can no longer be read");
   return el("figure", {}, shown, el("figcaption", {}, caption));
 }
 
@@ -189,7 +189,7 @@ function mark() {
     one.setAttribute("aria-pressed", one.dataset.layer === $("layer").value && one.dataset.head === $("head").value);
 }
 
-// --- the image, and what happens ------------------------------------------
+// --- the image and event handlers ------------------------------------------
 
 const waiting = {};
 function later(what, work) {

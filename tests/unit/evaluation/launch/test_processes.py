@@ -39,7 +39,7 @@ def numbers(record: dict[str, Any]) -> Any:
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the process that only looks for records; what a cluster has is told there."""
     half = replace(experiment(tmp_path), train=TrainSettings(precision="16-mixed"))
-    with pytest.raises(SettingsError, match="precision is 16-mixed, which needs a GPU"):
+    with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
         check_device(Machines("cpu", jobs=2), [half])
     check_device(Machines("cpu", cluster="auto"), [half])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -52,7 +52,7 @@ def test_the_training_is_that_of_base_to_novel(small_clip: Clip) -> None:
 
 def test_what_it_cannot_run(small_clip: Clip) -> None:
     shared = context(small_clip)
-    with pytest.raises(DataError, match="noise is no task of the Attribute World"):
+    with pytest.raises(DataError, match="noise is not a task of the Attribute World"):
         run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], DEAR, seed=1, shots=2))
-    with pytest.raises(SettingsError, match="coop has no feature for an attribute"):
+    with pytest.raises(SettingsError, match="coop has no attribute features"):
         run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], Plan("coop"), seed=1, shots=2))
