@@ -143,8 +143,8 @@ def settings_of(plan: Plan) -> MethodSettings:
 def settle(
     protocol: Protocol, plan: Plan, dataset: str, shots: int, given: Training
 ) -> tuple[AsPublished, TrainSettings]:
-    """A plan's method settings as published for a protocol, and its training settings: complete ones unchanged,
-    otherwise the published ones with the given overrides. Raises SettingsError.
+    """A plan's method settings as published for a protocol, and its training settings: complete ones
+    unchanged, otherwise the published ones with the given overrides. Raises SettingsError.
     """
     found = as_published(settings_of(plan), protocol.name, dataset, shots)
     return found, given if isinstance(given, TrainSettings) else given.over(found.training)

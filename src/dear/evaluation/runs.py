@@ -116,8 +116,8 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Check that the methods' settings, on each data set that is trained on, suit the backbone and the longest
-    class name. The source, if there is one, is the last data set. Raises DearError.
+    """Check that the methods' settings, on each data set that is trained on, suit the backbone and the
+    longest class name. The source, if there is one, is the last data set. Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)

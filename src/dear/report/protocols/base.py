@@ -59,8 +59,8 @@ class ProtocolReport(ABC):
         return {}
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        """The protocol's variables for its templates, also if there are no records. ``main`` is the method that
-        the page is about, ``reference`` the one it is compared with.
+        """The protocol's variables for its templates, also if there are no records. ``main`` is the method
+        that the page is about, ``reference`` the one it is compared with.
         """
         del records, main, reference
         return {}
