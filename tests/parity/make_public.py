@@ -8,6 +8,7 @@ the CPU: casts to half precision and moves to a GPU are switched off, and Dassl,
 schedules only, is replaced by empty parts. Nothing of the repository is in this file.
 """
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -121,9 +122,9 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
         {
             "MODEL": {"BACKBONE": {"NAME": "ViT-B/16"}, "INIT_WEIGHTS": ""},
             "INPUT": {"SIZE": (small.IMAGE, small.IMAGE)},
-            "DATASET": {"NAME": "OxfordPets"},
+            "DATASET": {"NAME": case.get("dataset", "OxfordPets")},
             "OPTIM": {"MAX_EPOCH": small.STEPS},
-            "TRAINER": {kind: settings, kind.upper(): settings},  # a section has the trainer's name
+            "TRAINER": dict.fromkeys(reference.get("sections", [kind, kind.upper()]), settings),
         }
     )
     trainer.dm = space({"dataset": {"classnames": reference.get("classnames", small.CLASSES)}})
@@ -161,10 +162,28 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     return {name: value.contiguous().clone() for name, value in found.items()}
 
 
+def edited(repository: str, edits: dict[str, dict[str, str]], folder: Path) -> str:
+    """A copy of a checkout in the folder, in which pieces of its files stand as others: what is written in
+    for ViT-B/16, say. Raises ValueError for a piece that is not there once.
+    """
+    copied = shutil.copytree(repository, folder / "edited", ignore=shutil.ignore_patterns(".git"))
+    for name, pieces in edits.items():
+        text = (copied / name).read_text(encoding="utf-8")
+        for old, new in pieces.items():
+            if text.count(old) != 1:
+                raise ValueError(f"{name} has {old!r} {text.count(old)} times")
+            text = text.replace(old, new)
+        (copied / name).write_text(text, encoding="utf-8")
+    return str(copied)
+
+
 def main(method: str, *repositories: str) -> None:
-    sys.path[:0] = repositories
     reference, found = small.references()[method], {}
     with tempfile.TemporaryDirectory() as folder:
+        first, *others = repositories
+        if "edits" in reference:
+            first = edited(first, reference["edits"], Path(folder))
+        sys.path[:0] = [first, *others]
         weights = Path(folder) / "small.pt"
         torch.save(small.openai_state(), weights)
         for case in small.cases():

@@ -69,23 +69,28 @@ def context_prompts(
     return ContextPrompts(tower.token_embedding(ids), tower.positional_embedding[: ids.shape[1]], end, order)
 
 
-def context_ids(clip: Clip, classnames: Sequence[str], words: str, tokens: int) -> Int[Tensor, "class token"]:
-    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``."""
+def context_ids(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
+    ``after`` is what follows it, the class name in its place. Raises SettingsError for prompts that do not
+    fit.
+    """
     context = words if tokens <= _lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
     (length,) = _lengths(clip, [context])
     if length < tokens:
         raise SettingsError(
             f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} in all."
         )
-    names = fill("{}", classnames)
-    for name, own in zip(names, _lengths(clip, names), strict=True):
-        wanted = 1 + length + own + 2  # start, context, name, full stop, end
+    names, rest = fill("{}", classnames), fill(after, classnames)
+    for name, own in zip(names, _lengths(clip, rest), strict=True):
+        wanted = 1 + length + own + 1  # start, context, what follows it, end
         if wanted > clip.text.context_length:
             raise SettingsError(
                 f"the prompt of {name!r} has {wanted} tokens with {length} of context, and the text tower "
                 f"takes {clip.text.context_length}: choose fewer tokens."
             )
-    return clip.tokenize([f"{context} {name}." for name in names])
+    return clip.tokenize([f"{context} {each}" for each in rest])
 
 
 @torch.no_grad()
