@@ -117,6 +117,11 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0) -> Method:
     return method
 
 
+def run_backward(loss: Tensor) -> None:
+    """What a method's ``backward`` is given."""
+    loss.backward(retain_graph=True)
+
+
 def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:
     """As Dassl builds it, with the published kind and a rate that moves parameters in five steps."""
     if case["optimizer"] == "sgd":

@@ -65,6 +65,7 @@ def train(
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
     steps = math.ceil(len(images) / settings.batch)
+    apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
             checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
@@ -77,14 +78,16 @@ def train(
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
-            with mixed(device, settings.precision):  # Fabric gives it to DDP's forward alone
-                parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
-            values = dict(zip(parts, _numbers(parts.values()), strict=True))
-            (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
-            if bad:
-                raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
-            optimizer.zero_grad()
-            fabric.backward(parts["loss"] if fabric.world_size == 1 else parts["loss"] * batch.weight)
+            with fabric.no_backward_sync(wrapped, enabled=apart):
+                with mixed(device, settings.precision):  # Fabric gives it to DDP's forward alone
+                    parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
+                values = dict(zip(parts, _numbers(parts.values()), strict=True))
+                (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
+                if bad:
+                    raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
+                optimizer.zero_grad()
+                method.backward(parts, _backward(fabric, method, batch.weight))
+                del parts  # and with it a graph that was kept for a second pass
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in values.items():
@@ -114,6 +117,24 @@ def train(
     if best is not None:
         method.load_state_dict(best)
     return history
+
+
+def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
+    """What adds a loss's gradients to those of the method. Where processes share the batch, DDP takes their
+    mean, but in one backward pass a step only: of several, it is taken here.
+    """
+    several, shared = method.several_backwards, fabric.world_size > 1
+
+    def run(loss: Tensor) -> None:
+        fabric.backward(loss * weight if shared else loss, retain_graph=several)
+        if several and shared:
+            for parameter in method.trainable:
+                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                mean = fabric.all_reduce(own, reduce_op="mean")
+                assert isinstance(mean, Tensor)
+                parameter.grad = mean
+
+    return run
 
 
 def _numbers(values: Iterable[Tensor]) -> list[float]:

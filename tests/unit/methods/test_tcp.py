@@ -18,7 +18,8 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method
 from dear.methods.tcp.method import TCP, after_context
-from dear.methods.tcp.settings import TcpSettings, hand_templates
+from dear.methods.tcp.settings import TcpSettings
+from dear.methods.template_settings import hand_templates
 from dear.training.settings import TrainOptions
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
@@ -100,7 +101,7 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
     aircraft = TcpSettings().for_data("FGVCAircraft")
     assert aircraft == TcpSettings(templates="FGVCAircraft")
     assert aircraft.for_data("Food101") == aircraft
-    own = hand_templates()["FGVCAircraft"]["own"]
+    own = hand_templates("tcp")["FGVCAircraft"]["own"]
     want = (("a photo of an aircraft {}.",), "X X X X {}, a type of aircraft.")
     assert aircraft.templates_for([own]) == want
     assert aircraft.templates_for(["{} texture."]) == (("{} texture.",), "{} texture.")
@@ -115,7 +116,7 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
 
 def test_their_data_sets_have_the_templates_here_that_theirs_stand_for() -> None:
     shipped = {name: one.template for name, one in benchmarks().items()}
-    assert {name: one["own"] for name, one in hand_templates().items()} == shipped
+    assert {name: one["own"] for name, one in hand_templates("tcp").items()} == shipped
 
 
 def test_prompts_that_do_not_fit_are_refused(small_clip: Clip) -> None:

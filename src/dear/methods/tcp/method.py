@@ -81,9 +81,9 @@ class TCP(Method):
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
-        image = self.frozen_image(trunk) if frozen is None else frozen
+        del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = cross_entropy(self.logits(image.unsqueeze(0), text), labels)
+        ce = cross_entropy(self.logits(self.image_features(trunk), text), labels)
         far_text = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * far_text, "ce": ce, "text": far_text}
 
