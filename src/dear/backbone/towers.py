@@ -38,7 +38,7 @@ class Injection:
     ``tokens`` is (token, width), or (layer, token, width) with one set a layer of the span, from its first;
     after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
     ``written`` they are written over tokens that hold their places in a prompt. Eq. 5 and 6: input of a later
-    layer = beta * raw + (1 - beta) * previous output. ``of_class``, if any, takes over.
+    layer = beta * raw + (1 - beta) * previous output. ``of_class`` takes over at its step.
     """
 
     tokens: Float[Tensor, "*layer token width"]

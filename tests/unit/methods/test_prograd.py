@@ -101,6 +101,16 @@ def test_training_is_two_plain_backward_passes_a_step(strength: float, make_smal
     torch.testing.assert_close(got.context, hand.context, rtol=1e-3, atol=1e-4)
 
 
+def test_prompts_in_chunks_are_computed_again_for_each_pass(make_small_clip: MakeClip) -> None:
+    clip, found = make_small_clip(), []
+    for chunk in (0, 1):
+        method = make(clip)
+        torch.nn.init.normal_(method.context, std=0.3, generator=seeded())
+        train(method, few(), TrainSettings(epochs=3, batch=7, lr=1e-2, text_chunk=chunk), seed=1)
+        found.append(method.context.detach())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
+
+
 def test_templates_of_the_authors() -> None:
     pets = ProGradSettings().for_data("OxfordPets")
     own = "a photo of a {}, a type of pet."
