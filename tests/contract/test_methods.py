@@ -25,6 +25,7 @@ from dear.methods.cocoop.settings import CoCoOpSettings
 from dear.methods.coop.settings import CoOpSettings
 from dear.methods.dear.settings import DearSettings
 from dear.methods.declaration import MethodSettings
+from dear.methods.prograd.settings import ProGradSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
@@ -43,6 +44,7 @@ SETTINGS: dict[str, MethodSettings] = {
     "dear": DearSettings(first=8),  # 5 of 12 layers: layers 4 and 5 of 5
     "coop": CoOpSettings(tokens=3, words=""),  # a random start
     "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
+    "prograd": ProGradSettings(tokens=5),  # 13 places in all
     "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4, chunk=5),  # a hidden layer of more than one
 }
 TRAINED = sorted(name for name, declared in DECLARED.items() if declared)
@@ -102,12 +104,12 @@ def train(method: Method, steps: int) -> list[float]:
     trunk, losses = method.image_trunk(images()), []
     for step in range(steps):
         optimizer.zero_grad()
-        loss = method.loss(trunk, LABELS)["loss"]
-        loss.backward()
+        parts = method.loss(trunk, LABELS)
+        method.backward(parts, small.run_backward)
         optimizer.step()
         method.after_step((step + 1) / steps)
         method.after_epoch(step + 1, steps)
-        losses.append(float(loss.detach()))
+        losses.append(float(parts["loss"].detach()))
     return losses
 
 
@@ -192,7 +194,7 @@ def test_only_declared_parameters_get_gradients(name: str, clip: Clip) -> None:
     method.zero_grad()
     trunk = method.image_trunk(images())
     assert not trunk.requires_grad
-    method.loss(trunk, LABELS)["loss"].backward()
+    method.backward(method.loss(trunk, LABELS), small.run_backward)
     for parameter in method.trainable:
         assert parameter.grad is not None
         assert parameter.grad.abs().sum() > 0

@@ -23,7 +23,7 @@ STEPS, BATCH = 5, 3
 IMAGE, PATCH, WIDTH, LAYERS, TEXT_WIDTH, TEXT_LAYERS, EMBED = 24, 8, 128, 4, 64, 3, 47
 CONTEXT, WORDS = 77, 49408
 CLASSES = ["golden retriever", "sea_lion", "cat", "old traffic light", "Xylophone"]
-TEMPLATE = "a photo of a {}, a type of pet."  # of the data set that the cases name
+TEMPLATE = "a photo of a {}, a type of pet."  # of the data set that cases name if they say no other
 LABELS = torch.tensor([[0, 3, 4], [2, 2, 1], [4, 0, 1], [3, 1, 0], [2, 4, 3]])
 
 
@@ -107,16 +107,24 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0) -> Method:
     """The method of a case on our side, with drawn parameters."""
     name: str = case["method"]
     settings = METHODS[name].settings(**case["settings"])
+    if "dataset" in case:
+        settings = settings.for_data(case["dataset"])
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
-    method.set_classes(CLASSES, [TEMPLATE])
+    method.set_classes(CLASSES, [case.get("template", TEMPLATE)])
     with torch.no_grad():
         for key, parameter in method.named_parameters():
             parameter.copy_(draw(key, *parameter.shape, std=0.1, seed=seed))
     return method
 
 
+def run_backward(loss: Tensor) -> None:
+    """What a method's ``backward`` is given."""
+    loss.backward(retain_graph=True)
+
+
 def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:
     """As Dassl builds it, with the published kind and a rate that moves parameters in five steps."""
     if case["optimizer"] == "sgd":
         return torch.optim.SGD(parameters, lr=case["lr"], momentum=0.9, weight_decay=5e-4)
-    return torch.optim.AdamW(parameters, lr=case["lr"], weight_decay=5e-4)
+    kind = torch.optim.Adam if case["optimizer"] == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=case["lr"], weight_decay=5e-4)

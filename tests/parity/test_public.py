@@ -34,13 +34,13 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
 
     optimizer, losses = small.optimizer_of(case, method.trainable), []
     for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
-        loss = method.loss(method.image_trunk(image), label)["loss"]
+        parts = method.loss(method.image_trunk(image), label)
         optimizer.zero_grad()
-        loss.backward()
+        method.backward(parts, small.run_backward)
         optimizer.step()
         method.after_step(step / small.STEPS)
         method.after_epoch(step, small.STEPS)
-        losses.append(float(loss.detach()))
+        losses.append(float(parts["loss"].detach()))
     torch.testing.assert_close(torch.tensor(losses), want["losses"], rtol=1e-4, atol=1e-4)
     after = {key.removeprefix("after."): value for key, value in want.items() if key.startswith("after.")}
     assert set(after) == set(start)

@@ -4,7 +4,7 @@ Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span``
 gives the same features. Learned tokens enter a span through one :class:`Injection`, whatever the method.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,19 +22,30 @@ Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch 
 
 
 @dataclass(frozen=True)
+class ClassTokens:
+    """Tokens of which each class has its own, in the order of a trunk's prompts. Before layer ``step`` of the
+    span (from 0; not the first) they take the places of the injected ones, as many.
+    """
+
+    tokens: Float[Tensor, "class token width"]
+    step: int
+
+
+@dataclass(frozen=True)
 class Injection:
     """Learned tokens that enter at the span's first layer and are anchored at each later one.
 
     ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
     after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
     ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
-    beta * raw + (1 - beta) * previous output.
+    beta * raw + (1 - beta) * previous output. ``of_class`` takes over at its step.
     """
 
     tokens: Float[Tensor, "*layer token width"]
     beta: float
     at: int | None = None
     written: bool = False
+    of_class: ClassTokens | None = None
 
     @property
     def added(self) -> int:
@@ -59,12 +70,21 @@ class Injection:
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
         """``x`` with the injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
+        count = self.tokens.shape[-2]
+        at = x.shape[1] - count if self.at is None else self.at
+        end = at + count
+        if self.of_class is not None and step == self.of_class.step:
+            return torch.cat([x[:, :at], self.of_class.tokens.to(x.dtype), x[:, end:]], dim=1)
         if self.tokens.ndim == 3 and step >= len(self.tokens):
             return x
         raw = self._raw(step).to(x.dtype)
-        at = x.shape[1] - raw.shape[0] if self.at is None else self.at
-        end = at + raw.shape[0]
         return torch.cat([x[:, :at], self.beta * raw + (1 - self.beta) * x[:, at:end], x[:, end:]], dim=1)
+
+    def rows(self, rows: Int[Tensor, "some"]) -> "Injection":
+        """The injection for some of the prompts."""
+        if self.of_class is None:
+            return self
+        return replace(self, of_class=replace(self.of_class, tokens=self.of_class.tokens[rows]))
 
     def _raw(self, step: int) -> Float[Tensor, "token width"]:
         return self.tokens if self.tokens.ndim == 2 else self.tokens[step]
@@ -271,10 +291,11 @@ class TextTower(Tower):
         parts = []
         for rows, length in groups:
             part = trunk.tokens[:, :length].index_select(0, rows), trunk.end[rows]
+            entering = inject and inject.rows(rows)
             if chunk and torch.is_grad_enabled():
-                parts.append(_again(self._features, *part, first, inject))
+                parts.append(_again(self._features, *part, first, entering))
             else:
-                parts.append(self._features(*part, first, inject))
+                parts.append(self._features(*part, first, entering))
         order = torch.cat([rows for rows, _ in groups])
         return torch.cat(parts).index_select(0, order.argsort())
 

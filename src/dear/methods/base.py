@@ -6,7 +6,7 @@ its current classes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -56,6 +56,7 @@ class Method(nn.Module, ABC):
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
         uses_frozen_image: Whether its loss uses the frozen CLIP's image features as a regularisation target.
         text_depends_on_image: Whether its text features are computed for each image.
+        several_backwards: Whether its ``backward`` runs more than one backward pass a step.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
 
@@ -69,6 +70,7 @@ class Method(nn.Module, ABC):
     novel_decoupled: ClassVar[bool] = False
     uses_frozen_image: ClassVar[bool] = False
     text_depends_on_image: ClassVar[bool] = False
+    several_backwards: ClassVar[bool] = False
     text_chunk: int = 0
 
     clip: Clip
@@ -193,6 +195,15 @@ class Method(nn.Module, ABC):
         """
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
+
+    def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
+        """Leave a step's gradients in the parameters, which have none; ``parts`` are what ``loss`` gave.
+
+        ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A
+        method that calls it more than once has ``several_backwards``. Gradients may be scaled by a common
+        factor (16-mixed precision), so what is made of them has to scale with them.
+        """
+        run(parts["loss"])
 
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the completed share of training."""

@@ -69,28 +69,37 @@ def context_prompts(
     return ContextPrompts(tower.token_embedding(ids), tower.positional_embedding[: ids.shape[1]], end, order)
 
 
-def context_ids(clip: Clip, classnames: Sequence[str], words: str, tokens: int) -> Int[Tensor, "class token"]:
-    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``."""
+def context_ids(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
+    ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
+    not fit.
+    """
     context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
     (length,) = lengths(clip, [context])
     if length < tokens:
         raise SettingsError(
             f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
         )
-    return prompt_ids(clip, classnames, context)
+    return prompt_ids(clip, classnames, context, after)
 
 
-def prompt_ids(clip: Clip, classnames: Sequence[str], lead: str) -> Int[Tensor, "class token"]:
-    """Ids of the lead, the class name and a full stop. Raises SettingsError for prompts that do not fit."""
-    names, (length,) = fill("{}", classnames), lengths(clip, [lead])
-    for name, own in zip(names, lengths(clip, names), strict=True):
-        wanted = 1 + length + own + 2  # start, lead, name, full stop, end
+def prompt_ids(
+    clip: Clip, classnames: Sequence[str], lead: str, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
+    prompts that do not fit.
+    """
+    (length,), rest = lengths(clip, [lead]), fill(after, classnames)
+    for name, own in zip(fill("{}", classnames), lengths(clip, rest), strict=True):
+        wanted = 1 + length + own + 1  # start, lead, what follows it, end
         if wanted > clip.text.context_length:
             raise SettingsError(
                 f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
                 f"takes {clip.text.context_length}: choose fewer tokens."
             )
-    return clip.tokenize([f"{lead} {name}." for name in names])
+    return clip.tokenize([f"{lead} {each}" for each in rest])
 
 
 @torch.no_grad()

@@ -68,6 +68,7 @@ def train(
     best: dict[str, Any] | None = None
     steps = settings.steps(len(images))
     seen = min(len(images), steps * settings.batch)
+    apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
             checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
@@ -80,14 +81,16 @@ def train(
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
-            with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
-                parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
-            values = dict(zip(parts, _numbers(parts.values()), strict=True))
-            (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
-            if bad:
-                raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
-            optimizer.zero_grad()
-            fabric.backward(parts["loss"] if fabric.world_size == 1 else parts["loss"] * batch.weight)
+            with fabric.no_backward_sync(wrapped, enabled=apart):
+                with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
+                    parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
+                values = dict(zip(parts, _numbers(parts.values()), strict=True))
+                (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
+                if bad:
+                    raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
+                optimizer.zero_grad()
+                method.backward(parts, _backward(fabric, method, batch.weight))
+                del parts  # and with it a graph that was kept for a second pass
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in values.items():
@@ -119,6 +122,24 @@ def train(
     return history
 
 
+def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
+    """What adds a loss's gradients to those of the method. Where processes share the batch, DDP takes their
+    mean, but in one backward pass a step only: of several, it is taken here.
+    """
+    several, shared = method.several_backwards, fabric.world_size > 1
+
+    def run(loss: Tensor) -> None:
+        fabric.backward(loss * weight if shared else loss, retain_graph=several)
+        if several and shared:
+            for parameter in method.trainable:
+                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                mean = fabric.all_reduce(own, reduce_op="mean")
+                assert isinstance(mean, Tensor)
+                parameter.grad = mean
+
+    return run
+
+
 def _numbers(values: Iterable[Tensor]) -> list[float]:
     """Move all values to the host at once: the only point where a step waits for the GPU."""
     numbers: list[float] = torch.stack([value.detach() for value in values]).tolist()
@@ -129,4 +150,5 @@ def _optimizer(method: Method, settings: TrainSettings) -> Any:
     groups, lr, decay = method.parameter_groups(), settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=decay)
-    return torch.optim.AdamW(groups, lr, weight_decay=decay)
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return kind(groups, lr, weight_decay=decay)

@@ -11,7 +11,7 @@ from dear.errors import SettingsError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 CacheType = Literal["bfloat16", "float32"]
-Optimizer = Literal["adamw", "sgd"]
+Optimizer = Literal["adamw", "sgd", "adam"]
 
 
 LATER = ("crop", "drop_last")
@@ -30,7 +30,8 @@ class TrainSettings:
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
-        optimizer: "adamw", or "sgd" with momentum, as in the methods up to PromptSRC.
+        optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight
+            decay is part of the gradient.
         momentum: Momentum of SGD.
         crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp to PromptSRC.
         drop_last: Drop an epoch's last batch if it is not full and there is a full one, as Dassl does.

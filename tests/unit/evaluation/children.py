@@ -12,17 +12,21 @@ from typing import Any
 
 import torch
 from tests.conftest import small_clip_of
-from tests.unit.training.world import few, noise_dataset, role_table, small_dear
+from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
 
 from dear.evaluation.launch.processes import work
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import run_all
+from dear.methods.base import Method
 from dear.methods.dear.settings import DearSettings
+from dear.methods.prograd.settings import ProGradSettings
+from dear.methods.registry import build_method
 from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
+SETTINGS = {"prograd": ProGradSettings(tokens=5)}
 DEAR = Plan("dear", settings=DearSettings(first=8))
 
 
@@ -69,7 +73,21 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def train_as(rank: int, world: int, port: int, told: Any) -> None:
+def method_of(name: str) -> Method:
+    """A method on the small CLIP, as every process makes it."""
+    clip = small_clip_of()
+    if name == "dear":
+        return small_dear(clip)
+    method = build_method(name, clip, torch.Generator().manual_seed(1), settings=SETTINGS.get(name))
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    if name == "prograd":  # a start from which its two gradients soon part
+        torch.nn.init.normal_(
+            method.get_parameter("context"), std=0.3, generator=torch.Generator().manual_seed(0)
+        )
+    return method
+
+
+def train_as(name: str, rank: int, world: int, port: int, told: Any) -> None:
     """One process of a data parallel training, started as torchrun would."""
     torch.set_num_threads(1)
     facts = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
@@ -78,7 +96,7 @@ def train_as(rank: int, world: int, port: int, told: Any) -> None:
     os.environ.update({name: str(value) for name, value in facts.items()})
     fabric = make_fabric(torch.device("cpu"), "32-true", devices=world)
     fabric.launch()
-    method = small_dear(small_clip_of())
+    method = method_of(name)
     history = train(method, few(), TRAINING, seed=1, fabric=fabric)
     told.put((rank, history, {name: p.tolist() for name, p in method.state_dict().items()}))
     fabric.barrier()

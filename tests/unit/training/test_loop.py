@@ -234,7 +234,7 @@ class TestCheckpoint:
             ("method_settings", small_dear(small_clip, beta=0.5), few(), short, 1),
         ]
         for fact, method, images, settings, seed in runs:
-            with pytest.raises(OutputError, match=rf"another run \(other {fact}\)"):
+            with pytest.raises(OutputError, match=rf"another run \(different {fact}\)"):
                 train(method, images, settings, seed=seed, checkpoint=path)
         assert path.read_bytes() == before
 

@@ -65,6 +65,22 @@ def test_sgd_with_momentum_by_hand(small_clip: Clip) -> None:
     torch.testing.assert_close(got.get_parameter("context"), context)
 
 
+def test_a_step_of_adam_by_hand(small_clip: Clip) -> None:
+    """Weight decay is a part of the gradient, unlike AdamW's; the first step is then the rate by its sign."""
+    images, seed = few(), 3
+    settings = TrainSettings(optimizer="adam", lr=0.5, weight_decay=0.1, epochs=1, batch=7, warmup_epochs=0)
+    got, hand = coop(small_clip), coop(small_clip)
+    train(got, images, settings, seed=seed)
+    order = torch.randperm(7, generator=generator(seed, "order", 0))
+    views = train_views(images.load(order), small_clip.image_size, generator(seed, "views", 0, 0))
+    hand.loss(hand.image_trunk(views), images.labels[order])["loss"].backward()
+    context = hand.get_parameter("context")
+    assert context.grad is not None
+    gradient = context.grad + 0.1 * context.detach()
+    want = context.detach() - 0.5 * gradient / (gradient.abs() + 1e-8)
+    torch.testing.assert_close(got.get_parameter("context").detach(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_an_average_over_epochs_survives_a_cut(small_clip: Clip, tmp_path: Path) -> None:
     settings = TrainSettings(epochs=3, batch=4, lr=1e-2)
     whole = promptsrc(small_clip)

@@ -1,0 +1,1 @@
+"""ProGrad (Zhu et al., ICCV 2023)."""

@@ -1,0 +1,120 @@
+"""ProGrad (Zhu et al., ICCV 2023): CoOp whose steps never go against the frozen CLIP's scores."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip
+from dear.backbone.towers import Injection, TextTrunk
+from dear.errors import SettingsError
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.context import PLACE, context_ids
+from dear.methods.prograd.settings import ProGradSettings
+
+
+class ProGrad(Method):
+    """Prompt-aligned gradient: the gradient of the cross-entropy loses its part against that of the
+    divergence from the frozen CLIP's scores; the divergence itself is not minimised. The image tower is
+    untouched.
+
+    Source: arXiv 2205.14865; github.com/BeierZhu/Prompt-align at 1b76203, ProGrad.public/trainers/prograd.py
+    and TrainerBase.prograd_backward_and_update in Dassl.ProGrad.pytorch/dassl/engine/trainer.py. The code
+    settles: the context ends with the words of the data set's template and is zero before them; it has as
+    many tokens of them as the words have spaces between them, plus one, so that after a template with a comma
+    ("a type of pet, a photo of a") the last word keeps its own embedding; momentum and weight decay come
+    after the projection.
+
+    Differs from the code: no part is cast to half precision. Only the class at the end of the prompt is here
+    (the code's other places cannot run or were not published), and only the start from the template's words.
+    What follows the class name in a template of one's own stays [ours]; theirs all end with a full stop.
+    """
+
+    name = "prograd"
+    settings: ProGradSettings
+    several_backwards = True
+    context: nn.Parameter
+    placed: TextTrunk
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: ProGradSettings | None = None
+    ) -> None:
+        del generator  # nothing is drawn
+        super().__init__(clip, settings or ProGradSettings())
+        self.image_from, self.text_from = clip.image.depth + 1, 1
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes; the first ones' template gives the context its start. ``frozen_text`` is of the
+        authors' template where the settings take that. Raises SettingsError for more words than tokens.
+        """
+        first = not self.classnames
+        frozen, prompt = self.settings.templates_for(templates)
+        words, name, after = prompt.partition("{}")
+        padded = self._padded(words.split())
+        ids = context_ids(self.clip, classnames, padded, self.settings.tokens, f"{name}{after}")
+        super().set_classes(classnames, frozen)
+        self.placed = self.clip.text.trunk(ids, 1)
+        if first:
+            start = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
+            start = start[1 : 1 + self.settings.tokens].clone()
+            start[: self.settings.tokens - len(words.split())] = 0
+            self.context = nn.Parameter(start)
+
+    def _padded(self, words: list[str]) -> str:
+        """The words with placeholders before them, as many words as there are tokens."""
+        free = self.settings.tokens - len(words)
+        if free < 0:
+            raise SettingsError(
+                f"prograd.tokens is {self.settings.tokens}, and the template has {len(words)} words before "
+                f"the class name ({' '.join(words)!r}): give as many tokens at least."
+            )
+        return " ".join([*[PLACE] * free, *words])
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        context = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
+        inject = Injection(context[None], beta=1, at=1, written=True)
+        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Cross-entropy; and, for ``backward`` alone, the cross-entropy with the frozen CLIP's scores as soft
+        labels, whose gradient is that of the divergence.
+        """
+        del frozen  # the image features are frozen themselves
+        s, image = self.settings, self.image_features(trunk)
+        scores = self.logits(image, self.text_features())
+        teacher = self.logits(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
+        general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
+        return {"loss": cross_entropy(scores, labels), "general": general}
+
+    def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
+        """The gradient of the loss, without its part against the frozen CLIP."""
+        run(parts["general"])
+        general = self.context.grad
+        self.context.grad = None
+        run(parts["loss"])
+        assert general is not None
+        assert self.context.grad is not None
+        self.context.grad = projected(self.context.grad, general, self.settings.strength)
+
+
+def projected(
+    gradient: Float[Tensor, "*any"], general: Float[Tensor, "*any"], strength: float
+) -> Float[Tensor, "*any"]:
+    """A gradient without ``strength`` times its part against another, if it has one; it is as it was where
+    the other is zero. Scaling both scales the result.
+    """
+    direction = general / general.norm().clamp(min=torch.finfo(general.dtype).tiny)
+    against = (gradient * direction).sum().clamp(max=0)
+    found: Tensor = gradient - strength * against * direction
+    return found

@@ -1,0 +1,1 @@
+"""TCP (Yao et al., CVPR 2024)."""

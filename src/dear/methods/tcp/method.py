@@ -1,0 +1,109 @@
+"""TCP (Yao et al., CVPR 2024): tokens made from each class's frozen text feature enter the text tower."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from open_clip.transformer import QuickGELU
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.towers import ClassTokens, Injection, TextTrunk
+from dear.errors import SettingsError
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.context import PLACE, context_ids
+from dear.methods.initial import linear, normal
+from dear.methods.losses import cosine_distance
+from dear.methods.tcp.settings import TcpSettings
+
+
+class TCP(Method):
+    """Textual-based class-aware prompts: a learned context, the same for all classes, stands before the class
+    name; at the input of a later layer of the text tower its places are taken by tokens that a small network
+    makes from the class's frozen text feature. The image tower is untouched.
+
+    Source: arXiv 2311.18231; github.com/htyao89/Textual-based_Class-aware_prompt_tuning at bd97bec,
+    trainers/tcp.py and trainers/clip_text/model.py. The code settles: the weight of the distance from the
+    frozen features (8) and the layer (the ninth) are constants; two templates are set for each data set, one
+    for the frozen feature and one for the prompt; the context replaces the first words of the latter, and
+    what it leaves of them stays ("person doing" on UCF101); class-aware tokens get no position embedding.
+
+    Differs from the code: it trains in half precision, for which it raises Adam's epsilon to 1e-3, and no
+    part of ours is cast, so epsilon is torch's. A mixing weight of the two kinds of tokens is read there but
+    never used, and is not here. Towers of other widths are taken, and other numbers of tokens [ours].
+    """
+
+    name = "tcp"
+    settings: TcpSettings
+    placed: TextTrunk
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: TcpSettings | None = None) -> None:
+        super().__init__(clip, s := settings or TcpSettings())
+        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.layer = _entry(clip.text.depth, s)
+        like, embed, width = clip.text.projection, clip.text.embed_dim, clip.text.width
+        self.context = nn.Parameter(normal(like, generator, s.tokens, width, std=s.token_std))
+        hidden = max(1, embed // s.reduction)
+        first, second = nn.Linear(embed, hidden), nn.Linear(hidden, s.tokens * width)
+        for layer in (first, second):
+            weight, bias = linear(like, generator, layer.in_features, layer.out_features)
+            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.meta_net = nn.Sequential(first, QuickGELU(), second)
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes; ``frozen_text`` is of the authors' templates where the settings take those."""
+        frozen, prompt = self.settings.templates_for(templates)
+        tokens = self.settings.tokens
+        ids = context_ids(self.clip, classnames, "", tokens, after_context(prompt, tokens))
+        super().set_classes(classnames, frozen)
+        self.placed = self.clip.text.trunk(ids, 1)
+
+    def class_tokens(self) -> Float[Tensor, "class token width"]:
+        """The class-aware tokens, from the frozen text features."""
+        made: Tensor = self.meta_net(self.frozen_text)
+        return made.view(len(made), self.settings.tokens, -1)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        context = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
+        of_class = ClassTokens(self.class_tokens(), step=self.layer - 1)
+        inject = Injection(context[None], beta=1, at=1, written=True, of_class=of_class)
+        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
+        del frozen  # the image features are frozen themselves
+        text = self.text_features()
+        ce = cross_entropy(self.logits(self.image_features(trunk), text), labels)
+        far_text = cosine_distance(text, self.frozen_text)
+        return {"loss": ce + self.settings.text_weight * far_text, "ce": ce, "text": far_text}
+
+
+def after_context(template: str, tokens: int) -> str:
+    """What follows the context in prompts of a template: it replaces the first words, placeholders among
+    them, up to the class name.
+
+    >>> after_context("a photo of a person doing {}.", 4), after_context("X X X X {} texture.", 4)
+    ('person doing {}.', '{} texture.')
+    """
+    before, name, after = template.partition("{}")
+    kept = [word for word in before.split()[tokens:] if word != PLACE]
+    return " ".join([*kept, f"{name}{after}"])
+
+
+def _entry(depth: int, settings: TcpSettings) -> int:
+    """The layer that class-aware tokens enter. Raises SettingsError if the tower has no such layer."""
+    if not settings.share and settings.layer > depth:
+        raise SettingsError(f"layer is {settings.layer}: the text tower has {depth} layers only.")
+    if depth == 1:
+        raise SettingsError("tcp needs a text tower of 2 layers or more: its tokens enter after the first.")
+    return max(2, span_start(depth, settings.layer)) if settings.share else settings.layer

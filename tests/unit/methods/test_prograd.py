@@ -1,0 +1,141 @@
+"""ProGrad: the start of its context, and the projection of its gradient in the training loop."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import few, noise_dataset
+
+from dear.backbone.clip import Clip
+from dear.data.images.transforms import train_views
+from dear.errors import SettingsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.prograd.method import ProGrad, projected
+from dear.methods.prograd.settings import ProGradSettings
+from dear.methods.registry import build_method
+from dear.training.loop import train
+from dear.training.seeding import generator
+from dear.training.settings import TrainOptions, TrainSettings
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+MakeClip = Callable[..., Clip]
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def make(clip: Clip, template: str = "a photo of a {}", **options: Any) -> ProGrad:
+    settings = ProGradSettings(**{"tokens": 5} | options)
+    method = build_method("prograd", clip, seeded(), settings=settings)
+    assert isinstance(method, ProGrad)
+    method.set_classes(CLASSES, [template])
+    return method
+
+
+def test_the_context_ends_with_the_words_of_the_template(small_clip: Clip) -> None:
+    words = small_clip.text.token_embedding(small_clip.tokenize(["a photo of a"]))[0, 1:5]
+    start = make(small_clip, tokens=6).context.detach()
+    assert torch.equal(start[2:], words)
+    assert torch.equal(start[:2], torch.zeros(2, 22))
+    method = make(small_clip, tokens=4)
+    assert torch.equal(method.context.detach(), words)
+    torch.testing.assert_close(method.text_features().detach(), method.frozen_text)  # CLIP as it is
+    method.set_classes(CLASSES, ["the {}"])
+    assert torch.equal(method.context.detach(), words)  # as trained
+    with pytest.raises(SettingsError, match=r"prograd\.tokens is 3, and the template has 4 words"):
+        make(small_clip, tokens=3)
+
+
+def test_the_part_against_a_gradient_is_taken_away() -> None:
+    general = torch.tensor([0.0, 2.0])
+    for gradient, strength, want in (
+        ([3.0, -4.0], 1.0, [3.0, 0.0]),
+        ([3.0, -4.0], 0.75, [3.0, -1.0]),
+        ([3.0, 4.0], 1.0, [3.0, 4.0]),
+    ):
+        got = projected(torch.tensor(gradient), general, strength)
+        torch.testing.assert_close(got, torch.tensor(want))
+        scaled = projected(1e4 * torch.tensor(gradient), 1e4 * general, strength)
+        torch.testing.assert_close(scaled, 1e4 * got)
+    assert torch.equal(projected(general, torch.zeros(2), 1.0), general)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.8, 1.0])
+def test_training_is_two_plain_backward_passes_a_step(strength: float, make_small_clip: MakeClip) -> None:
+    """By hand, from the equations: each loss has a forward pass of its own, and the divergence is KL."""
+    clip, images, seed, temperature = make_small_clip(), few(), 3, 2.0
+    settings = TrainSettings(
+        optimizer="sgd", lr=0.3, momentum=0.0, weight_decay=0.1, epochs=6, batch=7, warmup_epochs=0
+    )
+    got, hand = (make(clip, strength=strength, temperature=temperature) for _ in range(2))
+    for method in (got, hand):  # from a start from which both gradients soon part
+        torch.nn.init.normal_(method.context, std=0.3, generator=seeded())
+    history, against = train(got, images, settings, seed=seed), 0
+    for epoch in range(6):
+        order = torch.randperm(7, generator=generator(seed, "order", epoch))
+        views = train_views(images.load(order), clip.image_size, generator(seed, "views", epoch, 0))
+        image, labels = hand.image_features(hand.image_trunk(views))[0], images.labels[order]
+        teacher = (clip.scale * image @ hand.frozen_text.T / temperature).softmax(dim=1)
+        gradients = []
+        for kind in ("ce", "kl"):
+            scores = clip.scale * image @ hand.text_features().T
+            if kind == "ce":
+                loss = -scores.log_softmax(dim=1)[range(7), labels].mean()
+                assert float(loss.detach()) == pytest.approx(history[epoch]["loss"], rel=1e-4)
+            else:
+                ratio = teacher.log() - (scores / temperature).log_softmax(dim=1)
+                loss = temperature**2 * (teacher * ratio).sum(dim=1).mean()
+            gradients.append(torch.autograd.grad(loss, hand.context)[0])
+        a, b = gradients
+        if (a * b).sum() < 0:
+            against += 1
+            a = a - strength * (a * b).sum() / (b * b).sum() * b
+        with torch.no_grad():
+            hand.context -= settings.lr_at(epoch) * (a + 0.1 * hand.context)
+    assert against >= 2
+    torch.testing.assert_close(got.context, hand.context, rtol=1e-3, atol=1e-4)
+
+
+def test_prompts_in_chunks_are_computed_again_for_each_pass(make_small_clip: MakeClip) -> None:
+    clip, found = make_small_clip(), []
+    for chunk in (0, 1):
+        method = make(clip)
+        torch.nn.init.normal_(method.context, std=0.3, generator=seeded())
+        train(method, few(), TrainSettings(epochs=3, batch=7, lr=1e-2, text_chunk=chunk), seed=1)
+        found.append(method.context.detach())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
+
+
+def test_templates_of_the_authors() -> None:
+    pets = ProGradSettings().for_data("OxfordPets")
+    own = "a photo of a {}, a type of pet."
+    theirs = "a type of pet, a photo of a {}."
+    assert pets.templates_for([own]) == ((theirs,), theirs)
+    assert ProGradSettings(templates="dataset").templates_for([own]) == ((own,), own)
+
+
+def test_a_run_as_published(small_clip: Clip) -> None:
+    context = RunContext(small_clip, training=TrainOptions(epochs=2))
+    plan = Plan("prograd", settings=ProGradSettings(tokens=5))
+    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2))
+    assert (record["settings"]["train"]["optimizer"], record["settings"]["train"]["batch"]) == ("sgd", 32)
+    assert {"loss", "general"} <= set(record["train"]["epochs"][0])
+    assert record["trainable_parameters"] == 5 * 22
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strength": -1.0}, "strength is -1.0: it must be at least 0"),
+        ({"temperature": 0.0}, "temperature is 0.0: it must be above 0"),
+        ({"templates": "Pets"}, "templates is 'Pets': it must be per-dataset, dataset or the name of one"),
+    ],
+)
+def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ProGradSettings(**options)

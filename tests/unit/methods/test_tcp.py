@@ -1,0 +1,148 @@
+"""TCP: which templates it takes, where its tokens enter, and that each class has its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import noise_dataset
+from torch.nn.functional import normalize
+
+from dear.backbone.attention import causal_bias
+from dear.backbone.clip import Clip, fill
+from dear.data.sources.benchmarks import benchmarks
+from dear.errors import SettingsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.registry import build_method
+from dear.methods.tcp.method import TCP, after_context
+from dear.methods.tcp.settings import TcpSettings
+from dear.methods.template_settings import hand_templates
+from dear.training.settings import TrainOptions
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+OWN = ["a photo of a {}"]
+MakeClip = Callable[..., Clip]
+
+
+def make(clip: Clip, classes: list[str] = CLASSES, **options: Any) -> TCP:
+    method = build_method("tcp", clip, torch.Generator().manual_seed(1), settings=TcpSettings(**options))
+    assert isinstance(method, TCP)
+    method.set_classes(classes, OWN)
+    return method
+
+
+@torch.no_grad()
+def test_text_features_layer_by_layer(make_small_clip: MakeClip) -> None:
+    """The prompt by hand: context, name; before layer 3 the tokens of the class take the context's places."""
+    clip = make_small_clip(dtype=torch.float64)
+    method, tower = make(clip, layer=3, share=False, tokens=2), clip.text
+    frozen = normalize(clip.encode_text(fill(OWN[0], CLASSES)), dim=-1)
+    hidden = frozen @ method.meta_net[0].weight.T + method.meta_net[0].bias
+    hidden = hidden * torch.sigmoid(1.702 * hidden)
+    made = (hidden @ method.meta_net[2].weight.T + method.meta_net[2].bias).view(3, 2, 22)
+    for row, name in enumerate(CLASSES):
+        ids = clip.tokenize([f"X X of a {name}"])  # "a photo" was there
+        x = tower.token_embedding(ids)
+        x[0, 1:3] = method.context
+        x = x + tower.positional_embedding
+        for layer in range(1, 5):
+            if layer == 3:
+                x[0, 1:3] = made[row]
+            x = tower.layers(x, layer, layer, causal_bias(x.shape[1], x))
+        want = normalize(tower.finish(x[:, ids.argmax()]), dim=-1)
+        torch.testing.assert_close(method.text_features()[row : row + 1], want, rtol=0, atol=1e-12)
+
+
+def test_prompts_in_chunks_are_the_same(make_small_clip: MakeClip) -> None:
+    """Each chunk gets the tokens of its own classes; so does each length, which goes by itself."""
+    method, found = make(make_small_clip(dtype=torch.float64)), []
+    for chunk in (0, 1, 2):
+        method.text_chunk = chunk
+        method.zero_grad()
+        text = method.text_features()
+        (text @ torch.linspace(-1, 1, 17).double()).square().sum().backward()
+        found.append((text.detach(), [parameter.grad for parameter in method.trainable]))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-12)
+    alone = make(method.clip, classes=CLASSES[1:2])
+    torch.testing.assert_close(alone.text_features(), found[0][0][1:2], rtol=0, atol=1e-12)
+
+
+def test_where_the_tokens_enter(make_small_clip: MakeClip) -> None:
+    tall = make_small_clip(text_depth=12)
+    assert make(tall).layer == 9
+    assert make(make_small_clip(text_depth=6)).layer == 5
+    assert make(make_small_clip(text_depth=2), layer=2).layer == 2  # never before the first: no context then
+    assert make(tall, layer=12, share=False).layer == 12
+    with pytest.raises(SettingsError, match="layer is 9: the text tower has 4 layers only"):
+        make(make_small_clip(), share=False)
+    with pytest.raises(SettingsError, match="tcp needs a text tower of 2 layers or more"):
+        make(make_small_clip(text_depth=1))
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "want"),
+    [
+        ("a photo of a {}.", 4, "{}."),
+        ("a photo of {}, a type of food.", 4, "{}, a type of food."),
+        ("X X X X {} texture.", 2, "{} texture."),
+        ("a centered satellite photo of {}.", 4, "of {}."),
+        ("{}", 1, "{}"),
+    ],
+)
+def test_what_follows_the_context(template: str, tokens: int, want: str) -> None:
+    assert after_context(template, tokens) == want
+
+
+def test_templates_of_the_authors_go_with_their_data_only() -> None:
+    aircraft = TcpSettings().for_data("FGVCAircraft")
+    assert aircraft == TcpSettings(templates="FGVCAircraft")
+    assert aircraft.for_data("Food101") == aircraft
+    own = hand_templates("tcp")["FGVCAircraft"]["own"]
+    want = (("a photo of an aircraft {}.",), "X X X X {}, a type of aircraft.")
+    assert aircraft.templates_for([own]) == want
+    assert aircraft.templates_for(["{} texture."]) == (("{} texture.",), "{} texture.")
+    assert aircraft.templates_for([own, "the {}"]) == ((own, "the {}"), own)
+    for plain in (
+        TcpSettings().for_data("tinted-signs"),
+        TcpSettings(templates="dataset").for_data("Food101"),
+    ):
+        assert plain == TcpSettings(templates="dataset")
+        assert plain.templates_for([own]) == ((own,), own)
+
+
+def test_their_data_sets_have_the_templates_here_that_theirs_stand_for() -> None:
+    shipped = {name: one.template for name, one in benchmarks().items()}
+    assert {name: one["own"] for name, one in hand_templates("tcp").items()} == shipped
+
+
+def test_prompts_that_do_not_fit_are_refused(small_clip: Clip) -> None:
+    with pytest.raises(SettingsError, match=r"'red circle on the sea' has 15 tokens with 8 of context"):
+        make(small_clip, tokens=8)
+
+
+def test_a_run_as_published(small_clip: Clip) -> None:
+    context = RunContext(small_clip, training=TrainOptions(epochs=2))
+    run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("tcp"), seed=1, shots=2)
+    record = run_one(context, run)
+    settings = record["settings"]
+    assert (settings["train"]["optimizer"], settings["train"]["batch"]) == ("adam", 32)
+    assert settings["method"]["templates"] == "dataset"
+    assert {"loss", "ce", "text"} <= set(record["train"]["epochs"][0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 1}, "layer is 1: it must be from 2 to 12"),
+        ({"reduction": 0}, "reduction is 0"),
+        ({"text_weight": -1.0}, "text_weight is -1.0: it must be at least 0"),
+        ({"templates": "Pets"}, "templates is 'Pets': it must be per-dataset, dataset or the name of one"),
+    ],
+)
+def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        TcpSettings(**options)
