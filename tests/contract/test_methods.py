@@ -139,6 +139,7 @@ def test_it_is_as_its_folder_declares(name: str, clip: Clip) -> None:
     assert type(method).__module__ == f"dear.methods.{declared.folder}.method"
     assert type(method.settings) is declared.settings
     assert bool(method.trainable) == declared.trains
+    assert method.open_vocabulary == declared.open_vocabulary
     without = partial(build_method, name, clip, torch.Generator())
     if declared.needs_roles:
         with pytest.raises(RoleTableError, match="--roles FILE"):

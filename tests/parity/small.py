@@ -119,4 +119,5 @@ def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer
     """As Dassl builds it, with the published kind and a rate that moves parameters in five steps."""
     if case["optimizer"] == "sgd":
         return torch.optim.SGD(parameters, lr=case["lr"], momentum=0.9, weight_decay=5e-4)
-    return torch.optim.AdamW(parameters, lr=case["lr"], weight_decay=5e-4)
+    kind = torch.optim.Adam if case["optimizer"] == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=case["lr"], weight_decay=5e-4)

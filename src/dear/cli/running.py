@@ -74,13 +74,14 @@ def plans_of(
     methods: Sequence[str] | None,
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
+    every: Sequence[str] = tuple(METHODS),
 ) -> tuple[Plan, ...]:
-    """A plan for each method, "all" being every one, the usual ones if none is named; one with head roles
+    """A plan for each method, "all" being ``every`` one, the usual ones if none is named; one with head roles
     under each of the variants of its role table. ``settings`` are those of the methods that have any, by the
     names of their options. Raises UnknownNameError for a method, SettingsError for what is set of one that is
     not run.
     """
-    named = USUAL if methods is None else with_all(methods)
+    named = USUAL if methods is None else with_all(methods, every)
     chosen = [known_method(name) for name in named]
     given = settings_of_methods(chosen, settings)
     roles = methods_with_roles()

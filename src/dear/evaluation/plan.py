@@ -76,7 +76,8 @@ class Plan:
 
 def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:
     """The items of a list of methods: names, or keys and values with the name under "method". If "all" is
-    among them it stands for each known method that no other item names, and the list is in their order.
+    among them it stands for each known method that no other item names, and the list is in their order. What
+    is known may be less than all methods: those that a protocol can run.
     """
     if ALL not in items:
         return list(items)

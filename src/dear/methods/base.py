@@ -51,7 +51,7 @@ class Method(nn.Module, ABC):
         features: Names of the image features it scores with, "cls" first.
         layout: Where its learned tokens stand in the image tower.
         open_vocabulary: It can score other classes than those that it was first given; if not, they are
-            refused.
+            refused. Where no settings make it able to, its declaration says so too.
         novel_decoupled: Its authors score classes and data sets that it was not trained on by the class
             feature alone.
         uses_frozen_image: Its loss uses the frozen CLIP's image features, to hold its own near them.
@@ -102,7 +102,7 @@ class Method(nn.Module, ABC):
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
                 f"{self.name} with these settings cannot score other classes than those that it was first "
-                "given: change the settings, or build another."
+                "given: build another."
             )
         at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
         self.classnames = tuple(classnames)

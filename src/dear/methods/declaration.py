@@ -78,6 +78,8 @@ class Declaration:
         settings: Its dataclass of settings; a method without settings has no options.
         trains: It has parameters to train: it takes training images, and shots mean something.
         needs_roles: It is built on a role table of the backbone's heads.
+        open_vocabulary: It can score other classes than those that it was trained on; if not, whatever its
+            settings, protocols with such classes refuse it and "all" methods there are without it.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Declaration:
     settings: type[MethodSettings] = MethodSettings
     trains: bool = True
     needs_roles: bool = False
+    open_vocabulary: bool = True
 
     @property
     def folder(self) -> str:

@@ -126,4 +126,5 @@ def _optimizer(method: Method, settings: TrainSettings) -> Any:
     groups, lr, decay = method.parameter_groups(), settings.lr, settings.weight_decay
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=decay)
-    return torch.optim.AdamW(groups, lr, weight_decay=decay)
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return kind(groups, lr, weight_decay=decay)

@@ -11,7 +11,7 @@ from dear.errors import SettingsError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 CacheType = Literal["bfloat16", "float32"]
-Optimizer = Literal["adamw", "sgd"]
+Optimizer = Literal["adamw", "sgd", "adam"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class TrainSettings:
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
-        optimizer: "adamw", or "sgd" with momentum, as the peers up to PromptSRC.
+        optimizer: "adamw"; "sgd" with momentum, as the peers up to PromptSRC; or "adam", whose weight decay
+            is a part of the gradient.
         momentum: Momentum of SGD.
         view_seed: Draws the random views in place of the run's seed: from it, the epoch and the image alone,
             so that runs share them.
