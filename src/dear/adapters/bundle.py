@@ -63,7 +63,7 @@ class Bundle:
         roles: The role table, for the methods that need one.
         classes: Class names in label order.
         templates: Prompts with one {} for the class name.
-        tensors: The trained parameters by name.
+        tensors: What the method keeps of its training, by name: the trained parameters.
         temperature: What logits are divided by before the softmax; 1 if not calibrated.
         short_side: Pixels of the short side that larger pictures are brought down to, as in training.
         metrics: What was measured of it, as plain values; accuracies are fractions.
@@ -86,7 +86,7 @@ class Bundle:
 
     @property
     def parameters(self) -> int:
-        """How many trained parameters there are."""
+        """How many numbers were learned, or kept of the training images."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
@@ -114,9 +114,10 @@ class Bundle:
                 self.method, clip, generator(0, "parameters"), roles=self.roles, settings=self.settings
             )
             method.set_classes(self.classes, self.templates)
+            method.make_room(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
             raise BundleError(f"this bundle cannot be built: {error}") from error
-        wanted, given = trained(method), self.tensors
+        wanted, given = method.kept(), self.tensors
         shared = wanted.keys() & given.keys()
         wrong = {
             "lacks the tensors": wanted.keys() - given.keys(),
@@ -130,8 +131,8 @@ class Bundle:
                     "settings. Fit it again with `dear fit`."
                 )
         with torch.no_grad():  # into parameters that are aligned already: a file's own are not
-            for name, parameter in wanted.items():
-                parameter.copy_(given[name])
+            for name, own in wanted.items():
+                own.copy_(given[name])
         return method
 
     def save_pretrained(self, folder: Path | str) -> Path:
@@ -229,11 +230,6 @@ class Bundle:
             raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error
         except DearError as error:
             raise BundleError(f"{where} is not the configuration of a bundle: {error}") from error
-
-
-def trained(method: Method) -> dict[str, torch.nn.Parameter]:
-    """The parameters of a method that are trained, by name."""
-    return {name: one for name, one in method.named_parameters() if one.requires_grad}
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

@@ -5,7 +5,7 @@ classes that it was last given.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -37,6 +37,21 @@ class TokenLayout:
     named: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrainingImages:
+    """All training images at once, for what a method makes of them before training.
+
+    Attributes:
+        labels: Their classes.
+        centre: Gives the method's trunk outputs of the test view of each, in the order of the labels.
+        random: The same of a random view of each: others for each number, the same for the same.
+    """
+
+    labels: Int[Tensor, "item"]
+    centre: Callable[[], Float[Tensor, "item token width"]]
+    random: Callable[[int], Float[Tensor, "item token width"]]
+
+
 class Method(nn.Module, ABC):
     """Base of all methods.
 
@@ -56,6 +71,9 @@ class Method(nn.Module, ABC):
             feature alone.
         uses_frozen_image: Its loss uses the frozen CLIP's image features, to hold its own near them.
         text_depends_on_image: Its text features are made for each image.
+        cosine_scores: Its scores are weighted means of cosines of image and text features, over a
+            temperature.
+        takes_steps: It is trained in steps; if not, ``before_training`` does all there is to do.
         text_chunk: Prompts that go through the text span at a time, to save memory; 0 for all of them.
     """
 
@@ -69,6 +87,8 @@ class Method(nn.Module, ABC):
     novel_decoupled: ClassVar[bool] = False
     uses_frozen_image: ClassVar[bool] = False
     text_depends_on_image: ClassVar[bool] = False
+    cosine_scores: ClassVar[bool] = True
+    takes_steps: bool = True
     text_chunk: int = 0
 
     clip: Clip
@@ -192,6 +212,13 @@ class Method(nn.Module, ABC):
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
+    def before_training(self, images: TrainingImages) -> None:
+        """Called when a training begins, also one that goes on from a checkpoint: the place to make what
+        comes from the training images themselves, as parameters or as buffers that are saved. The same images
+        must give the same. The classes are set, the optimizer takes the parameters afterwards.
+        """
+        del images
+
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the share of training done."""
         del progress
@@ -202,6 +229,18 @@ class Method(nn.Module, ABC):
     def fingerprint_fields(self) -> dict[str, Any]:
         """What the method was built with, as plain values: a checkpoint fits a method with the same only."""
         return {"settings": asdict(self.settings)}
+
+    def kept(self) -> dict[str, Tensor]:
+        """What a bundle holds of the method, by name: the trained parameters. A method that makes more of
+        the training images adds that.
+        """
+        return {name: one for name, one in self.named_parameters() if one.requires_grad}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Called before what was kept of a trained method is copied in: gives those tensors their sizes
+        whose size follows from the training images.
+        """
+        del tensors
 
     @property
     def trainable(self) -> list[nn.Parameter]:

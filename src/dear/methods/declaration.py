@@ -76,7 +76,7 @@ class Declaration:
         arxiv: Number of its paper, "2109.01134": methods stand in tables by the date of it.
         implementation: Name of its class, in ``method.py`` of its folder.
         settings: Its dataclass of settings; a method without settings has no options.
-        trains: It has parameters to train: it takes training images, and shots mean something.
+        trains: It learns from training images, and shots mean something.
         needs_roles: It is built on a role table of the backbone's heads.
         open_vocabulary: It can score other classes than those that it was trained on; if not, whatever its
             settings, protocols with such classes refuse it and "all" methods there are without it.

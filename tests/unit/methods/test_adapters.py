@@ -1,18 +1,21 @@
 """The methods that leave both towers alone and work on features: what their equations say, by hand."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
+from tests.unit.training.world import few, noise_dataset
 from torch.nn.functional import normalize
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.errors import SettingsError
+from dear.data.images.transforms import eval_views
+from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
@@ -23,7 +26,11 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
-from dear.training.settings import TrainOptions
+from dear.methods.tip_adapter.settings import TipAdapterSettings
+from dear.training.loop import train
+from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.trunks import TrunkCache
+from dear.training.whole import training_images
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 TEMPLATE = ["a photo of a {}"]
@@ -56,6 +63,82 @@ class TestClipAdapter:
 
     def test_a_wide_reduction_leaves_one(self, small_clip: Clip) -> None:
         assert build("clip-adapter", small_clip, reduction=99).get_parameter("down").shape == (1, 17)
+
+
+class TestTipAdapter:
+    @torch.no_grad()
+    def test_training_images_vote_for_their_classes(self, small_clip: Clip) -> None:
+        method = build("tip-adapter", small_clip, alpha=2.0, beta=3.0, scale=10.0)
+        image, text = torch.eye(17)[None, :1], torch.eye(17)[[0, 1, 2]]
+        assert method.logits(image, text).tolist() == [[10, 0, 0]]  # an empty cache
+        keys = torch.zeros(3, 17)
+        keys[0, 0], keys[1, 0], keys[1, 5], keys[2, 3] = 1.0, 0.6, 0.8, 1.0  # cosines 1, 0.6 and 0
+        method.make_room({"labels": torch.zeros(3)})
+        for name, one in {"keys": keys, "labels": torch.tensor([2, 2, 1])}.items():
+            method.kept()[name].copy_(one)
+        want = torch.tensor([[10.0, 2 * math.exp(-3), 2 * (1 + math.exp(-1.2))]])
+        torch.testing.assert_close(method.logits(image, text), want)
+
+    def test_a_key_is_the_mean_of_views_normalised_afterwards(self, small_clip: Clip) -> None:
+        method, data = build("tip-adapter", small_clip, views=3), few()
+        settings = TrainSettings()
+        assert train(method, data, settings, seed=4) == []
+        assert method.trainable == []
+        images = training_images(method, data, settings, 4, TrunkCache(0))
+        trunks = [images.random(number) for number in range(3)]
+        assert not torch.equal(trunks[0], trunks[1])
+        own = [small_clip.image.finish(trunk[:, 0]) for trunk in trunks]
+        torch.testing.assert_close(method.kept()["keys"], normalize(own[0] + own[1] + own[2], dim=-1))
+        assert torch.equal(method.kept()["labels"], data.labels)
+        centre = method.image_trunk(eval_views(data.pictures, 20))
+        torch.testing.assert_close(images.centre(), centre)
+
+    def test_views_are_kept_for_the_next_run(self, small_clip: Clip) -> None:
+        data, cache = few(), TrunkCache(2**20)
+        found = []
+        for options in ({}, {"tuned": True}):
+            method = build("tip-adapter", small_clip, views=2, **options)
+            train(method, data, TrainSettings(epochs=1), seed=4, cache=cache)
+            found.append(method.kept()["keys"].detach())
+        torch.testing.assert_close(*found, rtol=0, atol=1e-4)  # tuned for a step at 1e-5
+        assert data.loads == 2 + 1  # the views once, and the batch of the epoch
+
+    def test_tuning_goes_on_from_a_checkpoint(self, small_clip: Clip, tmp_path: Path) -> None:
+        settings = TrainSettings(epochs=4, batch=3, warmup_epochs=0)
+        whole, cut = (build("tip-adapter", small_clip, tuned=True, views=2) for _ in range(2))
+        train(whole, few(), settings, seed=1)
+
+        def stop(epoch: int, _parts: dict[str, float]) -> None:
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(cut, few(), settings, seed=1, checkpoint=tmp_path / "c.pt", progress=stop)
+        again = build("tip-adapter", small_clip, tuned=True, views=2)
+        assert len(train(again, few(), settings, seed=1, checkpoint=tmp_path / "c.pt")) == 4
+        assert torch.equal(again.kept()["keys"], whole.kept()["keys"])
+        start = build("tip-adapter", small_clip, views=2)
+        train(start, few(), settings, seed=1)
+        assert not torch.equal(start.kept()["keys"], whole.kept()["keys"])
+        assert whole.parameter_groups()[0]["eps"] == 1e-4
+
+    def test_a_tuned_bundle_is_what_was_trained(
+        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+        settings = TipAdapterSettings(tuned=True, views=2)
+        options = TrainOptions(epochs=2, lr=0.1)
+        made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
+        assert made.tensors["keys"].shape == (12, 17)
+        assert made.training["epoch"] == 2
+        plain = fit(noise_dataset(), method="tip-adapter", settings=TipAdapterSettings(views=2), shots=2)
+        assert plain.tensors["keys"].shape == (8, 17)
+        assert plain.training["epoch"] is None
+        for wrong in ({"labels": plain.tensors["labels"]}, {"keys": plain.tensors["keys"]}):
+            with pytest.raises(BundleError, match="lacks the tensors"):
+                replace(plain, tensors=wrong).build(small_clip)
+        with pytest.raises(BundleError, match="other shapes"):
+            replace(plain, tensors=plain.tensors | {"labels": torch.zeros(3)}).build(small_clip)  # type: ignore[operator]
 
 
 class TestTaskRes:
@@ -116,6 +199,9 @@ class TestMethodsBoundToTheirClasses:
     [
         ("clip-adapter", {"ratio": 1.5}, "clip_adapter.ratio is 1.5: it must be from 0 to 1"),
         ("clip-adapter", {"reduction": 0}, "clip_adapter.reduction is 0: it must be at least 1"),
+        ("tip-adapter", {"views": 0}, "tip_adapter.views is 0: it must be at least 1"),
+        ("tip-adapter", {"scale": 0.0}, "tip_adapter.scale is 0.0: it must be above 0, or none"),
+        ("tip-adapter", {"alpha": -1.0}, "tip_adapter.alpha is -1.0: it must be at least 0"),
         ("taskres", {"alpha": -1.0}, "taskres.alpha is -1.0: it must be at least 0"),
     ],
 )
