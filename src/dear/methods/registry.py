@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 
 def _declared() -> Mapping[str, Declaration]:
-    """Each folder's declaration by the method's name, in the order of the papers."""
+    """Each folder's declaration by the method's name, in the order of the papers; of one paper, first what
+    trains nothing.
+    """
     folders = [one.name for one in iter_modules(dear.methods.__path__) if one.ispkg]
     found = [import_module(f"dear.methods.{folder}.settings").METHOD for folder in folders]
-    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.arxiv)})
+    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: (one.arxiv, one.trains))})
 
 
 METHODS: Mapping[str, Declaration] = _declared()

@@ -138,7 +138,29 @@ class TestTipAdapter:
             with pytest.raises(BundleError, match="lacks the tensors"):
                 replace(plain, tensors=wrong).build(small_clip)
         with pytest.raises(BundleError, match="other shapes"):
-            replace(plain, tensors=plain.tensors | {"labels": torch.zeros(3)}).build(small_clip)  # type: ignore[operator]
+            replace(plain, tensors={**plain.tensors, "labels": torch.zeros(3)}).build(small_clip)
+
+
+class TestLinearProbe:
+    def test_it_is_solved_before_the_steps_that_it_does_not_take(self, small_clip: Clip) -> None:
+        method, data = build("linear-probe", small_clip, c=1e4), few()
+        assert train(method, data, TrainSettings(), seed=4) == []
+        images = training_images(method, data, TrainSettings(), 4, TrunkCache(0))
+        with torch.no_grad():
+            features = method.image_features(images.centre())
+            found = method.logits(features, method.text_features())
+        assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
+
+    def test_weights_end_as_they_are_set(self, small_clip: Clip) -> None:
+        strong, weak, cut = (
+            build("linear-probe", small_clip, **options)
+            for options in ({"c": 10.0}, {"c": 0.1}, {"c": 10.0, "iterations": 1})
+        )
+        for method in (strong, weak, cut):
+            train(method, few(), TrainSettings(), seed=4)
+        sizes = [float(one.get_parameter("weight").detach().norm()) for one in (strong, weak)]
+        assert sizes[0] > 2 * sizes[1] > 0
+        assert not torch.allclose(cut.get_parameter("weight"), strong.get_parameter("weight"))
 
 
 class TestTaskRes:
@@ -202,6 +224,8 @@ class TestMethodsBoundToTheirClasses:
         ("tip-adapter", {"views": 0}, "tip_adapter.views is 0: it must be at least 1"),
         ("tip-adapter", {"scale": 0.0}, "tip_adapter.scale is 0.0: it must be above 0, or none"),
         ("tip-adapter", {"alpha": -1.0}, "tip_adapter.alpha is -1.0: it must be at least 0"),
+        ("linear-probe", {"c": 0.0}, "linear_probe.c is 0.0: it must be above 0"),
+        ("linear-probe", {"iterations": 0}, "linear_probe.iterations is 0: it must be at least 1"),
         ("taskres", {"alpha": -1.0}, "taskres.alpha is -1.0: it must be at least 0"),
     ],
 )
