@@ -15,7 +15,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.methods.base import Method
+from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method
 
 FOLDER = Path(__file__).with_name("public")
@@ -88,6 +88,15 @@ def images(seed: int = 0) -> Tensor:
     return draw("images", STEPS, BATCH, 3, IMAGE, IMAGE, std=1.0, seed=seed)
 
 
+def all_images(method: Method) -> TrainingImages:
+    """The images of all steps as those that are trained on; a random view is that of another seed."""
+
+    def trunk(seed: int = 0) -> Tensor:
+        return method.image_trunk(images(seed).flatten(0, 1))
+
+    return TrainingImages(LABELS.flatten(), trunk, trunk)
+
+
 def references() -> dict[str, dict[str, Any]]:
     """What public/METHOD.json says of each method's public code, by the method's name."""
     files = sorted(FOLDER.glob("*.json"))
@@ -103,16 +112,17 @@ def cases() -> list[dict[str, Any]]:
     ]
 
 
-def method_of(case: dict[str, Any], clip: Clip, seed: int = 0) -> Method:
-    """The method of a case on our side, with drawn parameters."""
+def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = True) -> Method:
+    """The method of a case on our side, with drawn parameters or its own."""
     name: str = case["method"]
     settings = METHODS[name].settings(**case["settings"])
     if "dataset" in case:
         settings = settings.for_data(case["dataset"])
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
     method.set_classes(CLASSES, [case.get("template", TEMPLATE)])
+    method.before_training(all_images(method))
     with torch.no_grad():
-        for key, parameter in method.named_parameters():
+        for key, parameter in method.named_parameters() if drawn else ():
             parameter.copy_(draw(key, *parameter.shape, std=0.1, seed=seed))
     return method
 

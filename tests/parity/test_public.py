@@ -22,6 +22,9 @@ def clip() -> Clip:
 def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, Any], clip: Clip) -> None:
     stored, of_case = load_file(small.FOLDER / f"{case['method']}.safetensors"), f"{case['name']}/"
     want = {key.removeprefix(of_case): value for key, value in stored.items() if key.startswith(of_case)}
+    fresh = dict(small.method_of(case, clip, drawn=False).named_parameters())
+    for key in (key.removeprefix("start.") for key in want if key.startswith("start.")):
+        torch.testing.assert_close(fresh[key].detach(), want[f"start.{key}"], rtol=0, atol=1e-5)
     method, images = small.method_of(case, clip), small.images()
     start = {key: value.detach().clone() for key, value in method.named_parameters()}
     with torch.no_grad():

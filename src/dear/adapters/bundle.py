@@ -63,7 +63,7 @@ class Bundle:
         roles: The role table, for the methods that need one.
         classes: Class names in label order.
         templates: Prompts with one {} for the class name.
-        tensors: The trained parameters by name.
+        tensors: What the method keeps of its training, by name: the trained parameters.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
         short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
         metrics: Measured results, as plain values; accuracies are fractions.
@@ -86,7 +86,7 @@ class Bundle:
 
     @property
     def parameters(self) -> int:
-        """The number of trained parameters."""
+        """How many numbers were learned, or kept of the training images."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
@@ -114,9 +114,10 @@ class Bundle:
                 self.method, clip, generator(0, "parameters"), roles=self.roles, settings=self.settings
             )
             method.set_classes(self.classes, self.templates)
+            method.make_room(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
             raise BundleError(f"this bundle cannot be built: {error}") from error
-        wanted, given = trained(method), self.tensors
+        wanted, given = method.kept(), self.tensors
         shared = wanted.keys() & given.keys()
         wrong = {
             "lacks the tensors": wanted.keys() - given.keys(),
@@ -130,8 +131,8 @@ class Bundle:
                     "these settings. Fit it again with `dear fit`."
                 )
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
-            for name, parameter in wanted.items():
-                parameter.copy_(given[name])
+            for name, own in wanted.items():
+                own.copy_(given[name])
         return method
 
     def save_pretrained(self, folder: Path | str) -> Path:
@@ -239,11 +240,6 @@ def _known(name: str) -> str:
             f"the group dear.methods, or call dear.methods.registry.register({name!r}) first."
         )
     return known_method(name)
-
-
-def trained(method: Method) -> dict[str, torch.nn.Parameter]:
-    """The trained parameters of a method, by name."""
-    return {name: one for name, one in method.named_parameters() if one.requires_grad}
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from dear.adapters.bundle import Bundle, distinct, trained
+from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_place
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
@@ -84,7 +84,7 @@ def fit(
         roles=run.roles,
         classes=images.classnames,
         templates=images.templates,
-        tensors={name: one.detach().clone() for name, one in trained(adapted.method).items()},
+        tensors={name: one.detach().clone() for name, one in adapted.method.kept().items()},
         short_side=(dataset or DataSettings()).short_side,
         training={
             "data": images.name,

@@ -8,9 +8,7 @@ from inspect import cleandoc
 from dear.cli.parsing import Flat
 from dear.cli.run_options import MethodOptions, RunOptions
 from dear.cli.running import Summary, plans_of, render, run
-from dear.errors import SettingsError
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.registry import protocol_class
 from dear.methods.declaration import MethodSettings
@@ -38,20 +36,12 @@ def command_of(name: str) -> Callable[..., Summary]:
         machines: Flat[Machines],
         **settings: MethodSettings,
     ) -> Summary:
-        plans = plans_of(chosen.methods, settings, chosen.role_variant)
+        plans = plans_of(chosen.methods, settings, chosen.role_variant, protocol.methods())
         if chosen.methods is None:
-            plans = tuple(plan for plan in plans if _fits(protocol, plan))
+            plans = tuple(filter(protocol.fits, plans))
         return run([options.experiment(name, protocol, plans)], machines, dry_run=options.dry_run)
 
     command.__annotations__["protocol"] = Flat[kind]  # type: ignore[misc, valid-type]
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{AFTER}"
     return command
-
-
-def _fits(protocol: Protocol, plan: Plan) -> bool:
-    try:
-        protocol.check_plan(plan)
-    except SettingsError:
-        return False
-    return True

@@ -74,13 +74,14 @@ def plans_of(
     methods: Sequence[str] | None,
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
+    every: Sequence[str] = tuple(METHODS),
 ) -> tuple[Plan, ...]:
-    """A plan for each method ("all" means every method; the usual ones if none is named), and for a method
+    """A plan for each method ("all" means each of ``every``; the usual ones if none is named), and for one
     with head roles one for each of the given variants of its role table. ``settings`` are the methods'
     settings by option group. Raises UnknownNameError for an unknown method, SettingsError for settings of a
     method that is not run.
     """
-    named = USUAL if methods is None else with_all(methods)
+    named = USUAL if methods is None else with_all(methods, every)
     chosen = [known_method(name) for name in named]
     given = settings_of_methods(chosen, settings)
     roles = methods_with_roles()

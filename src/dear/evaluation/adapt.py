@@ -49,12 +49,13 @@ def adapt(
     dataset = run.source
     method = method or fresh(context, run)
     method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
-    if not method.trainable:
+    if not run.plan.trains:
         return Adapted(method, None, [], None)
     pick, few = draw_few(dataset, run.shots, run.seed, classes)
     key = run.training_key if share else None
     if key is not None and key in context.trained:
         state, epochs = context.trained[key]
+        method.make_room(state)
         method.load_state_dict(state)
     else:
         epochs = train(
@@ -73,8 +74,8 @@ def adapt(
         if key is not None:
             state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
             context.trained[key] = state, epochs
-    tested = len(epochs)
-    if run.select == "val":
+    tested = len(epochs) or None
+    if run.select == "val" and epochs:
         tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
     return Adapted(method, pick, epochs, tested)
 

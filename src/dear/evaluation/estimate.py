@@ -111,7 +111,7 @@ def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
     method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
     pool = ClassSubset(dataset.train, classes)
     step = 0.0
-    if method.trainable:
+    if method.trainable and method.takes_steps:
         once = replace(run.training, epochs=1, warmup_epochs=0, view_cache=0.0)
         for steps in (1, STEPS):
             few = Subset(pool, torch.arange(min(steps * once.batch, len(pool))))

@@ -77,7 +77,8 @@ class Plan:
 
 def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:
     """Expand "all" in a list of methods: names, or mappings with the name under "method". "all" stands for
-    every known method that no other item names; the result is then in the order of ``known``.
+    every known method that no other item names; the result is then in the order of ``known``, which may be
+    fewer than all methods: those that a protocol can run.
     """
     if ALL not in items:
         return list(items)

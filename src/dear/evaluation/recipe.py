@@ -97,7 +97,7 @@ def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experim
             raise SettingsError("the key 'of' is missing: it names the ablations.")
         plans = ablation_plans(texts("of", told["of"]), without=texts("without", told.get("without", [])))
     else:
-        plans = _plans(listed(told.get("methods", [*USUAL])))
+        plans = _plans(listed(told.get("methods", [*USUAL])), protocol)
     select = told.get("select", "last")
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
@@ -200,8 +200,8 @@ def _roles(told: Any, folder: Path) -> Path:
     return Path(told) if told in KINDS else path_from("roles", told, folder)
 
 
-def _plans(told: Sequence[Any]) -> tuple[Plan, ...]:
-    plans = tuple(map(_plan, with_all(told)))
+def _plans(told: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
+    plans = tuple(map(_plan, with_all(told, protocol.methods())))
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
             called = f"{method} ({variant})" if variant else method

@@ -38,6 +38,21 @@ class TokenLayout:
     named: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrainingImages:
+    """All training images at once, for what a method makes of them before training.
+
+    Attributes:
+        labels: Their classes.
+        centre: Gives the method's trunk outputs of the test view of each, in the order of the labels.
+        random: The same of a random view of each: others for each number, the same for the same.
+    """
+
+    labels: Int[Tensor, "item"]
+    centre: Callable[[], Float[Tensor, "item token width"]]
+    random: Callable[[int], Float[Tensor, "item token width"]]
+
+
 class Method(nn.Module, ABC):
     """Base of all methods.
 
@@ -52,11 +67,14 @@ class Method(nn.Module, ABC):
         features: Names of the image features used for scores, "cls" first.
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones given; if not, they are
-            refused.
+            refused. Where no settings enable it, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
         uses_frozen_image: Whether its loss uses the frozen CLIP's image features as a regularisation target.
         text_depends_on_image: Whether its text features are computed for each image.
+        cosine_scores: Whether its scores are weighted means of cosines of image and text features, over a
+            temperature.
         several_backwards: Whether its ``backward`` runs more than one backward pass a step.
+        takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
 
@@ -71,6 +89,8 @@ class Method(nn.Module, ABC):
     uses_frozen_image: ClassVar[bool] = False
     text_depends_on_image: ClassVar[bool] = False
     several_backwards: ClassVar[bool] = False
+    cosine_scores: ClassVar[bool] = True
+    takes_steps: bool = True
     text_chunk: int = 0
 
     clip: Clip
@@ -106,7 +126,7 @@ class Method(nn.Module, ABC):
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
                 f"{self.name} with these settings cannot score classes other than the first ones given: "
-                "change the settings, or build another method."
+                "build another method."
             )
         at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
         self.classnames = tuple(classnames)
@@ -205,6 +225,13 @@ class Method(nn.Module, ABC):
         """
         run(parts["loss"])
 
+    def before_training(self, images: TrainingImages) -> None:
+        """Called when a training begins, also one that goes on from a checkpoint: the place to make what
+        comes from the training images themselves, as parameters or as buffers that are saved. The same images
+        must give the same. The classes are set, the optimizer takes the parameters afterwards.
+        """
+        del images
+
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the completed share of training."""
         del progress
@@ -215,6 +242,18 @@ class Method(nn.Module, ABC):
     def fingerprint_fields(self) -> dict[str, Any]:
         """The inputs of the method as plain values: a checkpoint only fits a method with the same ones."""
         return {"settings": asdict(self.settings)}
+
+    def kept(self) -> dict[str, Tensor]:
+        """What a bundle holds of the method, by name: the trained parameters. A method that makes more of
+        the training images adds that.
+        """
+        return {name: one for name, one in self.named_parameters() if one.requires_grad}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Called before what was kept of a trained method is copied in: gives those tensors their sizes
+        whose size follows from the training images.
+        """
+        del tensors
 
     @property
     def trainable(self) -> list[nn.Parameter]:

@@ -80,8 +80,10 @@ class Declaration:
         arxiv: Number of its paper, "2109.01134"; tables sort methods by it.
         implementation: Name of its class, in ``method.py`` of its folder.
         settings: Its settings dataclass; a method without settings has no options.
-        trains: Whether it has parameters to train, and so needs training images and a number of shots.
+        trains: Whether it learns from training images, and so needs them and a number of shots.
         needs_roles: Whether it needs a role table of the backbone's heads.
+        open_vocabulary: Whether it can score classes that it was not trained on; if not, whatever its
+            settings, protocols with such classes refuse it and "all" methods there are without it.
         module: The module of the implementation, for a method outside the package.
     """
 
@@ -91,6 +93,7 @@ class Declaration:
     settings: type[MethodSettings] = MethodSettings
     trains: bool = True
     needs_roles: bool = False
+    open_vocabulary: bool = True
     module: str | None = None
 
     @property

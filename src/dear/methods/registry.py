@@ -33,12 +33,12 @@ ENTRY_POINTS = "dear.methods"
 
 
 def _declared() -> dict[str, Declaration]:
-    """Each declaration by the method's name: of the folders in the order of the papers, then of other
-    packages.
+    """Each declaration by the method's name: of the folders in the order of the papers (of one paper,
+    first what trains nothing), then of other packages.
     """
     folders = [one.name for one in iter_modules(dear.methods.__path__) if one.ispkg]
     own = [import_module(f"dear.methods.{folder}.settings").METHOD for folder in folders]
-    found = {one.name: one for one in sorted(own, key=lambda one: one.arxiv)}
+    found = {one.name: one for one in sorted(own, key=lambda one: (one.arxiv, one.trains))}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             declared = entry.load()
@@ -97,7 +97,9 @@ def register(path: str) -> Declaration:
     settings = get_type_hints(found).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are no dear.methods.declaration.MethodSettings.")
-    declared = Declaration(path, "", name, settings, module=module)
+    declared = Declaration(
+        path, "", name, settings, open_vocabulary=found.open_vocabulary is not False, module=module
+    )
     _check(declared, _known)
     _known[path] = declared
     return declared

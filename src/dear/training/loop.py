@@ -19,6 +19,7 @@ from dear.training.devices import make_fabric, mixed, summed
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, view_cache
+from dear.training.whole import training_images
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -38,7 +39,7 @@ def train(
     progress: Callable[[int, dict[str, float]], None] = lambda _epoch, _parts: None,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes; returns the mean loss, its parts and the learning rate
-    of each epoch.
+    of each epoch; nothing for a method that takes no steps.
 
     ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
@@ -57,6 +58,9 @@ def train(
         raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
     device = method.clip.image.projection.device
     method.text_chunk = settings.text_chunk
+    method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
+    if not method.takes_steps:
+        return []
     fabric = fabric or make_fabric(device, settings.precision)
     optimizer = _optimizer(method, settings)
     wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, images, table
+from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, table
 from torch import Tensor
 
 from dear.adapters import bundle_files as bundle_files
-from dear.adapters.bundle import Bundle, distinct, trained
+from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import ADAPTER, CARD, CONFIG
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
@@ -33,6 +33,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
     mine = settings or SETTINGS.get(name) or METHODS[name].settings()
     method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
     method.set_classes(CLASSES, TEMPLATE)
+    method.before_training(all_images(method))
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in method.trainable:
@@ -46,7 +47,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         roles=table(clip) if name == "dear" else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
-        tensors={k: v.detach().clone() for k, v in trained(method).items()},
+        tensors={k: v.detach().clone() for k, v in method.kept().items()},
         temperature=1.7,
         metrics={"accuracy": 0.5},
         training={"data": "by hand", "shots": 3, "seed": 1, "test_images": 7},
@@ -114,7 +115,7 @@ def test_a_bundle_for_vit_b_16_is_under_2_mb(tmp_path: Path) -> None:
         roles=roles,
         classes=("cat", "dog"),
         templates=("a photo of a {}.",),
-        tensors=trained(method),
+        tensors=method.kept(),
     )
     folder = bundle.save_pretrained(tmp_path / "bundle")
     assert bundle.parameters == 5 * 768 + 5 * 512 + 768 * 512 + 6 == 399_622

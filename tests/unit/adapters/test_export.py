@@ -14,7 +14,7 @@ from dear.adapters import export as module
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.errors import ExportError, OutputError
+from dear.errors import ExportError, OutputError, SettingsError
 from dear.methods.registry import METHODS
 
 MakeClip = Callable[..., Clip]
@@ -82,13 +82,17 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"cocoop"}))
-def test_every_method_as_onnx_with_other_classes(
+def test_every_method_as_onnx_with_other_classes_if_it_takes_any(
     name: str, make_small_clip: MakeClip, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = predictor(name, make_small_clip)
-    done = export(one, tmp_path / "m.onnx", with_classes=True, classes=OTHERS)
-    assert done.classes == 5
+    classes = OTHERS if one.method.open_vocabulary else CLASSES
+    if not one.method.open_vocabulary:
+        with pytest.raises(SettingsError, match="cannot score classes that it was not trained on"):
+            export(one, tmp_path / "m.onnx", with_classes=True, classes=OTHERS)
+    done = export(one, tmp_path / "m.onnx", with_classes=True, classes=classes)
+    assert done.classes == len(classes)
     assert done.difference < 1e-3
 
 

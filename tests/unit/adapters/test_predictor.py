@@ -85,10 +85,16 @@ def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_pat
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
+    """Or they are refused, and its own go on to work."""
     clip = make_small_clip()
     bundle, method = fitted(name, clip)
     predictor = Predictor(bundle, clip=clip)
     before = predictor.logits(images())
+    if not method.open_vocabulary:
+        with pytest.raises(SettingsError, match=f"{name} cannot score classes that it was not trained on"):
+            predictor.logits(images(), OTHERS)
+        assert torch.equal(predictor.logits(images(), CLASSES), before)
+        return
     got = predictor.logits(images(), OTHERS)
     method.set_classes(OTHERS, TEMPLATE)
     with torch.no_grad():

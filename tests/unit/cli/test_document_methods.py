@@ -72,6 +72,7 @@ def test_each_method_has_a_recipe_that_says_its_defaults(group: str) -> None:
 @pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])
 def test_recipes_of_all_methods(recipe: str) -> None:
     experiment = load_recipe(ROOT / "recipes" / "methods" / f"{recipe}.yaml")
-    assert [plan.method for plan in experiment.plans] == list(METHODS)
+    able = [name for name, one in METHODS.items() if one.open_vocabulary]  # base-to-novel has other classes
+    assert [plan.method for plan in experiment.plans] == able
     changed = {plan.method: plan.settings for plan in experiment.plans if plan.settings}
     assert changed == (UNIFORM if recipe == "uniform" else {})

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from tests.unit.training.world import CLASSES, small_dear
 
-from dear.adapters.bundle import Bundle, trained
+from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 
@@ -28,7 +28,7 @@ def small_predictor(clip: Clip) -> Predictor:
         roles=method.roles,
         classes=tuple(CLASSES),
         templates=("a photo of a {}",),
-        tensors={name: one.detach().clone() for name, one in trained(method).items()},
+        tensors={name: one.detach().clone() for name, one in method.kept().items()},
         short_side=23,
     )
     return Predictor(bundle, clip=clip)

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import SettingsError
+from dear.evaluation.plan import Plan
 from dear.evaluation.schema import check_scores
+from dear.methods.registry import METHODS, known_method
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.plan import Plan
     from dear.evaluation.trial import Trial
 
 
@@ -73,9 +74,25 @@ class Protocol(ABC):
         del plan
         return shots
 
-    def check_plan(self, plan: "Plan") -> None:
+    def check_plan(self, plan: Plan) -> None:
         """Raise SettingsError for a method that the protocol cannot run."""
-        del plan
+        if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
+            raise SettingsError(
+                f"{plan.method} learns something for each class and cannot score classes that it was not "
+                f"trained on, as {self.name} has: run it with few-shot."
+            )
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether the protocol can run the method of a plan."""
+        try:
+            self.check_plan(plan)
+        except SettingsError:
+            return False
+        return True
+
+    def methods(self) -> list[str]:
+        """The methods that it can run: what "all" stands for."""
+        return [name for name in METHODS if self.fits(Plan(name))]
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         """Raise DataError for data sets that the protocol cannot run on."""

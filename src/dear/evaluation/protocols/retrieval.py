@@ -58,6 +58,7 @@ class Retrieval(BaseToNovel):
         return world_retrieval(trial.method, images)
 
     def check_plan(self, plan: "Plan") -> None:
+        super().check_plan(plan)
         if not plan.needs_roles:
             raise SettingsError(
                 f"{plan.method} has no attribute features: retrieval requires "

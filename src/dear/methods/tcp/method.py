@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
-from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -16,6 +15,13 @@ from dear.methods.context import PLACE, context_ids
 from dear.methods.initial import linear, normal
 from dear.methods.losses import cosine_distance
 from dear.methods.tcp.settings import TcpSettings
+
+
+class QuickGelu(nn.Module):
+    """x sigmoid(1.702 x), the activation of OpenAI's CLIP."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
 
 
 class TCP(Method):
@@ -49,7 +55,7 @@ class TCP(Method):
         for layer in (first, second):
             weight, bias = linear(like, generator, layer.in_features, layer.out_features)
             layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.meta_net = nn.Sequential(first, QuickGELU(), second)
+        self.meta_net = nn.Sequential(first, QuickGelu(), second)
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

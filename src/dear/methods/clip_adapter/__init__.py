@@ -1,0 +1,1 @@
+"""CLIP-Adapter (Gao et al., IJCV 2023)."""

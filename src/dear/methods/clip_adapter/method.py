@@ -1,0 +1,45 @@
+"""CLIP-Adapter (Gao et al., IJCV 2023): a small network on the image feature, mixed with that feature."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear, normalize, relu
+
+from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.clip_adapter.settings import ClipAdapterSettings
+from dear.methods.initial import uniform
+
+
+class ClipAdapter(Method):
+    """A feature adapter: both towers are untouched, so images are encoded once and kept.
+
+    Source: arXiv 2110.04544; github.com/gaopengcuhk/CLIP-Adapter at 08d07f8,
+    clip_adapter.py. The code settles: only images have an adapter (the paper has one of text features too),
+    its two layers have no bias, both end in a ReLU, and it works on features before they are normalised.
+
+    Differs from the code: a feature narrower than the reduction leaves a bottleneck of one [ours].
+    """
+
+    name = "clip-adapter"
+    settings: ClipAdapterSettings
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: ClipAdapterSettings | None = None
+    ) -> None:
+        super().__init__(clip, s := settings or ClipAdapterSettings())
+        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
+        like, embed = clip.image.projection, clip.image.embed_dim
+        hidden = max(1, embed // s.reduction)
+        self.down = nn.Parameter(uniform(like, generator, hidden, embed))
+        self.up = nn.Parameter(uniform(like, generator, embed, hidden))
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        ratio = self.settings.ratio
+        with torch.no_grad():
+            own = self.clip.image.finish(trunk[:, 0])
+        adapted = relu(linear(relu(linear(own, self.down)), self.up))
+        return normalize(ratio * adapted + (1 - ratio) * own, dim=-1).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self.frozen_text

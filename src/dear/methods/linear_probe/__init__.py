@@ -1,0 +1,1 @@
+"""A linear probe of CLIP (Radford et al., ICML 2021)."""

@@ -1,0 +1,1 @@
+"""TaskRes (Yu et al., CVPR 2023)."""

@@ -1,0 +1,54 @@
+"""TaskRes (Yu et al., CVPR 2023): each class's text feature gets a learned residual of its own."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.taskres.settings import TaskResSettings
+
+
+class TaskRes(Method):
+    """Task residual tuning: t + alpha * x for each class, with x learned from zero and t the text feature as
+    the tower gives it. Both towers are untouched. A residual belongs to its class: no other can be scored.
+
+    Source: arXiv 2211.10277; github.com/geekyutao/TaskRes at 5195359, trainers/taskres.py. The code settles:
+    t is not normalised, nor are the features of several templates before their mean.
+
+    Differs from the code: there is the regular base only; its "enhanced" one needs weights that its authors
+    trained beforehand. Class names are written with spaces, theirs with the underscores that their data sets
+    have.
+    """
+
+    name = "taskres"
+    settings: TaskResSettings
+    open_vocabulary = False
+    base: Float[Tensor, "class embed"]
+    residual: nn.Parameter
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: TaskResSettings | None = None
+    ) -> None:
+        super().__init__(clip, settings or TaskResSettings())
+        del generator  # nothing is drawn
+        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes, which get a residual each. Raises SettingsError for others afterwards."""
+        first = not self.classnames
+        super().set_classes(classnames, templates)
+        features = [self.clip.text.features(prompts, self.text_from) for prompts in self.prompts]
+        self.base = torch.stack(features).mean(dim=0)
+        if first:
+            self.residual = nn.Parameter(torch.zeros_like(self.base))
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return normalize(self.base + self.settings.alpha * self.residual, dim=-1)

@@ -1,0 +1,1 @@
+"""Tip-Adapter (Zhang et al., ECCV 2022)."""

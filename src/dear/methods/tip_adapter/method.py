@@ -1,0 +1,92 @@
+"""Tip-Adapter (Zhang et al., ECCV 2022): training images vote for their classes, the nearer the more."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip
+from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.tip_adapter.settings import TipAdapterSettings
+
+EPS = 1e-4
+"""Of AdamW, in the code: gradients of the keys are small."""
+
+
+class TipAdapter(Method):
+    """A cache of the training images' features (keys) and classes (values), added to zero-shot scores:
+
+        scale * f w_c + alpha * sum over the keys k of class c of exp(-beta (1 - f k))
+
+    Nothing is trained, or with ``tuned`` the keys are (Tip-Adapter-F), from where the cache has them.
+    Both towers are untouched. Before training the cache is empty, and scores are those of zero-shot CLIP.
+
+    Source: arXiv 2111.03930; github.com/gaopengcuhk/Tip-Adapter at d0e2d6f, main.py and utils.py. The code
+    settles: a key is the mean of an image's features in 10 random views, normalised after the mean only, and
+    cosines are multiplied by 100, whatever the backbone's temperature.
+
+    Differs from the code: alpha and beta are as they are set. The code searches both, among validation images
+    or, on ImageNet, among test images; and it keeps the tuned keys of the epoch that is best on test images.
+    The rate follows its cosine epoch by epoch, there step by step.
+    """
+
+    name = "tip-adapter"
+    settings: TipAdapterSettings
+    open_vocabulary = False
+    cosine_scores = False
+    keys: nn.Parameter
+    labels: Int[Tensor, "item"]
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: TipAdapterSettings | None = None
+    ) -> None:
+        super().__init__(clip, s := settings or TipAdapterSettings())
+        del generator  # nothing is drawn
+        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
+        self.takes_steps = s.tuned
+        self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
+
+    def _fill(self, keys: Float[Tensor, "item embed"], labels: Int[Tensor, "item"]) -> None:
+        self.keys = nn.Parameter(keys, requires_grad=self.settings.tuned)
+        self.register_buffer("labels", labels.to(keys.device))
+
+    @property
+    def scale(self) -> Float[Tensor, ""] | float:
+        return self.clip.scale if self.settings.scale is None else self.settings.scale
+
+    @torch.no_grad()
+    def before_training(self, images: TrainingImages) -> None:
+        """Fill the cache, in place of what is there."""
+        views = [self.clip.image.finish(images.random(at)[:, 0]) for at in range(self.settings.views)]
+        self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self.frozen_text
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Zero-shot scores and those of the cache."""
+        del decoupled
+        s, features = self.settings, image[0]
+        near = torch.exp(-s.beta * (1 - features @ self.keys.T))
+        values = self.labels[:, None] == torch.arange(len(text), device=text.device)
+        return self.scale * features @ text.T + s.alpha * near @ values.to(near.dtype)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [group | {"eps": EPS} for group in super().parameter_groups()]
+
+    def kept(self) -> dict[str, Tensor]:
+        """The cache, trained or not."""
+        return {"keys": self.keys, "labels": self.labels}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """A cache of as many images as there are labels."""
+        items = tensors["labels"].numel() if "labels" in tensors else 0
+        self._fill(self.keys.new_zeros(items, self.keys.shape[1]), self.labels.new_zeros(items))

@@ -1,0 +1,54 @@
+"""All training images at once, for the methods that make something of them before training."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.data.dataset import Images, Pictures
+from dear.data.images.transforms import DRAWS, eval_views, views_of
+from dear.methods.base import Method, TrainingImages
+from dear.training.batches import trunk_facts
+from dear.training.devices import mixed
+from dear.training.seeding import generator
+from dear.training.settings import TrainSettings
+from dear.training.trunks import TrunkCache
+
+AT_ONCE = 250
+
+
+def training_images(
+    method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
+) -> TrainingImages:
+    """What `Method.before_training` takes; nothing is computed before it is asked for.
+
+    Random views are drawn from the view seed, else from the seed, and are others than those of any epoch.
+    Every process of several computes all of them.
+    """
+    size, like = method.clip.image_size, method.clip.image.projection
+    stream = seed if settings.view_seed is None else settings.view_seed
+
+    def trunks(
+        view: tuple[object, ...], make: Callable[[Pictures, Int[Tensor, "item"]], Tensor]
+    ) -> Float[Tensor, "item token width"]:
+        @torch.no_grad()
+        def compute() -> Tensor:
+            found = []
+            for chosen in torch.arange(len(images)).split(AT_ONCE):
+                with mixed(like.device, settings.precision):
+                    found.append(method.image_trunk(make(images.load(chosen), chosen).to(like)))
+            return torch.cat(found).to(like)  # what is made of them is made in full precision
+
+        return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
+
+    def centre() -> Float[Tensor, "item token width"]:
+        return trunks(("centre",), lambda pictures, _: eval_views(pictures, size))
+
+    def random(number: int) -> Float[Tensor, "item token width"]:
+        drawn = generator(stream, "views before training", number)
+        numbers = torch.rand(len(images), DRAWS, generator=drawn, dtype=torch.float64)
+        view = ("random", stream, number)
+        return trunks(view, lambda pictures, chosen: views_of(pictures, size, numbers[chosen]))
+
+    return TrainingImages(images.labels.to(like.device), centre, random)

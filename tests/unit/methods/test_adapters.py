@@ -1,0 +1,234 @@
+"""The methods that leave both towers alone and work on features: what their equations say, by hand."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import few, noise_dataset
+from torch.nn.functional import normalize
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.backbone.clip import Clip
+from dear.data.images.transforms import eval_views
+from dear.errors import BundleError, SettingsError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.base import Method
+from dear.methods.registry import METHODS, build_method
+from dear.methods.tip_adapter.settings import TipAdapterSettings
+from dear.training.loop import train
+from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.trunks import TrunkCache
+from dear.training.whole import training_images
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+TEMPLATE = ["a photo of a {}"]
+CLOSED = [name for name, declared in METHODS.items() if not declared.open_vocabulary]
+
+
+def build(name: str, clip: Clip, **options: Any) -> Method:
+    method = build_method(
+        name, clip, torch.Generator().manual_seed(1), settings=METHODS[name].settings(**options)
+    )
+    method.set_classes(CLASSES, TEMPLATE)
+    return method
+
+
+class TestClipAdapter:
+    @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
+    @torch.no_grad()
+    def test_the_mix_is_of_features_before_they_are_normalised(self, ratio: float, small_clip: Clip) -> None:
+        method = build("clip-adapter", small_clip, ratio=ratio)
+        trunk = method.image_trunk(torch.rand(2, 3, 20, 20))
+        own = small_clip.image.finish(trunk[:, 0])
+        # A bottleneck of 4 (17 / 4), of which the first two read one number each, and the last is dead.
+        method.get_parameter("down").zero_()[[0, 1, 3], [0, 1, 2]] = torch.tensor([2.0, -1.0, 0.0])
+        method.get_parameter("up").zero_()[[5, 6], [0, 1]] = torch.tensor([3.0, 4.0])
+        adapted = torch.zeros(2, 17)
+        adapted[:, 5] = 3 * (2 * own[:, 0]).clamp(min=0)
+        adapted[:, 6] = 4 * (-own[:, 1]).clamp(min=0)
+        want = normalize(ratio * adapted + (1 - ratio) * own, dim=-1)
+        torch.testing.assert_close(method.image_features(trunk)[0], want)
+
+    def test_a_wide_reduction_leaves_one(self, small_clip: Clip) -> None:
+        assert build("clip-adapter", small_clip, reduction=99).get_parameter("down").shape == (1, 17)
+
+
+class TestTipAdapter:
+    @torch.no_grad()
+    def test_training_images_vote_for_their_classes(self, small_clip: Clip) -> None:
+        method = build("tip-adapter", small_clip, alpha=2.0, beta=3.0, scale=10.0)
+        image, text = torch.eye(17)[None, :1], torch.eye(17)[[0, 1, 2]]
+        assert method.logits(image, text).tolist() == [[10, 0, 0]]  # an empty cache
+        keys = torch.zeros(3, 17)
+        keys[0, 0], keys[1, 0], keys[1, 5], keys[2, 3] = 1.0, 0.6, 0.8, 1.0  # cosines 1, 0.6 and 0
+        method.make_room({"labels": torch.zeros(3)})
+        for name, one in {"keys": keys, "labels": torch.tensor([2, 2, 1])}.items():
+            method.kept()[name].copy_(one)
+        want = torch.tensor([[10.0, 2 * math.exp(-3), 2 * (1 + math.exp(-1.2))]])
+        torch.testing.assert_close(method.logits(image, text), want)
+
+    def test_a_key_is_the_mean_of_views_normalised_afterwards(self, small_clip: Clip) -> None:
+        method, data = build("tip-adapter", small_clip, views=3), few()
+        settings = TrainSettings()
+        assert train(method, data, settings, seed=4) == []
+        assert method.trainable == []
+        images = training_images(method, data, settings, 4, TrunkCache(0))
+        trunks = [images.random(number) for number in range(3)]
+        assert not torch.equal(trunks[0], trunks[1])
+        own = [small_clip.image.finish(trunk[:, 0]) for trunk in trunks]
+        torch.testing.assert_close(method.kept()["keys"], normalize(own[0] + own[1] + own[2], dim=-1))
+        assert torch.equal(method.kept()["labels"], data.labels)
+        centre = method.image_trunk(eval_views(data.pictures, 20))
+        torch.testing.assert_close(images.centre(), centre)
+
+    def test_views_are_kept_for_the_next_run(self, small_clip: Clip) -> None:
+        data, cache = few(), TrunkCache(2**20)
+        found = []
+        for options in ({}, {"tuned": True}):
+            method = build("tip-adapter", small_clip, views=2, **options)
+            train(method, data, TrainSettings(epochs=1), seed=4, cache=cache)
+            found.append(method.kept()["keys"].detach())
+        torch.testing.assert_close(*found, rtol=0, atol=1e-4)  # tuned for a step at 1e-5
+        assert data.loads == 2 + 1  # the views once, and the batch of the epoch
+
+    def test_tuning_goes_on_from_a_checkpoint(self, small_clip: Clip, tmp_path: Path) -> None:
+        settings = TrainSettings(epochs=4, batch=3, warmup_epochs=0)
+        whole, cut = (build("tip-adapter", small_clip, tuned=True, views=2) for _ in range(2))
+        train(whole, few(), settings, seed=1)
+
+        def stop(epoch: int, _parts: dict[str, float]) -> None:
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(cut, few(), settings, seed=1, checkpoint=tmp_path / "c.pt", progress=stop)
+        again = build("tip-adapter", small_clip, tuned=True, views=2)
+        assert len(train(again, few(), settings, seed=1, checkpoint=tmp_path / "c.pt")) == 4
+        assert torch.equal(again.kept()["keys"], whole.kept()["keys"])
+        start = build("tip-adapter", small_clip, views=2)
+        train(start, few(), settings, seed=1)
+        assert not torch.equal(start.kept()["keys"], whole.kept()["keys"])
+        assert whole.parameter_groups()[0]["eps"] == 1e-4
+
+    def test_a_tuned_bundle_is_what_was_trained(
+        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+        settings = TipAdapterSettings(tuned=True, views=2)
+        options = TrainOptions(epochs=2, lr=0.1)
+        made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
+        assert made.tensors["keys"].shape == (12, 17)
+        assert made.training["epoch"] == 2
+        plain = fit(noise_dataset(), method="tip-adapter", settings=TipAdapterSettings(views=2), shots=2)
+        assert plain.tensors["keys"].shape == (8, 17)
+        assert plain.training["epoch"] is None
+        for wrong in ({"labels": plain.tensors["labels"]}, {"keys": plain.tensors["keys"]}):
+            with pytest.raises(BundleError, match="lacks the tensors"):
+                replace(plain, tensors=wrong).build(small_clip)
+        with pytest.raises(BundleError, match="other shapes"):
+            replace(plain, tensors={**plain.tensors, "labels": torch.zeros(3)}).build(small_clip)
+
+
+class TestLinearProbe:
+    def test_it_is_solved_before_the_steps_that_it_does_not_take(self, small_clip: Clip) -> None:
+        method, data = build("linear-probe", small_clip, c=1e4), few()
+        assert train(method, data, TrainSettings(), seed=4) == []
+        images = training_images(method, data, TrainSettings(), 4, TrunkCache(0))
+        with torch.no_grad():
+            features = method.image_features(images.centre())
+            found = method.logits(features, method.text_features())
+        assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
+
+    def test_weights_end_as_they_are_set(self, small_clip: Clip) -> None:
+        strong, weak, cut = (
+            build("linear-probe", small_clip, **options)
+            for options in ({"c": 10.0}, {"c": 0.1}, {"c": 10.0, "iterations": 1})
+        )
+        for method in (strong, weak, cut):
+            train(method, few(), TrainSettings(), seed=4)
+        sizes = [float(one.get_parameter("weight").detach().norm()) for one in (strong, weak)]
+        assert sizes[0] > 2 * sizes[1] > 0
+        assert not torch.allclose(cut.get_parameter("weight"), strong.get_parameter("weight"))
+
+
+class TestTaskRes:
+    @torch.no_grad()
+    def test_a_residual_is_added_to_the_feature_before_it_is_normalised(self, small_clip: Clip) -> None:
+        method = build("taskres", small_clip, alpha=0.25)
+        torch.testing.assert_close(method.text_features(), method.frozen_text)  # one template, from zero
+        base = small_clip.text(small_clip.tokenize([f"a photo of a {name}" for name in CLASSES]))
+        method.get_parameter("residual")[1, 4] = 8.0
+        base[1, 4] += 2.0
+        torch.testing.assert_close(method.text_features(), normalize(base, dim=-1), rtol=0, atol=1e-5)
+
+    @torch.no_grad()
+    def test_several_templates_are_averaged_as_they_are(self, small_clip: Clip) -> None:
+        method = build_method("taskres", small_clip, torch.Generator())
+        templates = ["a photo of a {}", "the {}"]
+        method.set_classes(CLASSES, templates)
+        each = [small_clip.text(small_clip.tokenize([t.format(name) for name in CLASSES])) for t in templates]
+        want = normalize((each[0] + each[1]) / 2, dim=-1)
+        torch.testing.assert_close(method.text_features(), want, rtol=0, atol=1e-5)
+
+
+class TestMethodsBoundToTheirClasses:
+    @pytest.mark.parametrize("name", CLOSED)
+    def test_protocols_with_other_classes_refuse_them_before_anything_is_loaded(self, name: str) -> None:
+        for protocol in (kind() for kind in PROTOCOLS.values()):
+            assert protocol.fits(Plan(name)) == (name in protocol.methods()) == (protocol.name == "few-shot")
+        with pytest.raises(
+            SettingsError, match=f"{name} learns something for each class.*run it with few-shot"
+        ):
+            Experiment(BaseToNovel(), Path("x"), ("nowhere",), (Plan(name),))
+
+    @pytest.mark.parametrize("name", CLOSED)
+    def test_a_few_shot_run(self, name: str, small_clip: Clip, tmp_path: Path) -> None:
+        context = RunContext(small_clip, training=TrainOptions(epochs=2, warmup_epochs=0))
+        run = context.resolve(FewShot(), [noise_dataset()], Plan(name), seed=1, shots=2)
+        record = run_one(context, run, out=tmp_path)
+        assert len(record["fewshot"]["indices"]) == 8
+        assert record["results"]["all"]["accuracy"] > 0
+        assert run_one(context, run, out=tmp_path) == record  # it is read, and it is sound
+
+    @pytest.mark.parametrize("name", CLOSED)
+    def test_a_bundle_knows_its_classes_alone(
+        self, name: str, small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+        data = noise_dataset()
+        made = fit(data, tmp_path / "bundle", method=name, shots=2, train=TrainOptions(epochs=2))
+        one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)
+        assert one.classes == data.classnames
+        assert evaluate(one.method, data.test).accuracy == pytest.approx(made.metrics["accuracy"])
+        with pytest.raises(SettingsError, match=f"{name} cannot score classes that it was not trained on"):
+            one.vocabulary(["house"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("clip-adapter", {"ratio": 1.5}, "clip_adapter.ratio is 1.5: it must be from 0 to 1"),
+        ("clip-adapter", {"reduction": 0}, "clip_adapter.reduction is 0: it must be at least 1"),
+        ("tip-adapter", {"views": 0}, "tip_adapter.views is 0: it must be at least 1"),
+        ("tip-adapter", {"scale": 0.0}, "tip_adapter.scale is 0.0: it must be above 0, or none"),
+        ("tip-adapter", {"alpha": -1.0}, "tip_adapter.alpha is -1.0: it must be at least 0"),
+        ("linear-probe", {"c": 0.0}, "linear_probe.c is 0.0: it must be above 0"),
+        ("linear-probe", {"iterations": 0}, "linear_probe.iterations is 0: it must be at least 1"),
+        ("taskres", {"alpha": -1.0}, "taskres.alpha is -1.0: it must be at least 0"),
+    ],
+)
+def test_settings_out_of_bounds(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        METHODS[name].settings(**options)
