@@ -88,7 +88,12 @@ def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles
 def test_zero_shot_and_peers_fit_too(roles: Path) -> None:
     assert roles.exists()
     assert fit(noise_dataset(), method="zero-shot").parameters == 0
-    assert fit(noise_dataset(), method="coop", train=TrainOptions(epochs=1, warmup_epochs=0)).roles is None
+    once = TrainOptions(epochs=1, warmup_epochs=0)
+    bundle = fit(noise_dataset(), method="coop", settings=CoOpSettings(tokens=3), train=once)
+    assert bundle.roles is None
+    assert bundle.settings == CoOpSettings(
+        tokens=3, words=""
+    )  # as published for few-shot, but for our tokens
 
 
 def test_what_is_refused_before_training(

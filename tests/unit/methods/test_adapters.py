@@ -137,7 +137,7 @@ class TestTipAdapter:
         for wrong in ({"labels": plain.tensors["labels"]}, {"keys": plain.tensors["keys"]}):
             with pytest.raises(BundleError, match="lacks the tensors"):
                 replace(plain, tensors=wrong).build(small_clip)
-        with pytest.raises(BundleError, match="other shapes"):
+        with pytest.raises(BundleError, match="wrong shapes"):
             replace(plain, tensors={**plain.tensors, "labels": torch.zeros(3)}).build(small_clip)
 
 

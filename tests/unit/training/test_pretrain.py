@@ -289,7 +289,7 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     assert facts["start"]["sha256"] == first.identity.sha256
     assert facts["start"]["run"]["settings"]["seed"] == 3
     assert read_facts(tmp_path / "two") == facts
-    with pytest.raises(OutputError, match="of other settings"):
+    with pytest.raises(OutputError, match="with other settings"):
         Pretraining(other, tmp_path / "two").run()  # from random weights it is another run
 
 
