@@ -39,7 +39,7 @@ def command(
     """
     from dear.adapters.encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
-    from dear.cli.steps import StepProgress
+    from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
     from dear.retrieval.approximate import require_faiss
     from dear.retrieval.build import build_index

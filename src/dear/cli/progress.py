@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from dear.cli.output import progress_console
 
@@ -51,3 +51,23 @@ class RunProgress(Bar):
         self.bar.update(self.task, description=run, completed=self.done)
         if not self.console.is_terminal:
             self.console.print(f"[{self.done}/{self.runs}] {run}", markup=False)
+
+
+class StepProgress(Bar):
+    """Called with (step, done, of) whenever something is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks = dict[str, TaskID]()
+
+    def __call__(self, step: str, done: int, of: int) -> None:
+        if step not in self.tasks:
+            self.tasks[step] = self.bar.add_task(step, total=of)
+        self.bar.update(self.tasks[step], completed=done, total=of)
+        if done == of and not self.console.is_terminal:
+            self.console.print(f"{step}: {done} of {of}")
+
+    def note(self, text: str) -> None:
+        """Print a line of its own."""
+        if text:
+            self.console.print(text, markup=False, soft_wrap=True)

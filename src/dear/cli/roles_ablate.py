@@ -48,7 +48,7 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone.load import load_clip
-    from dear.cli.steps import StepProgress
+    from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_dataset
     from dear.errors import SettingsError
@@ -74,9 +74,7 @@ def command(
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
-        found = mean_ablation(
-            clip, test, text, sets, progress=lambda done, of: progress("images, twice", done, of)
-        )
+        found = mean_ablation(clip, test, text, sets, progress=progress)
     counts = {name: len(one) for name, one in sets.items()}
     return Ablated(dataset.name, found.images, len(dataset.classnames), found.whole, found.ablated, counts)
 

@@ -36,7 +36,7 @@ def command(
         html: Where its page is written; beside the table if not given.
     """
     from dear.backbone.clip import Identity
-    from dear.cli.steps import StepProgress
+    from dear.cli.progress import StepProgress
     from dear.roles.build import build_table
     from dear.roles.table import make_place
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan

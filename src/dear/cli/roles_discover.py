@@ -57,7 +57,7 @@ def command(
         html: Where its page is written; beside the table if not given.
     """
     from dear.backbone.load import load_clip
-    from dear.cli.steps import StepProgress
+    from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_dataset
     from dear.errors import SettingsError

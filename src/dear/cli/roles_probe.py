@@ -57,7 +57,7 @@ def command(
         images: Scenes to draw; a probe is fitted on one half and tested on the other.
     """
     from dear.backbone.load import load_clip
-    from dear.cli.steps import StepProgress
+    from dear.cli.progress import StepProgress
     from dear.data.world.factors import FACTOR_NAMES
     from dear.errors import SettingsError
     from dear.roles.packaged import role_table
@@ -75,7 +75,7 @@ def command(
             clip,
             scenes,
             sorted({layer for layer, _ in known}),
-            progress=lambda d, of: progress("heads", d, of),
+            progress=progress,
         )
     heads = [
         ProbedHead(

@@ -46,16 +46,16 @@ class Runner:
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
-        self._benches: dict[Model, RunContext] = {}
+        self._contexts: dict[Model, RunContext] = {}
         self._done: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
         model = experiment.model
-        if model not in self._benches:
+        if model not in self._contexts:
             clip = load_clip(model.name, model.pretrained, device=self.device)
-            self._benches[model] = RunContext(clip, fabric=self.fabric)
-        shared = self._benches[model]
+            self._contexts[model] = RunContext(clip, fabric=self.fabric)
+        shared = self._contexts[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, model.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())

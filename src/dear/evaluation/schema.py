@@ -2,6 +2,7 @@
 report uses it too.
 """
 
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
@@ -98,7 +99,7 @@ def part_of(record: Any, *path: str | int) -> Any:
     """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
     for depth, key in enumerate(path, start=1):
         held = isinstance(record, list) and isinstance(key, int) and key < len(record)
-        if not held and not (isinstance(record, dict) and key in record):
+        if not held and not (isinstance(record, Mapping) and key in record):
             raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
         record = record[key]
     return record

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.evaluation.ablations import METHOD, Ablation, AblationRow, ablations
+from dear.evaluation.schema import part_of
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, field, grouped
+from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, grouped
 from dear.report.tables import MEASURES, SHOWN, Pairs, average
 
 FEWEST = 2
@@ -66,7 +67,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
 def _pairs(row: AblationRow, runs: Sequence[Record]) -> dict[str, Pairs]:
     found: dict[str, dict[Any, tuple[float, float]]] = {}
     for run in runs:
-        if field(run, "results", "base", row.read) is None:  # a method with a single feature
+        if part_of(run, "results", "base", row.read) is None:  # a method with a single feature
             continue
         pair = accuracy(run, "base", read=row.read), accuracy(run, "novel", read=row.read)
         found.setdefault(data_set(run), {})[run.get("seed")] = pair

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError, OutputError
+from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -13,7 +14,7 @@ from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html
 from dear.report.protocols.registry import report_of
-from dear.report.reading import Record, field, protocol, readable
+from dear.report.reading import Record, protocol, readable
 from dear.report.sections import tables_of, weights_of
 from dear.writing.folders import LIST, write_folder
 
@@ -72,7 +73,7 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     known = weights_of(found)
     chosen = [one for one in known if one.startswith(sha or "")]
     if len(chosen) == 1:
-        return [record for record in found if field(record, "weights", "sha256") == chosen[0]]
+        return [record for record in found if part_of(record, "weights", "sha256") == chosen[0]]
     names = ", ".join(f"{one[:12]} ({_name(found, one)})" for one in known)
     if sha and not chosen:
         raise DataError(f"no record is of weights {sha!r}; there are {names}.")

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dear.errors import DataError, OutputError
 from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report import plots
 from dear.report.grid import Grid
@@ -20,7 +21,6 @@ from dear.report.reading import (
     data_set,
     data_set_title,
     distinct,
-    field,
     grouped,
     mean_fusion_weights,
     mean_losses,
@@ -114,7 +114,10 @@ def report_html(
         provenance=_provenance(found),
         settings={method: _settings(runs) for method, runs in by_method.items()},
         data_sets=[
-            (data_set_title(runs[0]), [str(name) for name in field(runs[0], "dataset").get("classes") or ()])
+            (
+                data_set_title(runs[0]),
+                [str(name) for name in part_of(runs[0], "dataset").get("classes") or ()],
+            )
             for runs in grouped(found, data_set).values()
         ],
     )
@@ -160,7 +163,7 @@ def _foreign(records: Sequence[Record]) -> str:
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
-    weights = field(records[0], "weights")
+    weights = part_of(records[0], "weights")
     rows = [
         ("Model", str(weights.get("model"))),
         ("Weights", str(weights.get("pretrained"))),

@@ -6,28 +6,13 @@ from typing import Any
 
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
-from dear.evaluation.schema import SCHEMA
+from dear.evaluation.schema import SCHEMA, part_of
 from dear.methods.registry import METHODS
 from dear.training.settings import LATER, TrainSettings
 
 Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
-
-
-def field(record: Record, *path: str | int) -> Any:
-    """The value at a path of keys and list indices.
-
-    Raises:
-        DataError: if the record lacks it.
-    """
-    value: Any = record
-    for depth, key in enumerate(path, start=1):
-        listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
-        if not listed and not (isinstance(value, Mapping) and key in value):
-            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
-        value = value[key]
-    return value
 
 
 def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
@@ -37,7 +22,7 @@ def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
     Raises:
         DataError: if it is missing or not a fraction between 0 and 1.
     """
-    value = field(record, "results", *part, read)
+    value = part_of(record, "results", *part, read)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         where = " ".join(map(str, part))
         raise DataError(f"{name(record)}: the {where} {read} {value!r} is not a fraction between 0 and 1")
@@ -46,23 +31,23 @@ def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
 
 def protocol(record: Record) -> str:
     """The record's protocol."""
-    return str(field(record, "protocol"))
+    return str(part_of(record, "protocol"))
 
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"."""
     variant = record.get("variant")
-    return f"{field(record, 'method')} ({variant})" if variant else str(field(record, "method"))
+    return f"{part_of(record, 'method')} ({variant})" if variant else str(part_of(record, "method"))
 
 
 def data_set(record: Record) -> str:
     """The name of the record's data set."""
-    return str(field(record, "dataset", "name"))
+    return str(part_of(record, "dataset", "name"))
 
 
 def data_set_title(record: Record) -> str:
     """The data set's display title, or its name."""
-    return str(field(record, "dataset").get("title") or data_set(record))
+    return str(part_of(record, "dataset").get("title") or data_set(record))
 
 
 def name(record: Record) -> str:
@@ -110,7 +95,7 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
     """The records with the name added to each title that several data sets share, to tell rows apart."""
     names: dict[str, set[str]] = {}
     for record in records:
-        for one in [field(record, "dataset"), *(record.get("targets") or ())]:
+        for one in [part_of(record, "dataset"), *(record.get("targets") or ())]:
             names.setdefault(str(one.get("title")), set()).add(str(one.get("name")))
 
     def titled(one: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -140,9 +125,11 @@ def checked(records: Iterable[Record]) -> list[Record]:
     found = readable(records)
     _one_value(found, lambda _: "", protocol, "protocols")
     kind = protocol_class(protocol(found[0]))
-    _one_value(found, lambda _: "", lambda record: field(record, "weights", "sha256"), "weights")
-    told = [{"dataset": one} for run in found for one in (field(run, "dataset"), *(run.get("targets") or ()))]
-    _one_value(told, data_set, lambda record: field(record, "dataset").get("identity"), "data")
+    _one_value(found, lambda _: "", lambda record: part_of(record, "weights", "sha256"), "weights")
+    told = [
+        {"dataset": one} for run in found for one in (part_of(run, "dataset"), *(run.get("targets") or ()))
+    ]
+    _one_value(told, data_set, lambda record: part_of(record, "dataset").get("identity"), "data")
     if kind().trained_on is not None:
         _one_value(found, lambda _: "", data_set, "sources")
     _one_value(found, method_label, _roles, "role tables")

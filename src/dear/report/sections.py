@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.schema import part_of
 from dear.report.grid import Grid
 from dear.report.protocols.registry import report_of
-from dear.report.reading import Record, distinct, field, protocol, readable
+from dear.report.reading import Record, distinct, protocol, readable
 
 
 def by_protocol(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -34,4 +35,4 @@ def appendix_of(records: Iterable[Record]) -> list[Grid]:
 
 def weights_of(records: Iterable[Record]) -> list[str]:
     """The distinct weight hashes of the records."""
-    return [str(sha) for sha in distinct(field(record, "weights", "sha256") for record in records)]
+    return [str(sha) for sha in distinct(part_of(record, "weights", "sha256") for record in records)]

@@ -6,7 +6,6 @@ interrupted build resumes after its last chunk. The FAISS indexes are built last
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dear.data.images.decode import decode
 from dear.data.images.photos import in_parallel
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
+from dear.progress import Progress, silent
 from dear.retrieval import approximate
 from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer
 from dear.retrieval.encoder import Encoder
@@ -29,8 +29,6 @@ from dear.retrieval.vectors import Vectors
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of unused rows at which they are removed
 OUTGROWN = 2  # growth factor of the rows after which an IVF index is retrained
-
-Progress = Callable[[str, int, int], None]
 
 
 def build_index(
@@ -43,7 +41,7 @@ def build_index(
     model: str = "",
     threads: int = 1,
     batch: int = 64,
-    progress: Progress = lambda _step, _done, _of: None,
+    progress: Progress = silent,
 ) -> Built:
     """Index the images of a folder; an existing index is updated.
 

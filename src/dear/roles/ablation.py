@@ -3,7 +3,7 @@
 Source: Gandelsman et al., ICLR 2024, section on mean ablations.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,10 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.data.dataset import Images
 from dear.errors import SettingsError
+from dear.progress import Progress, silent
 from dear.roles.decompose import batches
 from dear.roles.entropy import Head
 from dear.roles.table import RoleTable
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def mean_ablation(
     sets: Mapping[str, Sequence[Head]],
     *,
     batch: int = 100,
-    progress: Progress = lambda _done, _all: None,
+    progress: Progress = silent,
 ) -> Ablation:
     """Zero-shot accuracy with each set's contributions replaced by their means over the same images.
 
@@ -98,7 +97,7 @@ def mean_ablation(
     total = torch.zeros(len(layers), clip.image.heads, clip.image.embed_dim, dtype=torch.float64)
     for pixels in batches(clip, images, batch):
         total += head_contributions(clip.image, pixels, layers).heads.sum(dim=0).double().cpu()
-        progress(done := done + len(pixels), steps)
+        progress("images, twice", done := done + len(pixels), steps)
     mean = (total / len(images)).to(clip.image.projection)
     right = torch.zeros(1 + len(sets), dtype=torch.int64)
     start = 0
@@ -110,6 +109,6 @@ def mean_ablation(
         # The norm of an image feature scales all its scores alike and does not change the best one.
         right += ((embedded @ text.T).argmax(dim=2) == labels).sum(dim=1).cpu()
         start += len(pixels)
-        progress(done := done + len(pixels), steps)
+        progress("images, twice", done := done + len(pixels), steps)
     accuracy = (right.double() / len(images)).tolist()
     return Ablation(accuracy[0], dict(zip(sets, accuracy[1:], strict=True)), len(images))

@@ -1,6 +1,6 @@
 """Head contributions over an image set, streamed: their moments and, optionally, each image's values."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,9 @@ from dear.backbone.head_contributions import head_contributions
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
+from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
 from dear.writing.files import atomic_write
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def decompose(
     *,
     keep: Path | None = None,
     batch: int = 100,
-    progress: Progress = lambda _done, _all: None,
+    progress: Progress = silent,
 ) -> Decomposition:
     """Contributions of all heads of ``layers`` over an image set, in the test view.
 
@@ -87,7 +86,7 @@ def decompose(
             if file is not None:
                 file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())
             done += len(part)
-            progress(done, len(images))
+            progress("contributions", done, len(images))
     values = None if keep is None else np.load(keep, mmap_mode="r")
     return Decomposition(tuple(layers), moments, values)
 

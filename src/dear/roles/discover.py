@@ -1,6 +1,6 @@
 """Role discovery: find the role of every head in a CLIP's last layers from images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Images
+from dear.progress import Progress, silent
 from dear.roles.build import build_table
 from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank
 from dear.roles.entropy import Head
@@ -20,7 +21,6 @@ from dear.roles.table import RoleTable
 from dear.roles.textspan import enough_images, textspan
 
 TEXT_BATCH = 256
-Progress = Callable[[str, int, int], None]
 
 
 def span_heads(
@@ -65,7 +65,7 @@ def discover(
     keep: Path | None = None,
     batch: int = 100,
     facts: dict[str, Any] | None = None,
-    progress: Progress = lambda _step, _done, _all: None,
+    progress: Progress = silent,
 ) -> RoleTable:
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
 
@@ -82,7 +82,7 @@ def discover(
         chosen,
         keep=keep,
         batch=batch,
-        progress=lambda done, of: progress("contributions", done, of),
+        progress=progress,
     )
     progress("phrases", 0, 1)
     heads = span_heads(clip, found, pool, rank=rank, top=top)

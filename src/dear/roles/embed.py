@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -57,21 +56,6 @@ def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
                 rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
                 known |= dict(zip(pool.phrases, rows, strict=True))
     return known
-
-
-def store_embeddings(model: str | None = None, path: Path = STORED) -> None:
-    """Compute and write the embeddings of the package's pools; needed after a pool changes."""
-    pools = (general_pool(), world_pool())
-    encoder = sentence_model(model)
-    tensors = {
-        pool.name: torch.as_tensor(
-            encoder.encode(list(pool.phrases), normalize_embeddings=True, show_progress_bar=False)
-        ).half()
-        for pool in pools
-    }
-    save_file(
-        tensors, path, {"phrases": json.dumps({pool.name: _hash(pool) for pool in pools}), "model": MODEL}
-    )
 
 
 def sentence_model(name: str | None = None) -> Any:

@@ -15,7 +15,8 @@ from dear.backbone.clip import Clip
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
-from dear.roles.decompose import Progress, decompose
+from dear.progress import Progress, silent
+from dear.roles.decompose import decompose
 from dear.roles.ground_truth import explained_variance
 
 SEED = 2_000_003
@@ -109,7 +110,7 @@ def probe_heads(
     scenes: WorldScenes,
     layers: Sequence[int],
     *,
-    progress: Progress = lambda _done, _all: None,
+    progress: Progress = silent,
 ) -> dict[tuple[int, int], Reading]:
     """Readings of all heads of some layers; contributions are stored in a temporary file."""
     with TemporaryDirectory() as folder:
@@ -122,7 +123,7 @@ def probe_heads(
         for done, (at, layer, head) in enumerate(places, start=1):
             values = torch.from_numpy(np.array(found.values[:, at, head]))
             readings[layer, head] = probe_head(values, scenes.factors)
-            progress(done, len(places))
+            progress("heads", done, len(places))
     return readings
 
 

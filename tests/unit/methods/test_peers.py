@@ -1,4 +1,4 @@
-"""What is particular to each of the six peers; what they share is in tests/contract, their numbers in
+"""What is particular to each of the first six peers; what they share is in tests/contract, their numbers in
 tests/parity.
 """
 

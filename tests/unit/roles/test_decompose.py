@@ -19,7 +19,7 @@ def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: 
     told: list[tuple[int, int]] = []
     found = decompose(
         small_clip, images, [4, 2], keep=tmp_path / "deep" / "values.npy", batch=3,
-        progress=lambda done, of: told.append((done, of)),
+        progress=lambda _step, done, of: told.append((done, of)),
     )  # fmt: skip
     pixels = small_clip.normalize_pixels(eval_views(images.load(torch.arange(7)), 20))
     wanted = head_contributions(small_clip.image, pixels, [4, 2]).heads
@@ -59,7 +59,7 @@ def test_no_images_and_no_place(small_clip: Clip, tmp_path: Path) -> None:
 
 
 def test_contributions_that_are_cut_off_leave_no_file(small_clip: Clip, tmp_path: Path) -> None:
-    def stop(_done: int, _all: int) -> None:
+    def stop(_step: str, _done: int, _all: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

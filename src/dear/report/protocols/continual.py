@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import (
@@ -11,7 +12,6 @@ from dear.report.reading import (
     checked,
     data_set,
     data_set_title,
-    field,
     grouped,
     method_label,
 )
@@ -24,7 +24,7 @@ class ContinualReport(ProtocolReport):
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         found = checked(records)
-        groups = max(len(field(record, "results", "seen")) for record in found)
+        groups = max(len(part_of(record, "results", "seen")) for record in found)
         rows: list[GridRow] = []
         for of_data in grouped(found, data_set).values():
             title = data_set_title(of_data[0])
@@ -47,9 +47,9 @@ def _row(label: str, runs: Sequence[Record], groups: int) -> GridRow:
     by_group = [[one[at] for one in seen if at < len(one)] for at in range(groups)]
     cells = [Cell.of(values) if values else None for values in by_group]
     cells += [Cell.of([fmean(one) for one in seen])]
-    cells += [Cell.of([100 * float(field(run, "results", "first")) for run in runs])]
+    cells += [Cell.of([100 * float(part_of(run, "results", "first")) for run in runs])]
     return GridRow(label, tuple(cells))
 
 
 def _groups(run: Record) -> int:
-    return len(field(run, "results", "seen"))
+    return len(part_of(run, "results", "seen"))

@@ -8,9 +8,10 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from dear.errors import DataError
+from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.protocols.base import ProtocolReport
-from dear.report.reading import Record, field
+from dear.report.reading import Record
 
 # Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
@@ -51,7 +52,7 @@ class RetrievalReport(ProtocolReport):
     section: ClassVar[str | None] = "protocols/retrieval.html.j2"
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
-        mean = averaged([field(record, "results") for record in records])
+        mean = averaged([part_of(record, "results") for record in records])
         factors = tuple(dict.fromkeys(name for row in mean.get("precision", {}).values() for name in row))
         shown = {**mean.get("precision", {}), "(chance)": mean.get("chance", {})}
         rows = [
@@ -65,7 +66,7 @@ class RetrievalReport(ProtocolReport):
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
         del main, reference
-        found = averaged([field(record, "results") for record in records]) if records else {}
+        found = averaged([part_of(record, "results") for record in records]) if records else {}
         return {
             "panels": panels(found),
             "retrievals": int(found.get("runs") or 1),

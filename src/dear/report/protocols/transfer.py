@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from dear.evaluation.schema import part_of
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols.base import ProtocolReport
@@ -13,7 +14,6 @@ from dear.report.reading import (
     checked,
     data_set_title,
     distinct,
-    field,
     grouped,
     method_label,
 )
@@ -47,7 +47,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     found = checked(records)
     source = data_set_title(found[0])
     titles = {
-        str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in field(run, "targets")
+        str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in part_of(run, "targets")
     }
     methods = grouped(found, method_label)
     alone = marked([_row(method, runs, titles, "decoupled") for method, runs in methods.items()])
@@ -57,7 +57,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         values = [[cell and cell.mean for cell in one.cells] for one in (row, fused)]
         rows += [row] if values[0] == values[1] else [row, fused]
     names = ["average", *titles]
-    printed = _published(protocol, str(field(found[0], "dataset", "name")), names)
+    printed = _published(protocol, str(part_of(found[0], "dataset", "name")), names)
     also = any(row.label.endswith(", fused") for row in rows)
     rows += printed
     seeds = len(distinct(run.get("seed") for run in found))
@@ -100,7 +100,7 @@ def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) ->
 
 
 def _target(run: Record, name: str, read: str) -> float | None:
-    known: Any = field(run, "results", "targets")
+    known: Any = part_of(run, "results", "targets")
     return 100 * accuracy(run, "targets", name, read=read) if name in known else None
 
 
