@@ -79,7 +79,7 @@ def test_a_folder_that_is_not_there(out: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_unknown_method(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused([*RUN, "--methods", "zero-shot,deer"], out, capsys)
-    assert "unknown method 'deer'. Did you mean 'dear'? Known methods: dear, zero-shot, " in line
+    assert "unknown method 'deer'. Did you mean 'dear'? Known methods: dear, " in line
 
 
 def test_unknown_backbone(photos: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,7 +219,7 @@ def test_a_method_that_does_not_fit_stops_all_before_the_first_run(
     line = refused([*words, "--shots", "2", "--coop.tokens", "100"], out, capsys)
     assert "100 context tokens do not fit" in line
     line = refused([*words, "--shots", "2", "--coop.class-specific", "true"], out, capsys)
-    assert "coop with these settings cannot score classes that it was not trained on" in line
+    assert "coop with these settings cannot score classes it was not trained on" in line
 
 
 def test_the_error_as_json(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,7 +380,7 @@ def test_no_data_set_in_common_and_one_place_for_two(
 ) -> None:
     path = recipe(tmp_path, photos, small)
     words = ["run", "recipe", str(path), "--data", "far-stickers"]
-    assert "no recipe to run has the data set 'far-stickers': there is" in refused(
+    assert "no recipe to run has the data set 'far-stickers': available are" in refused(
         words, tmp_path / "out", capsys
     )
     recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
