@@ -114,7 +114,7 @@ def transfer(folder: Path) -> Path:
 def retrieval(folder: Path) -> Path:
     run = samples.record("tools", "dear", 0.8, 0.6)
     written(folder / "run.json", json.dumps(run))
-    one = run | {"protocol": "retrieval", "results": samples.retrieval(), "key": "r"}
+    one = run | {"protocol": "retrieval", "results": samples.neighbours(), "key": "r"}
     return written(folder / "retrieval.json", json.dumps(one))
 
 
