@@ -18,7 +18,7 @@ import torch
 
 from dear.data.dataset import Images
 from dear.data.images.photos import PhotoImages
-from dear.data.images.transforms import train_views
+from dear.data.images.transforms import train_views, view_numbers
 from dear.data.loading import photographs, read_listing
 from dear.data.settings import DataSettings
 
@@ -68,7 +68,7 @@ def measure(images: Images, options: argparse.Namespace) -> dict[str, list[float
             before = time.perf_counter()
             pictures = images.load(chosen)
             loading += time.perf_counter() - before
-            train_views(pictures, options.size, generator)
+            train_views(pictures, options.size, view_numbers(len(pictures), generator))
         rows["load"].append(loading)
         rows["epoch"].append(time.perf_counter() - start)
         rows["resident_mib"].append(resident_mib())

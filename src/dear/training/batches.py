@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import DRAWS, views_of
+from dear.data.images.transforms import train_views, view_numbers
 from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator
@@ -108,7 +108,7 @@ class Batches:
         if pictures is None:  # evicted from the cache since the epoch began
             pictures = self.images.load(part.chosen)
         draws, scale = self._draws(epoch, part, items), (self.settings.crop, 1.0)
-        views = views_of(pictures, self.method.clip.image_size, draws, scale)
+        views = train_views(pictures, self.method.clip.image_size, draws, scale)
         with mixed(self.like.device, self.settings.precision):
             trunk = self.method.image_trunk(views.to(self.like))
         return trunk if self.views is None else self.views.put(epoch, items, trunk)
@@ -136,12 +136,11 @@ class Batches:
 
     def _draws(self, epoch: int, part: _Part, items: list[int]) -> Float[Tensor, "item draw"]:
         """The random numbers that define the views of a part."""
-        kind = torch.float64
         if self.settings.view_seed is None:  # as if the preceding views had been drawn too
             stream = generator(self.seed, "views", epoch, part.step)
-            return torch.rand(part.start + len(items), DRAWS, generator=stream, dtype=kind)[part.start :]
+            return view_numbers(part.start + len(items), stream)[part.start :]
         streams = (generator(self.settings.view_seed, "view", epoch, item) for item in items)
-        return torch.stack([torch.rand(DRAWS, generator=stream, dtype=kind) for stream in streams])
+        return torch.cat([view_numbers(1, stream) for stream in streams])
 
     def _facts(self) -> ViewFingerprint:
         seed = self.settings.view_seed

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.dataset import Images, Pictures
-from dear.data.images.transforms import DRAWS, eval_views, views_of
+from dear.data.images.transforms import eval_views, train_views, view_numbers
 from dear.methods.base import Method, TrainingImages
 from dear.training.batches import trunk_facts
 from dear.training.devices import mixed
@@ -47,8 +47,8 @@ def training_images(
 
     def random(number: int) -> Float[Tensor, "item token width"]:
         drawn = generator(stream, "views before training", number)
-        numbers = torch.rand(len(images), DRAWS, generator=drawn, dtype=torch.float64)
-        view = ("random", stream, number)
-        return trunks(view, lambda pictures, chosen: views_of(pictures, size, numbers[chosen]))
+        numbers, scale = view_numbers(len(images), drawn), (settings.crop, 1.0)
+        view = ("random", stream, number, settings.crop)
+        return trunks(view, lambda pictures, chosen: train_views(pictures, size, numbers[chosen], scale))
 
     return TrainingImages(images.labels.to(like.device), centre, random)

@@ -19,7 +19,7 @@ from dear.data.images.decode import as_image, as_picture, decode
 from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages, in_parallel
 from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import train_views
+from dear.data.images.transforms import train_views, view_numbers
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
@@ -266,7 +266,9 @@ def test_views_are_pillows_in_distribution() -> None:
     waves = torch.stack([rows, columns, 0.5 + 0.5 * torch.sin(9 * rows * columns)])
     image = (waves * 200 + 20).to(torch.uint8)
     count, size = 800, 13
-    ours = train_views(image.expand(count, -1, -1, -1), size, torch.Generator().manual_seed(1))
+    ours = train_views(
+        image.expand(count, -1, -1, -1), size, view_numbers(count, torch.Generator().manual_seed(1))
+    )
     pil = Image.fromarray(image.permute(1, 2, 0).numpy())
     chain = transforms.Compose(
         [

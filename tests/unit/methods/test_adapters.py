@@ -14,7 +14,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import eval_views, train_views, view_numbers
 from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
@@ -28,6 +28,7 @@ from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter.settings import TipAdapterSettings
 from dear.training.loop import train
+from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.whole import training_images
@@ -92,6 +93,14 @@ class TestTipAdapter:
         assert torch.equal(method.kept()["labels"], data.labels)
         centre = method.image_trunk(eval_views(data.pictures, 20))
         torch.testing.assert_close(images.centre(), centre)
+
+    def test_the_views_are_those_of_the_settings(self, small_clip: Clip) -> None:
+        method, data, cache = build("tip-adapter", small_clip), few(), TrunkCache(2**20)
+        for crop in (0.5, 0.08):  # one cache: neither takes the other's
+            numbers = view_numbers(len(data), generator(4, "views before training", 2))
+            views = train_views(data.pictures, 20, numbers, (crop, 1.0))
+            images = training_images(method, data, TrainSettings(crop=crop), 4, cache)
+            torch.testing.assert_close(images.random(2), method.image_trunk(views))
 
     def test_views_are_kept_for_the_next_run(self, small_clip: Clip) -> None:
         data, cache = few(), TrunkCache(2**20)

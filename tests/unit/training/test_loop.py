@@ -148,13 +148,13 @@ class TestTraining:
 
     def test_the_crop_bounds_the_views(self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
-        views = batches.views_of
+        views = batches.train_views
 
         def watched(*args: Any) -> Tensor:
             seen.append(args[3])
             return views(*args)
 
-        monkeypatch.setattr(batches, "views_of", watched)
+        monkeypatch.setattr(batches, "train_views", watched)
         cache = TrunkCache(10**9)
         one = train(small_dear(small_clip), few(), replace(SETTINGS, epochs=2), seed=1, cache=cache)
         two = train(

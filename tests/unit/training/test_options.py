@@ -7,7 +7,7 @@ import torch
 from tests.unit.training.world import CLASSES, few
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import train_views
+from dear.data.images.transforms import train_views, view_numbers
 from dear.errors import SettingsError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
@@ -55,7 +55,9 @@ def test_sgd_with_momentum_by_hand(small_clip: Clip) -> None:
     context, velocity = hand.get_parameter("context"), torch.zeros(4, 22)
     for epoch, rate in enumerate((0.5, 0.25)):  # 0.5 x (1 + cos(pi x epoch / 2)) / 2
         order = torch.randperm(7, generator=generator(seed, "order", epoch))
-        views = train_views(images.load(order), small_clip.image_size, generator(seed, "views", epoch, 0))
+        views = train_views(
+            images.load(order), small_clip.image_size, view_numbers(7, generator(seed, "views", epoch, 0))
+        )
         hand.zero_grad()
         hand.loss(hand.image_trunk(views), images.labels[order])["loss"].backward()
         assert context.grad is not None
@@ -72,7 +74,9 @@ def test_a_step_of_adam_by_hand(small_clip: Clip) -> None:
     got, hand = coop(small_clip), coop(small_clip)
     train(got, images, settings, seed=seed)
     order = torch.randperm(7, generator=generator(seed, "order", 0))
-    views = train_views(images.load(order), small_clip.image_size, generator(seed, "views", 0, 0))
+    views = train_views(
+        images.load(order), small_clip.image_size, view_numbers(7, generator(seed, "views", 0, 0))
+    )
     hand.loss(hand.image_trunk(views), images.labels[order])["loss"].backward()
     context = hand.get_parameter("context")
     assert context.grad is not None

@@ -21,27 +21,21 @@ Box = tuple[int, int, int, int]
 """top, left, height, width"""
 
 
+def view_numbers(count: int, generator: torch.Generator) -> Float[Tensor, "item draw"]:
+    """The uniform numbers in [0, 1) of so many random views: `DRAWS` each, whatever the size of a picture."""
+    return torch.rand(count, DRAWS, generator=generator, dtype=torch.float64, device=generator.device)
+
+
 def train_views(
-    images: Pictures, size: int, generator: torch.Generator, scale: tuple[float, float] = (0.5, 1.0)
-) -> Float[Tensor, "batch 3 size size"]:
-    """A random part of each picture, resized (bicubic, antialiased) and mirrored half of the time.
-
-    `scale` bounds the part's share of the area. Each picture takes `DRAWS` numbers from the generator,
-    whatever its size, so a view depends only on the generator and the picture's position in the stream.
-    """
-    numbers = torch.rand(
-        len(images), DRAWS, generator=generator, dtype=torch.float64, device=generator.device
-    )
-    return views_of(images, size, numbers, scale)
-
-
-def views_of(
     images: Pictures,
     size: int,
     numbers: Float[Tensor, "batch draw"],
     scale: tuple[float, float] = (0.5, 1.0),
 ) -> Float[Tensor, "batch 3 size size"]:
-    """The views of `train_views` for given uniform numbers in [0, 1), one row per picture."""
+    """A random part of each picture, resized (bicubic, antialiased) and mirrored half of the time.
+
+    ``numbers`` are those of `view_numbers`, a row per picture; ``scale`` bounds the part's share of the area.
+    """
     views = []
     for image, row in zip(images, numbers.tolist(), strict=True):
         top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)

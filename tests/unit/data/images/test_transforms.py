@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torchvision.transforms.v2 import functional
 
-from dear.data.images.transforms import DRAWS, crop_box, eval_views, train_views
+from dear.data.images.transforms import DRAWS, crop_box, eval_views, train_views, view_numbers
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]
@@ -112,8 +112,8 @@ def test_box_statistics() -> None:
 
 def test_train_views_are_torchvisions_crops() -> None:
     images = [noise(k, 3, *size) for k, size in enumerate(SIZES)]
-    rows = torch.rand(len(images), DRAWS, generator=seeded(3), dtype=torch.float64).tolist()
-    views = train_views(images, 29, seeded(3))
+    rows = view_numbers(len(images), seeded(3)).tolist()
+    views = train_views(images, 29, view_numbers(len(images), seeded(3)))
     assert views.shape == (len(images), 3, 29, 29)
     assert views.dtype == torch.float32
     assert {row[-1] < 0.5 for row in rows} == {True, False}
@@ -128,32 +128,35 @@ def test_train_views_are_torchvisions_crops() -> None:
 
 def test_a_view_depends_on_its_place_in_the_stream_alone() -> None:
     images = noise(5, 5, 3, 19, 23)
-    whole = train_views(images, 17, seeded(7))
+    whole = train_views(images, 17, view_numbers(len(images), seeded(7)))
     stream = seeded(7)
-    parts = [train_views(images[:2], 17, stream), train_views([*images[2:]], 17, stream)]
+    parts = [train_views(some, 17, view_numbers(len(some), stream)) for some in (images[:2], images[2:])]
     assert torch.equal(torch.cat(parts), whole)
     other = [noise(6, 3, 41, 13), *images[1:]]
-    assert torch.equal(train_views(other, 17, seeded(7))[1:], whole[1:])
-    assert not torch.equal(train_views(images, 17, seeded(8)), whole)
+    assert torch.equal(train_views(other, 17, view_numbers(len(other), seeded(7)))[1:], whole[1:])
+    assert not torch.equal(train_views(images, 17, view_numbers(len(images), seeded(8))), whole)
 
 
 def test_half_of_the_views_are_mirrored() -> None:
     """A ramp that rises to the right falls when mirrored: 400 views, 200 expected, standard deviation 10."""
     ramp = (torch.arange(19) * 13).to(torch.uint8).expand(400, 3, 17, 19)
-    views = train_views(ramp, 11, seeded(1))
+    views = train_views(ramp, 11, view_numbers(len(ramp), seeded(1)))
     falling = int((views[:, 0, 5, 0] > views[:, 0, 5, -1]).sum())
     assert abs(falling - 200) < 40
 
 
 def test_a_plain_picture_stays_plain() -> None:
     grey = torch.full((2, 3, 19, 23), 51, dtype=torch.uint8)
-    torch.testing.assert_close(train_views(grey, 31, seeded(1)), torch.full((2, 3, 31, 31), 0.2))
+    torch.testing.assert_close(
+        train_views(grey, 31, view_numbers(len(grey), seeded(1))), torch.full((2, 3, 31, 31), 0.2)
+    )
     torch.testing.assert_close(eval_views(grey, 31), torch.full((2, 3, 31, 31), 0.2))
 
 
 def test_overshoot_is_clipped() -> None:
     """Bicubic enlargement of noise leaves [0, 255] without the clipping."""
-    for views in (train_views(noise(1, 2, 3, 7, 11), 53, seeded(1)), eval_views(noise(1, 2, 3, 7, 11), 53)):
+    images = noise(1, 2, 3, 7, 11)
+    for views in (train_views(images, 53, view_numbers(2, seeded(1))), eval_views(images, 53)):
         assert views.min() == 0
         assert views.max() == 1
 
@@ -228,6 +231,6 @@ def test_inputs_are_left_as_they_were() -> None:
     images = noise(7, 2, 3, 13, 13)
     before = images.clone()
     for _, size in itertools.product(range(2), (13, 11)):
-        train_views(images, size, seeded(1))
+        train_views(images, size, view_numbers(len(images), seeded(1)))
         eval_views(images, size).zero_()
     assert torch.equal(images, before)
