@@ -124,8 +124,8 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     longest, dataset = names[int(lengths.argmax())]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for plan in experiment.plans:
-        protocol, seed = experiment.protocol, experiment.seeds[0]
-        runs = [context.resolve(protocol, [one], plan, seed=seed) for one in trained_on]
+        protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
+        runs = [context.resolve(protocol, [one], plan, seed=seed, shots=shots) for one in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             fresh(context, run).set_classes([longest], dataset.templates)
 
