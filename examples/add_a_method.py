@@ -21,9 +21,11 @@ from dear.methods.registry import register
 
 @dataclass(frozen=True)
 class AdapterSettings(MethodSettings):
-    """Attributes:
-    share: The share of the network's output.
-    hidden: The width of its hidden layer.
+    """Settings of the adapter.
+
+    Attributes:
+        share: The share of the network's output.
+        hidden: The width of its hidden layer.
     """
 
     share: float = 0.2

@@ -26,7 +26,7 @@ class ATPrompt(CoupledPrompts):
     them; the attributes' tokens evolve from layer 1 on and have no part in the image tower.
 
     Source: arXiv 2412.09442; github.com/zhengli97/ATPrompt at 86980a1, trainers/coop_atp.py,
-    trainers/maple_atp.py, clip/model_atp.py, the words of train.py. The code settles: MaPLe's first prompt
+    trainers/maple_atp.py, clip/model_atp.py, the words of train.py. As in the code: MaPLe's first prompt
     starts at random too, and "of a" does not stay.
 
     Differs from the code: no part is cast to half precision, and there are learned tokens for the attributes

@@ -15,7 +15,7 @@ class ClipAdapter(Method):
     """A feature adapter: both towers are untouched, so images are encoded once and kept.
 
     Source: arXiv 2110.04544; github.com/gaopengcuhk/CLIP-Adapter at 08d07f8,
-    clip_adapter.py. The code settles: only images have an adapter (the paper has one of text features too),
+    clip_adapter.py. As in the code: only images have an adapter (the paper has one of text features too),
     its two layers have no bias, both end in a ReLU, and it works on features before they are normalised.
 
     Differs from the code: a feature narrower than the reduction leaves a bottleneck of one [ours].

@@ -21,8 +21,8 @@ class ProGrad(Method):
     untouched.
 
     Source: arXiv 2205.14865; github.com/BeierZhu/Prompt-align at 1b76203, ProGrad.public/trainers/prograd.py
-    and TrainerBase.prograd_backward_and_update in Dassl.ProGrad.pytorch/dassl/engine/trainer.py. The code
-    settles: the context ends with the words of the data set's template and is zero before them; it has as
+    and TrainerBase.prograd_backward_and_update in Dassl.ProGrad.pytorch/dassl/engine/trainer.py. As in the
+    code: the context ends with the words of the data set's template and is zero before them; it has as
     many tokens of them as the words have spaces between them, plus one, so that after a template with a comma
     ("a type of pet, a photo of a") the last word keeps its own embedding; momentum and weight decay come
     after the projection.

@@ -31,8 +31,8 @@ class ProVP(Method):
     first LayerNorm and without positions; those of a later layer take beta of their places and the last
     layer's output keeps the rest. Class features are the frozen CLIP's, of hand-written templates.
 
-    Source: arXiv 2304.08386; github.com/MCG-NJU/ProVP at 837b8fb, trainers/provp.py and clip/model.py. The
-    code settles: the mixture is 0.99 to 0.01; the re-formation loss is a cross-entropy of raw cosines,
+    Source: arXiv 2304.08386; github.com/MCG-NJU/ProVP at 837b8fb, trainers/provp.py and clip/model.py. As in
+    the code: the mixture is 0.99 to 0.01; the re-formation loss is a cross-entropy of raw cosines,
     without a temperature, so that it starts near the logarithm of the batch and hardly falls; its weight is 1
     on every data set; the bound of the random start is a Xavier bound for patches of 14 pixels.
 

@@ -16,7 +16,7 @@ class TaskRes(Method):
     """Task residual tuning: t + alpha * x for each class, with x learned from zero and t the text feature as
     the tower gives it. Both towers are untouched. A residual belongs to its class: no other can be scored.
 
-    Source: arXiv 2211.10277; github.com/geekyutao/TaskRes at 5195359, trainers/taskres.py. The code settles:
+    Source: arXiv 2211.10277; github.com/geekyutao/TaskRes at 5195359, trainers/taskres.py. As in the code:
     t is not normalised, nor are the features of several templates before their mean.
 
     Differs from the code: there is the regular base only; its "enhanced" one needs weights that its authors

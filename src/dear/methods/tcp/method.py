@@ -30,7 +30,7 @@ class TCP(Method):
     makes from the class's frozen text feature. The image tower is untouched.
 
     Source: arXiv 2311.18231; github.com/htyao89/Textual-based_Class-aware_prompt_tuning at bd97bec,
-    trainers/tcp.py and trainers/clip_text/model.py. The code settles: the weight of the distance from the
+    trainers/tcp.py and trainers/clip_text/model.py. As in the code: the weight of the distance from the
     frozen features (8) and the layer (the ninth) are constants; two templates are set for each data set, one
     for the frozen feature and one for the prompt; the context replaces the first words of the latter, and
     what it leaves of them stays ("person doing" on UCF101); class-aware tokens get no position embedding.

@@ -24,8 +24,8 @@ class TipAdapter(Method):
     Nothing is trained, or with ``tuned`` the keys are (Tip-Adapter-F), from where the cache has them.
     Both towers are untouched. Before training the cache is empty, and scores are those of zero-shot CLIP.
 
-    Source: arXiv 2111.03930; github.com/gaopengcuhk/Tip-Adapter at d0e2d6f, main.py and utils.py. The code
-    settles: a key is the mean of an image's features in 10 random views, normalised after the mean only, and
+    Source: arXiv 2111.03930; github.com/gaopengcuhk/Tip-Adapter at d0e2d6f, main.py and utils.py. As in the
+    code: a key is the mean of an image's features in 10 random views, normalised after the mean only, and
     cosines are multiplied by 100, whatever the backbone's temperature.
 
     Differs from the code: alpha and beta are as they are set. The code searches both, among validation images
