@@ -8,7 +8,7 @@ its current classes.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -69,7 +69,11 @@ class Method(nn.Module, ABC):
         open_vocabulary: Whether it can score classes other than the first ones given; if not, they are
             refused. Where no settings enable it, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
-        uses_frozen_image: Whether its loss uses the frozen CLIP's image features as a regularisation target.
+        uses_frozen_image: Whether its loss uses the image features of a frozen model as a regularisation
+            target.
+        target: What these features are of: the "trunk" outputs of the views (`frozen_image`), the pixels of
+            each "view", or the "whole" image, resized to a square (both `target_features`).
+        views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
         cosine_scores: Whether its scores are weighted means of cosines of image and text features, over a
             temperature.
@@ -87,6 +91,8 @@ class Method(nn.Module, ABC):
     open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False
     uses_frozen_image: ClassVar[bool] = False
+    target: ClassVar[Literal["trunk", "view", "whole"]] = "trunk"
+    views_per_image: int = 1
     text_depends_on_image: ClassVar[bool] = False
     several_backwards: ClassVar[bool] = False
     cosine_scores: ClassVar[bool] = True
@@ -169,6 +175,12 @@ class Method(nn.Module, ABC):
         """The frozen CLIP's unit class feature, from the method's trunk output."""
         return self.class_feature(trunk)
 
+    def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
+        """The features that ``loss`` gets as ``frozen``, of images in [0, 1] of the backbone's size, if
+        ``target`` is "view" or "whole". They must not change during training.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
+
     def class_feature(
         self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
     ) -> Float[Tensor, "batch embed"]:
@@ -210,8 +222,9 @@ class Method(nn.Module, ABC):
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk if already known; otherwise a
-        method that needs it computes it.
+        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk if already known (otherwise a
+        method that needs it computes it), or always that of ``target_features``, as ``target`` says. Of
+        several views per image come first the first ones of all images, then the second ones.
         """
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
@@ -231,6 +244,19 @@ class Method(nn.Module, ABC):
         must give the same. The classes are set, the optimizer takes the parameters afterwards.
         """
         del images
+
+    def batches(
+        self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator
+    ) -> list[Int[Tensor, "item"]] | None:
+        """The batches of an epoch as indices of images, for a method that composes its own; None for random
+        ones of ``size``. Their number and sizes must depend on ``labels`` and ``size`` only.
+        """
+        del labels, size, draw
+        return None
+
+    def before_step(self, draw: torch.Generator) -> None:
+        """Called before the loss of each step, with a CPU generator of this step's own."""
+        del draw
 
     def after_step(self, progress: float) -> None:
         """Called after each optimisation step with the completed share of training."""

@@ -1,9 +1,9 @@
 """The batches of an epoch: image indices, trunk outputs of their views, and frozen features of the views."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import train_views, view_numbers
+from dear.data.images.transforms import train_views, view_numbers, whole_views
 from dear.methods.base import Method
 from dear.training.devices import mixed, share
 from dear.training.seeding import generator
@@ -28,13 +28,14 @@ class Batch:
     Attributes:
         chosen: Indices of its images.
         weight: The weight of its mean loss in the loss of the step.
-        frozen: The frozen CLIP's features of the views, if a cache keeps them.
+        trunk: Trunk outputs of the first view of each image, then of the second views, if there are several.
+        frozen: The target features of the views; of trunk outputs only if a cache keeps them.
     """
 
     chosen: Int[Tensor, "item"]
     weight: float
     trunk: Float[Tensor, "item token width"]
-    frozen: Float[Tensor, "item embed"] | None
+    frozen: Float[Tensor, "item target"] | None
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,16 @@ class _Part:
     held: bool
 
 
+Pixels = Float[Tensor, "item 3 size size"]
+
+
 class Batches:
     """Makes the batches of a run. Random views depend only on the seed, epoch, step and position in the
     batch, not on the method; with a view seed, only on that seed, the epoch and the image.
+
+    Attributes:
+        steps: Number of batches in an epoch.
+        images_seen: Number of images in them.
     """
 
     def __init__(
@@ -65,22 +73,34 @@ class Batches:
         views: ViewCache | None,
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
-        self.fabric, self.cache, self.views = fabric, cache, views
+        one_view = method.views_per_image == 1  # the disk keeps a single view of an image in an epoch
+        self.fabric, self.cache, self.views = fabric, cache, views if one_view else None
         self.like = method.clip.image.projection
-        if views is not None:
-            views.begin(self._facts(), method.image_from)
+        self._whole: dict[int, Tensor] = {}
+        first, self._composed = self._order(0)
+        self.steps, self.images_seen = len(first), sum(map(len, first))
+        if self.views is not None:
+            self.views.begin(self._facts(), method.image_from)
 
     def of(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0; the next batches are loaded in the background."""
-        order = torch.randperm(len(self.images), generator=generator(self.seed, "order", epoch))
-        steps = order.split(self.settings.batch)[: self.settings.steps(len(order))]
-        parts = [self._part(epoch, *batch) for batch in enumerate(steps)]
+        parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0])]
         missing = [part.chosen for part in parts if not part.held]
         with closing(prefetch(self.images, missing, self.like.device)) as ahead:
             for part in parts:
                 pictures = None if part.held else next(ahead)
-                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pictures))
-                yield Batch(part.chosen, part.weight, trunk, self._frozen(epoch, part, trunk))
+                pixels = cache(partial(self._pixels, epoch, part, pictures))
+                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pixels))
+                yield Batch(part.chosen, part.weight, trunk, self._frozen(epoch, part, trunk, pixels))
+
+    def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
+        """The images of each batch, and whether the method composed them."""
+        draw = generator(self.seed, "order", epoch)
+        own = self.method.batches(self.images.labels, self.settings.batch, draw)
+        if own is not None:
+            return own, True
+        order = torch.randperm(len(self.images), generator=draw)
+        return order.split(self.settings.batch)[: self.settings.steps(len(order))], False
 
     def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
         part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
@@ -88,16 +108,31 @@ class Batches:
             self.images.identity,
             *trunk_facts(self.method, self.settings.precision),
             *(self.seed, epoch, step, self.settings.batch, part.start, part.stop, self.settings.view_seed),
-            self.settings.crop,
+            *(self.settings.crop, self.method.views_per_image),
+            tuple(batch.tolist()) if self._composed else None,
         )
-        held = key in self.cache or (
-            self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1])
+        held = self.method.target != "view" and (
+            key in self.cache
+            or (self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1]))
         )
         return _Part(step, part.start, batch[part], weight, key, held)
 
+    def _pixels(self, epoch: int, part: _Part, pictures: Pictures | None) -> Pixels:
+        """The random views of a part: the first of each image, then the second of each, if there are
+        several.
+        """
+        if pictures is None:  # evicted from the cache since the epoch began
+            pictures = self.images.load(part.chosen)
+        size, scale = self.method.clip.image_size, (self.settings.crop, 1.0)
+        numbers = range(self.method.views_per_image)
+        views = (train_views(pictures, size, self._draws(epoch, part, n), scale) for n in numbers)
+        return torch.cat([*views])
+
     @torch.no_grad()
-    def _trunk(self, epoch: int, part: _Part, pictures: Pictures | None) -> Float[Tensor, "item token width"]:
-        """Trunk outputs, from the view cache if possible, else computed from the pictures."""
+    def _trunk(
+        self, epoch: int, part: _Part, pixels: Callable[[], Pixels]
+    ) -> Float[Tensor, "item token width"]:
+        """Trunk outputs, from the view cache if possible, else computed from the views."""
         items = origin(self.images, part.chosen)[1]
         if self.views is not None:
             found = self.views.get(epoch, items)
@@ -105,20 +140,29 @@ class Batches:
                 layer, tokens = found
                 with mixed(self.like.device, self.settings.precision):
                     return self.method.continue_trunk(tokens.to(self.like), layer)
-        if pictures is None:  # evicted from the cache since the epoch began
-            pictures = self.images.load(part.chosen)
-        draws, scale = self._draws(epoch, part, items), (self.settings.crop, 1.0)
-        views = train_views(pictures, self.method.clip.image_size, draws, scale)
+        views = pixels().to(self.like)
         with mixed(self.like.device, self.settings.precision):
-            trunk = self.method.image_trunk(views.to(self.like))
+            trunk = self.method.image_trunk(views)
         return trunk if self.views is None else self.views.put(epoch, items, trunk)
 
     @torch.no_grad()
     def _frozen(
-        self, epoch: int, part: _Part, trunk: Float[Tensor, "item token width"]
-    ) -> Float[Tensor, "item embed"] | None:
-        """Computed from the trunk output as stored, so that they do not depend on the state of the cache."""
-        if not self.method.uses_frozen_image or (self.cache.limit == 0 and self.views is None):
+        self,
+        epoch: int,
+        part: _Part,
+        trunk: Float[Tensor, "item token width"],
+        pixels: Callable[[], Pixels],
+    ) -> Float[Tensor, "item target"] | None:
+        """Target features. Those of trunk outputs are computed from them as stored, so that they do not
+        depend on the state of the cache.
+        """
+        if not self.method.uses_frozen_image:
+            return None
+        if self.method.target == "view":
+            return self._targets(pixels())
+        if self.method.target == "whole":
+            return self._whole_targets(part.chosen).repeat(self.method.views_per_image, 1)
+        if self.cache.limit == 0 and self.views is None:
             return None
 
         def compute() -> Tensor:
@@ -134,12 +178,27 @@ class Batches:
 
         return self.cache.get((*part.key, "frozen"), compute)
 
-    def _draws(self, epoch: int, part: _Part, items: list[int]) -> Float[Tensor, "item draw"]:
-        """The random numbers that define the views of a part."""
+    def _whole_targets(self, chosen: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
+        """Target features of whole images, computed once for each."""
+        missing = [item for item in chosen.tolist() if item not in self._whole]
+        if missing:
+            pictures = self.images.load(torch.tensor(missing))
+            found = self._targets(whole_views(pictures, self.method.clip.image_size))
+            self._whole.update(zip(missing, found, strict=True))
+        return torch.stack([self._whole[item] for item in chosen.tolist()])
+
+    def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
+        with mixed(self.like.device, self.settings.precision):
+            return self.method.target_features(views.to(self.like))
+
+    def _draws(self, epoch: int, part: _Part, number: int) -> Float[Tensor, "item draw"]:
+        """The random numbers that define the views of a part, the first ones of its images or others."""
+        which = [number] if number else []
         if self.settings.view_seed is None:  # as if the preceding views had been drawn too
-            stream = generator(self.seed, "views", epoch, part.step)
-            return view_numbers(part.start + len(items), stream)[part.start :]
-        streams = (generator(self.settings.view_seed, "view", epoch, item) for item in items)
+            stream = generator(self.seed, "views", epoch, part.step, *which)
+            return view_numbers(part.start + len(part.chosen), stream)[part.start :]
+        items = origin(self.images, part.chosen)[1]
+        streams = (generator(self.settings.view_seed, "view", epoch, item, *which) for item in items)
         return torch.cat([view_numbers(1, stream) for stream in streams])
 
     def _facts(self) -> ViewFingerprint:

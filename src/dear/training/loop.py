@@ -16,6 +16,7 @@ from dear.methods.base import Method
 from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
 from dear.training.devices import make_fabric, mixed, summed
+from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, view_cache
@@ -70,14 +71,13 @@ def train(
     )
     history: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
-    steps = settings.steps(len(images))
-    seen = min(len(images), steps * settings.batch)
+    batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
+    steps = batches.steps
     apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
             checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
         )
-    batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
     for epoch in range(len(history), settings.epochs):
         start = time.perf_counter()
         for group in optimizer.param_groups:
@@ -85,9 +85,11 @@ def train(
         sums: dict[str, float] = {}
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
+            labels = images.labels[batch.chosen].repeat(method.views_per_image).to(device)
+            method.before_step(generator(seed, "step", epoch, step))
             with fabric.no_backward_sync(wrapped, enabled=apart):
                 with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
-                    parts = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)
+                    parts = wrapped.loss(batch.trunk, labels, *given)
                 values = dict(zip(parts, _numbers(parts.values()), strict=True))
                 (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
                 if bad:
@@ -102,14 +104,14 @@ def train(
         sound = all(torch.isfinite(p).all() for p in method.trainable)
         if epoch + 1 == settings.epochs:  # no later loss shows the effect of the last step
             with torch.no_grad(), mixed(device, settings.precision):
-                last = wrapped.loss(batch.trunk, images.labels[batch.chosen].to(device), *given)["loss"]
+                last = wrapped.loss(batch.trunk, labels, *given)["loss"]
             (bad,) = summed(fabric, [float(not torch.isfinite(last))], device)
             sound = sound and not bad
         if not sound:  # a bad state is not saved
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
-        means = {name: total / seen for name, total in zip(sums, totals, strict=True)}
+        means = {name: total / batches.images_seen for name, total in zip(sums, totals, strict=True)}
         told = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
         if validate is not None:
             told["val"] = validate()

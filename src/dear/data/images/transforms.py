@@ -54,6 +54,11 @@ def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"
     return _to_unit(torch.stack([_centre(image, size) for image in images]))
 
 
+def whole_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
+    """Each whole picture, resized to a square whatever its aspect ratio (bicubic, antialiased)."""
+    return _to_unit(torch.stack([_resized(image, size, size) for image in images]))
+
+
 def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[float, float]) -> Box:
     """The box of torchvision's RandomResizedCrop, from uniform numbers in [0, 1) in the order of `DRAWS`.
 

@@ -1,0 +1,157 @@
+"""What a method may ask of the loop: several views, targets of pixels, batches and draws of its own."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from tests.unit.training.world import CLASSES, few
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dear.backbone.clip import Clip
+from dear.data.images.transforms import train_views, view_numbers
+from dear.methods.coop.method import CoOp
+from dear.training.loop import train
+from dear.training.seeding import generator
+from dear.training.settings import TrainSettings
+from dear.training.trunks import TrunkCache
+
+SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
+
+
+class Watched(CoOp):
+    """CoOp that notes the inputs of its losses, without the one after the last step."""
+
+    uses_frozen_image: ClassVar[bool] = True
+
+    def __init__(self, clip: Clip) -> None:
+        super().__init__(clip, torch.Generator().manual_seed(1))
+        self.given: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.drawn: list[float] = []
+
+    def loss(self, trunk: Tensor, labels: Tensor, frozen: Tensor | None = None) -> dict[str, Tensor]:
+        if torch.is_grad_enabled():
+            self.given.append((trunk, labels, frozen))
+        return super().loss(trunk, labels)
+
+    def target_features(self, views: Tensor) -> Tensor:
+        """The mean colour of each view."""
+        return views.mean(dim=(2, 3))
+
+    def before_step(self, draw: torch.Generator) -> None:
+        self.drawn.append(torch.rand((), generator=draw).item())
+
+
+class TwoViews(Watched):
+    target = "view"
+    views_per_image = 2
+
+
+class WholeImages(Watched):
+    target = "whole"
+    views_per_image = 2
+
+
+class ByClass(Watched):
+    """Batches of one class each: two images of those with three, in a random order of classes."""
+
+    def batches(self, labels: Tensor, size: int, draw: torch.Generator) -> list[Tensor]:
+        assert size == SETTINGS.batch
+        kept = [torch.where(labels == label)[0][:2] for label in range(3)]
+        return [kept[number] for number in torch.randperm(3, generator=draw)]
+
+
+def trained(clip: Clip, kind: type[Watched], **more: Any) -> Watched:
+    method = kind(clip)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    method.history = train(method, few(), SETTINGS, seed=1, **more)
+    return method
+
+
+def order(epoch: int) -> list[Tensor]:
+    return [*torch.randperm(7, generator=generator(1, "order", epoch)).split(3)]
+
+
+def views_by_hand(clip: Clip, epoch: int, step: int, chosen: Tensor) -> Tensor:
+    draws = [("views", epoch, step), ("views", epoch, step, 1)]
+    numbers = [view_numbers(len(chosen), generator(1, *purpose)) for purpose in draws]
+    return torch.cat([train_views(few().load(chosen), clip.image_size, each) for each in numbers])
+
+
+@pytest.mark.parametrize("cache", [None, 2**24])
+def test_each_image_has_its_views(small_clip: Clip, cache: int | None) -> None:
+    method = trained(small_clip, TwoViews, cache=cache and TrunkCache(cache))
+    steps = [(epoch, step, chosen) for epoch in range(2) for step, chosen in enumerate(order(epoch))]
+    assert len(method.given) == len(steps) == 6
+    for (epoch, step, chosen), (trunk, labels, target) in zip(steps, method.given, strict=True):
+        views = views_by_hand(small_clip, epoch, step, chosen)
+        torch.testing.assert_close(trunk, method.image_trunk(views))
+        torch.testing.assert_close(target, views.mean(dim=(2, 3)))
+        assert labels.tolist() == [*few().labels[chosen].tolist() * 2]
+        assert not torch.equal(trunk[: len(chosen)], trunk[len(chosen) :])
+
+
+def test_a_second_run_from_the_cache_has_the_same_targets(small_clip: Clip) -> None:
+    cache = TrunkCache(2**24)
+    one, two = (trained(small_clip, TwoViews, cache=cache) for _ in range(2))
+    for mine, others in zip(one.given, two.given, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, others, strict=True) if a is not None)
+
+
+def test_views_shared_between_runs_depend_on_the_image_alone(small_clip: Clip) -> None:
+    method = TwoViews(small_clip)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    train(method, few(), TrainSettings(epochs=1, batch=3, view_seed=5), seed=1)
+    for chosen, (_, _, target) in zip(order(0), method.given, strict=True):
+        numbers = [[("view", 0, item), ("view", 0, item, 1)] for item in chosen.tolist()]
+        for place, (first, second) in enumerate(numbers):
+            for row, purpose in ((place, first), (place + len(chosen), second)):
+                drawn = view_numbers(1, generator(5, *purpose))
+                view = train_views(few().load(chosen[place : place + 1]), small_clip.image_size, drawn)
+                assert target is not None
+                torch.testing.assert_close(target[row], view.mean(dim=(0, 2, 3)))
+
+
+def test_whole_images_are_the_targets_of_all_their_views(small_clip: Clip) -> None:
+    method, size = trained(small_clip, WholeImages), small_clip.image_size
+    pictures = few().pictures.float()
+    whole = interpolate(pictures, (size, size), mode="bicubic", antialias=True).div(255).clamp(0, 1)
+    for (_, _, target), chosen in zip(method.given, [*order(0), *order(1)], strict=True):
+        torch.testing.assert_close(target, whole.mean(dim=(2, 3))[chosen].repeat(2, 1))
+
+
+def test_a_method_composes_its_batches(small_clip: Clip) -> None:
+    method = trained(small_clip, ByClass, cache=TrunkCache(2**24))
+    seen = [labels.tolist() for _, labels, _ in method.given]
+    assert sorted(seen[:3]) == sorted(seen[3:]) == [[0, 0], [1, 1], [2, 2]]
+    drawn = [torch.randperm(3, generator=generator(1, "order", epoch)).tolist() for epoch in range(2)]
+    assert [labels[0] for labels in seen] == drawn[0] + drawn[1]
+
+
+def test_the_mean_loss_is_of_the_images_of_its_batches(small_clip: Clip) -> None:
+    class Ones(ByClass):
+        def loss(self, trunk: Tensor, labels: Tensor, frozen: Tensor | None = None) -> dict[str, Tensor]:
+            return {name: one * 0 + 1 for name, one in super().loss(trunk, labels, frozen).items()}
+
+    assert [epoch["loss"] for epoch in trained(small_clip, Ones).history] == [1.0, 1.0]
+
+
+def test_each_step_has_draws_of_its_own(small_clip: Clip, tmp_path: Path) -> None:
+    whole = trained(small_clip, Watched)
+    assert whole.drawn == [
+        torch.rand((), generator=generator(1, "step", epoch, step)).item()
+        for epoch in range(2)
+        for step in range(3)
+    ]
+    assert len(set(whole.drawn)) == 6
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        trained(small_clip, Watched, checkpoint=tmp_path / "run.pt", progress=stop)
+    assert trained(small_clip, Watched, checkpoint=tmp_path / "run.pt").drawn == whole.drawn[3:]
