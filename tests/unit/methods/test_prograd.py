@@ -8,7 +8,7 @@ import torch
 from tests.unit.training.world import few, noise_dataset
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import train_views
+from dear.data.images.transforms import train_views, view_numbers
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -78,7 +78,8 @@ def test_training_is_two_plain_backward_passes_a_step(strength: float, make_smal
     history, against = train(got, images, settings, seed=seed), 0
     for epoch in range(6):
         order = torch.randperm(7, generator=generator(seed, "order", epoch))
-        views = train_views(images.load(order), clip.image_size, generator(seed, "views", epoch, 0))
+        numbers = view_numbers(7, generator(seed, "views", epoch, 0))
+        views = train_views(images.load(order), clip.image_size, numbers)
         image, labels = hand.image_features(hand.image_trunk(views))[0], images.labels[order]
         teacher = (clip.scale * image @ hand.frozen_text.T / temperature).softmax(dim=1)
         gradients = []
