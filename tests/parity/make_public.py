@@ -107,18 +107,16 @@ def staying(move: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loss_of(told: dict[str, float], name: str) -> float:
-    """The loss that a trainer reports of a step by its name, or the sum of "..._loss" where it reports parts
-    only.
+    """The loss that a trainer reports of a step by its name, or the sum of "..._loss" and "loss_..." where it
+    reports parts only.
     """
-    return told[name] if name in told else sum(told[part] for part in told if part.endswith("_loss"))
+    return told[name] if name in told else sum(told[part] for part in told if "loss" in part.split("_"))
 
 
 def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
     """Scores and losses of the public code, and its parameters after the steps, by our names."""
-    ours = {
-        name: value.detach().clone()
-        for name, value in small.method_of(case, small.small_openai_clip()).named_parameters()
-    }
+    method = small.method_of(case, small.small_openai_clip())
+    ours = {name: value.detach().clone() for name, value in method.named_parameters()}
     taken: dict[str, list[nn.Parameter]] = {}
 
     def build_optimizer(model: Any, _settings: Any) -> torch.optim.Optimizer:
@@ -161,6 +159,10 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     trainer.update_lr = lambda: None
     trainer.batch_idx, trainer.num_batches = 0, 1
 
+    def batch(image: Tensor, label: Tensor) -> dict[str, Any]:
+        seen = small.views(image, method.views_per_image)
+        return {"img": seen if len(seen) > 1 else image, "label": label, "img0": small.whole(image)}
+
     def update(loss: Tensor) -> None:
         trainer.optim.zero_grad()
         loss.backward()
@@ -180,7 +182,7 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
             found["logits"] = trainer.model(images[0])
     trainer.model.train()
     losses = [
-        loss_of(trainer.forward_backward({"img": image, "label": label}), reference.get("loss", "loss"))
+        loss_of(trainer.forward_backward(batch(image, label)), reference.get("loss", "loss"))
         for image, label in zip(images, small.LABELS, strict=True)
     ]
     found["losses"] = torch.tensor(losses)

@@ -88,6 +88,27 @@ def images(seed: int = 0) -> Tensor:
     return draw("images", STEPS, BATCH, 3, IMAGE, IMAGE, std=1.0, seed=seed)
 
 
+def views(image: Tensor, number: int) -> list[Tensor]:
+    """Stand-ins for random views of a batch's images: each is shifted by so many pixels."""
+    return [image.roll(shift, dims=-1) for shift in range(number)]
+
+
+def whole(image: Tensor) -> Tensor:
+    """A stand-in for the whole images that a batch's views are of."""
+    return image.flip(-2)
+
+
+def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
+    """The loss of a step as the training loop asks for it."""
+    seen, number = torch.cat(views(image, method.views_per_image)), method.views_per_image
+    frozen = None
+    if method.target != "trunk":
+        of = seen if method.target == "view" else whole(image)
+        frozen = method.target_features(of)
+        frozen = frozen if method.target == "view" else frozen.repeat(number, 1)
+    return method.loss(method.image_trunk(seen), label.repeat(number), frozen)
+
+
 def all_images(method: Method) -> TrainingImages:
     """The images of all steps as those that are trained on; a random view is that of another seed."""
 

@@ -37,7 +37,7 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
 
     optimizer, losses = small.optimizer_of(case, method.trainable), []
     for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
-        parts = method.loss(method.image_trunk(image), label)
+        parts = small.loss(method, image, label)
         optimizer.zero_grad()
         method.backward(parts, small.run_backward)
         optimizer.step()

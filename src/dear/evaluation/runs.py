@@ -116,8 +116,8 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Check that the methods' settings, on each data set that is trained on, suit the backbone and the
-    longest class name. The source, if there is one, is the last data set. Raises DearError.
+    """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
+    and the longest class name. The source, if there is one, is the last data set. Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
@@ -128,6 +128,11 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
         runs = [context.resolve(protocol, [one], plan, seed=seed, shots=shots) for one in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             fresh(context, run).set_classes([longest], dataset.templates)
+        for run in runs:
+            own = run.source.classnames
+            tested_on = own if protocol.trained_on is None else [name for name, _ in names]
+            for classes in protocol.stages(len(own)):
+                run.settings.check_classes([own[label] for label in classes], tested_on)
 
 
 def run_one(

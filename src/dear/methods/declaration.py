@@ -3,7 +3,7 @@ their bounds, and the properties needed before a method is built.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
@@ -51,6 +51,12 @@ class MethodSettings:
         del dataset
         return self
 
+    def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
+        """Raise SettingsError for names of classes that the settings do not suit; called before the first
+        run, for the classes of each training and those of all data that are tested on.
+        """
+        del trained_on, tested_on
+
     def trained_with(self) -> Published:
         """What the method's authors train these settings with: ``training``, if it is one for all."""
         return self.training
@@ -77,7 +83,8 @@ class Declaration:
 
     Attributes:
         name: Name of the method on the command line and in records.
-        arxiv: Number of its paper, "2109.01134"; tables sort methods by it.
+        arxiv: Number of its paper, "2109.01134", or for a paper that is not on arXiv the year and month in
+            which it appeared, "2506"; tables sort methods by it.
         implementation: Name of its class, in ``method.py`` of its folder.
         settings: Its settings dataclass; a method without settings has no options.
         trains: Whether it learns from training images, and so needs them and a number of shots.

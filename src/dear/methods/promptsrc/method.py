@@ -2,9 +2,7 @@
 averaged over epochs.
 """
 
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 
 import torch
 from jaxtyping import Float, Int
@@ -13,8 +11,10 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.towers import Injection, TextTrunk
+from dear.methods.averaging import add_epoch
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
+from dear.methods.imagenet_templates import imagenet_templates
 from dear.methods.initial import normal
 from dear.methods.promptsrc.settings import PromptSrcSettings
 
@@ -75,8 +75,7 @@ class PromptSRC(Method):
         if self._teacher is None:
             templates: Sequence[str] = self.templates
             if self.settings.teacher == "imagenet":
-                file = files(__package__).joinpath("imagenet_templates.json")
-                templates = json.loads(file.read_text(encoding="utf-8"))["templates"]
+                templates = imagenet_templates()
             encoded = [self.clip.encode_text(fill(template, self.classnames)) for template in templates]
             self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
         return self._teacher
@@ -111,20 +110,12 @@ class PromptSRC(Method):
         loss = ce + s.text_weight * far_text + s.image_weight * far_image + s.logit_weight * far_logits
         return {"loss": loss, "ce": ce, "text": far_text, "image": far_image, "logits": far_logits}
 
-    @torch.no_grad()
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Add the epoch's prompts to the average, which replaces them after the last epoch."""
         s = self.settings
         weight = average_weights(epochs, s.average_mean, s.average_std)[epoch - 1]
-        for prompts, average in (
-            (self.image_prompts, self.image_average),
-            (self.text_prompts, self.text_average),
-        ):
-            if epoch == 1:
-                average.zero_()
-            average += weight * prompts
-            if epoch == epochs:
-                prompts.copy_(average)
+        pairs = ((self.image_prompts, self.image_average), (self.text_prompts, self.text_average))
+        add_epoch(pairs, weight, epoch, epochs)
 
 
 def average_weights(epochs: int, mean: float, std: float) -> list[float]:

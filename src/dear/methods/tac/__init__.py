@@ -1,0 +1,1 @@
+"""TAC (Hao et al., CVPR 2025)."""

@@ -1,0 +1,244 @@
+"""TAC (Hao et al., CVPR 2025): tokens made of clusters of the training classes' descriptions, beside deep
+prompts in both towers, which are held near the frozen CLIP and averaged over epochs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
+
+from dear.backbone.clip import Clip, layer_share
+from dear.backbone.towers import Injection, TextTrunk
+from dear.methods import initial
+from dear.methods.averaging import add_epoch
+from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.context import PLACE, prompt_ids
+from dear.methods.initial import normal
+from dear.methods.tac.kmeans import kmeans
+from dear.methods.tac.settings import TacSettings
+
+SENTENCES = 256
+"""Descriptions that are encoded at a time."""
+
+
+class TAC(Method):
+    """Task-aware clusters. The descriptions of a class give its target d_c, the frozen CLIP's mean feature;
+    k-means finds the centres M of the targets of the training classes. Two linear maps make cluster tokens of
+    M, the same for all layers, which enter each of the first layers of a tower anew, with its own prompts:
+
+        text     [start ; map_t(M) ; prompts ; "a photo of a NAME." ; end]
+        image    [class ; patches ; map_v(M) ; prompts]
+
+    In the image tower patches do not attend to cluster tokens; all others do. In training some values of an
+    image's feature are dropped before it is normalised, and the loss, of ``views`` views of each image, is
+
+        CE(scores, y) + text_weight mean|w_c - d_c| + image_weight mean|z - z0|
+
+    with w the class features, z the image features, z0 the frozen CLIP's of the whole image; all are of unit
+    norm, means are over all elements. The final parameters are the mean over the ends of epochs. M is saved:
+    other classes are scored with the centres of the training classes, unless ``centres`` is "own".
+
+    Source: CVPR 2025, pages 14745-14755 (not on arXiv); github.com/FushengHao/TAC at 914c306, trainers/tac.py
+    and clip/model.py. As in the code: of the frozen image feature values are dropped too, because the frozen
+    copy is in training mode (``teacher_dropout``); the first text prompt starts as the embeddings of "a photo
+    of a" and of the end token and the padding after it; the target of a class is the mean of features that
+    are not normalised; novel classes are scored with the centres that were saved, though the code first makes
+    centres of their own.
+
+    Differs from the code: nothing is cast to half precision, and only the trained parameters are averaged.
+    The start of k-means is drawn from the run's generator, an empty cluster keeps its centre (there it is
+    NaN), and fewer classes than clusters make as many clusters (there it fails). The map of the text tower
+    has its width, where the code needs that of the features. Descriptions are not included. Where several
+    processes share a batch, each drops values of its part by the same draws, so that the results are not
+    those of one process [ours].
+    """
+
+    name = "tac"
+    settings: TacSettings
+    uses_frozen_image = True
+    target = "whole"
+    centres: Float[Tensor, "cluster embed"]
+    start: Int[Tensor, "1"]
+    mask: Float[Tensor, "query key"]
+    placed: TextTrunk
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: TacSettings | None = None) -> None:
+        super().__init__(clip, s := settings or TacSettings())
+        self.image_from = self.text_from = 1
+        self.views_per_image = s.views
+        self._teacher: Tensor | None = None
+        self._step: int | None = None  # what the draws of the current step begin with
+        like, embed = clip.image.projection, clip.image.embed_dim
+        towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
+        prompts = [
+            normal(
+                like,
+                generator,
+                layer_share(tower.depth, depth) if s.share else min(depth, tower.depth),
+                tokens,
+                tower.width,
+                std=s.token_std,
+            )
+            for tower, depth, tokens in towers
+        ]
+        if s.words:
+            prompts[1][0] = self._first_prompt()
+        self.image_prompts, self.text_prompts = map(nn.Parameter, prompts)
+        maps = [initial.linear(like, generator, embed, tower.width) for tower, _, _ in towers]
+        (self.image_map_weight, self.image_map_bias), (self.text_map_weight, self.text_map_bias) = (
+            (nn.Parameter(weight), nn.Parameter(bias)) for weight, bias in maps
+        )
+        for name, parameter in [*self.named_parameters()]:
+            self.register_buffer(f"{name}_average", torch.zeros_like(parameter))
+        first = torch.randint(2**62, (1,), generator=generator)
+        self.register_buffer("start", first.to(like.device))
+        self._set_centres(like.new_zeros(0, embed))
+
+    def _first_prompt(self) -> Float[Tensor, "token width"]:
+        """The embeddings of the words; the end token's and the padding's, if there are fewer words."""
+        tokens, ids = self.settings.text_tokens, self.clip.tokenize([self.settings.words])[0, 1:]
+        padded = torch.cat([ids, ids.new_zeros(max(0, tokens - len(ids)))])
+        embedded: Tensor = self.clip.text.token_embedding(padded[:tokens])
+        return embedded.clone()
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Set the classes; with ``centres`` "own" this makes the clusters anew once there are any. Raises
+        SettingsError also for prompts that do not fit, and with "own" for classes without descriptions.
+        """
+        super().set_classes(classnames, templates)
+        self._teacher = None
+        self._prompts(self.settings.clusters)  # there is room for all of them
+        own = self.settings.centres == "own" and len(self.centres)
+        self._set_centres(self._clustered() if own else self.centres)
+
+    def _prompts(self, clusters: int) -> Int[Tensor, "class token"]:
+        """Ids of prompts with placeholders for cluster tokens and learned tokens."""
+        s = self.settings
+        words = s.words or " ".join([PLACE] * s.text_tokens)
+        lead = " ".join([*[PLACE] * (clusters + s.text_tokens), words])
+        return prompt_ids(self.clip, self.classnames, lead)
+
+    def _set_centres(self, centres: Float[Tensor, "cluster embed"]) -> None:
+        """Take cluster centres, and make what depends on their number."""
+        self.register_buffer("centres", centres)
+        tower, clusters = self.clip.image, len(centres)
+        original = (tower.image_size // tower.patch_size) ** 2 + 1
+        tokens = original + clusters + self.settings.image_tokens
+        mask = tower.projection.new_zeros(tokens, tokens)
+        mask[1:original, original : original + clusters] = float("-inf")
+        self.register_buffer("mask", mask, persistent=False)
+        if self.classnames:
+            self.placed = self.clip.text.trunk(self._prompts(clusters), 1)
+
+    @torch.no_grad()
+    def before_training(self, images: TrainingImages) -> None:
+        """Make the clusters of the training classes. Raises SettingsError for one without descriptions."""
+        del images
+        self._set_centres(self._clustered())
+
+    def _clustered(self) -> Float[Tensor, "cluster embed"]:
+        """Unit centres of the clusters of the current classes."""
+        teacher, draw = self.teacher(), torch.Generator().manual_seed(int(self.start))
+        centres = kmeans(teacher.cpu().double(), min(self.settings.clusters, len(teacher)), draw)
+        return normalize(centres, dim=-1).to(teacher)
+
+    @torch.no_grad()
+    def teacher(self) -> Float[Tensor, "class embed"]:
+        """Unit targets of the text features: the mean feature of each class's descriptions; computed on first
+        use. Raises SettingsError for a class without any.
+        """
+        if self._teacher is None:
+            described = self.settings.described(self.classnames)
+            self._teacher = normalize(torch.stack([self._mean(some) for some in described]), dim=-1)
+        return self._teacher
+
+    def _mean(self, sentences: Sequence[str]) -> Float[Tensor, "embed"]:
+        parts = [sentences[at : at + SENTENCES] for at in range(0, len(sentences), SENTENCES)]
+        return torch.cat([self.clip.encode_text(part) for part in parts]).mean(dim=0)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        tower = self.clip.image
+        clusters = linear(self.centres, self.image_map_weight, self.image_map_bias)
+        tokens = _joined(clusters, self.image_prompts)
+        inject = Injection(torch.cat([tower.ln_pre(tokens[:1]), tokens[1:]]), beta=1)
+        read = torch.zeros(1, dtype=torch.long, device=trunk.device)
+        out = tower.span(trunk, 1, bias=self.mask, inject=inject, read=read)
+        return normalize(tower.finish(out[:, 0]), dim=-1).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        clusters = linear(self.centres, self.text_map_weight, self.text_map_bias)
+        tokens = _joined(clusters, self.text_prompts)
+        places = self.clip.text.positional_embedding[1 : 1 + tokens.shape[1]]
+        inject = Injection(torch.cat([tokens[:1] + places, tokens[1:]]), beta=1, at=1, written=True)
+        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+
+    @torch.no_grad()
+    def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
+        """The frozen CLIP's unit features."""
+        return normalize(self.clip.encode_image(self.clip.normalize_pixels(views)), dim=-1)
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Cross-entropy plus distances of features from their targets, with values dropped if this is within
+        a step. Without ``frozen`` the target of an image is the frozen feature of the view.
+        """
+        s, teacher = self.settings, self.teacher()
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
+        image, text = self.image_features(trunk)[0], self.text_features()
+        if self._step is not None:
+            image, frozen = self._dropped(image, frozen, self._step)
+        ce = cross_entropy(self.logits(image.unsqueeze(0), text), labels)
+        far_text, far_image = l1_loss(text, teacher), l1_loss(image, frozen)
+        loss = ce + s.text_weight * far_text + s.image_weight * far_image
+        return {"loss": loss, "ce": ce, "text": far_text, "image": far_image}
+
+    def _dropped(
+        self, image: Float[Tensor, "batch embed"], frozen: Float[Tensor, "batch embed"], first: int
+    ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch embed"]]:
+        """Both with some values at zero, of unit norm; those of a whole image are the same for its views. The
+        usual factor of dropout on the other values has no part in a unit feature.
+        """
+        s, draw = self.settings, torch.Generator().manual_seed(first)
+        kept = torch.rand(image.shape, generator=draw) >= s.dropout
+        image = normalize(image * kept.to(image), dim=-1)
+        if s.teacher_dropout:
+            kept = torch.rand(len(frozen) // s.views, frozen.shape[1], generator=draw) >= s.dropout
+            frozen = normalize(frozen * kept.repeat(s.views, 1).to(frozen), dim=-1)
+        return image, frozen
+
+    def before_step(self, draw: torch.Generator) -> None:
+        """Take what the step's dropout is drawn from."""
+        self._step = int(torch.randint(2**62, (), generator=draw)) if self.settings.dropout else None
+
+    def after_step(self, progress: float) -> None:
+        """End the step's dropout."""
+        del progress
+        self._step = None
+
+    def after_epoch(self, epoch: int, epochs: int) -> None:
+        """Add the epoch's parameters to their mean, which replaces them after the last epoch."""
+        pairs = [(one, self.get_buffer(f"{name}_average")) for name, one in self.named_parameters()]
+        add_epoch(pairs, 1 / epochs, epoch, epochs)
+
+    def kept(self) -> dict[str, Tensor]:
+        """The trained parameters, the cluster centres, and what k-means starts from."""
+        return super().kept() | {"centres": self.centres, "start": self.start}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """As many cluster centres as there are."""
+        clusters = min(len(tensors["centres"]), self.settings.clusters) if "centres" in tensors else 0
+        self._set_centres(self.centres.new_zeros(clusters, self.centres.shape[1]))
+
+
+def _joined(
+    clusters: Float[Tensor, "cluster width"], prompts: Float[Tensor, "layer token width"]
+) -> Float[Tensor, "layer both width"]:
+    """Each layer's tokens: the clusters, which all layers share, and the layer's prompts."""
+    return torch.cat([clusters.expand(len(prompts), -1, -1), prompts], dim=1)

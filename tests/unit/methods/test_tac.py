@@ -1,0 +1,393 @@
+"""What is particular to TAC: its clusters, what drops out, its descriptions, and where centres come from."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.training.world import few, noise_dataset
+from torch import Tensor
+from torch.nn.functional import cross_entropy, l1_loss, normalize
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.backbone.clip import Clip
+from dear.errors import DearError, SettingsError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.continual import Continual
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.resolve import settle
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import check_methods, run_one
+from dear.methods.base import TrainingImages
+from dear.methods.imagenet_templates import imagenet_templates
+from dear.methods.tac.kmeans import kmeans, start
+from dear.methods.tac.method import TAC
+from dear.methods.tac.settings import TacSettings
+from dear.training.loop import train
+from dear.training.settings import TrainOptions, TrainSettings
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+OTHERS = ["a tree", "sea", "red house"]
+LABELS = torch.tensor([2, 0, 1, 1])
+SMALL = {"clusters": 2, "text_tokens": 1, "words": ""}  # the text tower has 13 places
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make(clip: Clip, *, trained: bool = True, seed: int = 1, **options: Any) -> TAC:
+    method = TAC(clip, seeded(seed), TacSettings(**SMALL | options))
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    if trained:
+        method.before_training(no_images())
+    return method
+
+
+def no_images() -> TrainingImages:
+    def none(_number: int = 0) -> Tensor:
+        raise AssertionError("no images are needed")
+
+    return TrainingImages(torch.zeros(0).long(), none, none)
+
+
+def images(number: int = 4) -> Tensor:
+    return torch.rand(number, 3, 20, 20, generator=seeded(3))
+
+
+def described(folder: Path, names: list[str], file: str = "mine.json") -> Path:
+    """A file with two sentences for each class."""
+    path = folder / file
+    path.write_text(json.dumps({name: [f"a red {name}", f"the {name} on the sea"] for name in names}))
+    return path
+
+
+class TestKMeans:
+    def points(self) -> Tensor:
+        return normalize(torch.randn(40, 6, generator=seeded(4), dtype=torch.float64), dim=-1)
+
+    def test_in_loops(self) -> None:
+        points = self.points()
+        centres = [points[number] for number in start(40, 4, seeded(5))]
+        shift = 1.0
+        while shift**2 >= 1e-4:
+            near = [max(range(4), key=lambda k: float(p @ centres[k] / centres[k].norm())) for p in points]
+            moved = [points[torch.tensor(near) == k].mean(dim=0) for k in range(4)]
+            shift = sum(float((a - b).norm()) for a, b in zip(centres, moved, strict=True))
+            centres = moved
+        torch.testing.assert_close(kmeans(points, 4, seeded(5)), torch.stack(centres))
+
+    def test_as_many_clusters_as_points(self) -> None:
+        points = self.points()[:5]
+        torch.testing.assert_close(kmeans(points, 5, seeded(1)), points[start(5, 5, seeded(1))])
+
+    def test_an_empty_cluster_keeps_its_centre(self) -> None:
+        points = torch.eye(6)[[0, 0, 0, 0, 0, 1]]  # of equal centres the first takes all points
+        centres = kmeans(points, 5, seeded(1))
+        assert torch.equal(centres, points[start(6, 5, seeded(1))])
+
+    def test_opposite_points(self) -> None:
+        """A centre at zero is no NaN, even as a direction."""
+        points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        assert torch.isfinite(kmeans(points, 1, seeded(1))).all()
+
+
+def test_two_classes_that_are_the_same_leave_everything_finite(small_clip: Clip) -> None:
+    method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": 3}))
+    method.set_classes(["house", "house", "house"], ["a photo of a {}"])
+    method.before_training(no_images())
+    assert torch.isfinite(method.centres).all()
+    assert torch.isfinite(method.loss(method.image_trunk(images()), LABELS)["loss"])
+
+
+@pytest.mark.parametrize(("clusters", "found"), [(2, 2), (3, 3), (4, 3)])
+def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Clip) -> None:
+    method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": clusters}))
+    method.set_classes(["house", "sea", "tree"], ["a photo of a {}"])
+    method.before_training(no_images())
+    assert method.centres.shape == (found, 17)
+    assert method.mask.shape == (26 + found + 5, 26 + found + 5)
+    assert method.text_features().shape == (3, 17)
+    if found == 3:  # each class is a cluster
+        cosines = method.centres @ method.teacher().T
+        torch.testing.assert_close(cosines.amax(dim=1), torch.ones(3))
+
+
+def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
+    """The mean of features that are not normalised, of the class's sentences or of the templates."""
+    method = make(small_clip, descriptions=str(described(tmp_path, CLASSES)))
+    plain = make(small_clip)
+    with torch.no_grad():
+        of_file = small_clip.encode_text(["a red house", "the house on the sea"]).mean(dim=0)
+        filled = [template.format("house") for template in imagenet_templates()]
+        of_templates = small_clip.encode_text(filled).mean(dim=0)
+    torch.testing.assert_close(method.teacher()[1], normalize(of_file, dim=0))
+    torch.testing.assert_close(plain.teacher()[1], normalize(of_templates, dim=0))
+    assert not torch.equal(method.centres, plain.centres)
+
+
+def test_many_sentences_are_encoded_in_parts(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make(small_clip).teacher()
+    monkeypatch.setattr("dear.methods.tac.method.SENTENCES", 7)
+    torch.testing.assert_close(make(small_clip).teacher(), one)
+
+
+def test_the_first_text_prompt_starts_at_words_end_and_padding(small_clip: Clip) -> None:
+    method = TAC(small_clip, seeded(1), TacSettings(clusters=1, text_tokens=6, words="red house"))
+    ids = small_clip.tokenize(["red house"])[0]
+    assert ids[3] == ids.max()
+    embedding = small_clip.text.token_embedding(torch.cat([ids[1:4], torch.zeros(3).long()]))
+    assert torch.equal(method.text_prompts[0], embedding)
+    many = TAC(small_clip, seeded(1), TacSettings(text_tokens=20, words="sea"))
+    assert many.text_prompts.shape[1] == 20
+
+
+def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
+    with pytest.raises(SettingsError, match="choose fewer tokens"):
+        make(small_clip, trained=False, clusters=4, words="a photo of a")
+
+
+class TestDropout:
+    """Two images with two views each."""
+
+    def loss(self, method: TAC, frozen: Tensor) -> dict[str, Tensor]:
+        return method.loss(method.image_trunk(images()), LABELS, frozen)
+
+    def frozen(self, method: TAC) -> Tensor:
+        return method.target_features(images(2)).repeat(2, 1)
+
+    @pytest.mark.parametrize("teacher", [True, False])
+    def test_by_hand(self, teacher: bool, small_clip: Clip) -> None:
+        """With torch's own dropout, before features are normalised: its factor makes no difference."""
+        method = make(small_clip, views=2, teacher_dropout=teacher)
+        frozen = self.frozen(method)
+        method.before_step(seeded(7))
+        got = self.loss(method, frozen)
+        first = torch.randint(2**62, (), generator=seeded(7)).item()
+        draw = seeded(int(first))
+        kept = torch.rand(4, 17, generator=draw) >= 0.3
+        image = normalize(method.image_features(method.image_trunk(images()))[0] * kept / 0.7, dim=-1)
+        target = frozen[:2]
+        if teacher:
+            target = normalize(target * (torch.rand(2, 17, generator=draw) >= 0.3) / 0.7, dim=-1)
+        ce = cross_entropy(small_clip.scale * image @ method.text_features().T, LABELS)
+        far = l1_loss(image, torch.cat([target, target]))
+        torch.testing.assert_close(got["image"], far)
+        torch.testing.assert_close(got["loss"], ce + 20 * got["text"] + 25 * far)
+
+    def test_in_a_step_only(self, small_clip: Clip) -> None:
+        method = make(small_clip, views=2)
+        frozen = self.frozen(method)
+        whole = self.loss(method, frozen)["loss"]
+        method.before_step(seeded(1))
+        dropped = self.loss(method, frozen)["loss"]
+        assert dropped != whole
+        assert self.loss(method, frozen)["loss"] == dropped
+        method.before_step(seeded(2))
+        assert self.loss(method, frozen)["loss"] not in (dropped, whole)
+        method.after_step(0.5)
+        assert self.loss(method, frozen)["loss"] == whole
+        never = make(small_clip, views=2, dropout=0.0)
+        never.before_step(seeded(1))
+        assert self.loss(never, frozen)["loss"] == whole
+
+    def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+        self, small_clip: Clip, tmp_path: Path
+    ) -> None:
+        settings = TrainSettings(epochs=3, batch=3, lr=0.01, optimizer="sgd")
+
+        class Interrupted(Exception):
+            pass
+
+        def stop(epoch: int, _parts: Any) -> None:
+            if epoch == 2:
+                raise Interrupted
+
+        one, two, three = (make(small_clip, trained=False, views=2) for _ in range(3))
+        whole = train(one, few(), settings, seed=1)
+        with pytest.raises(Interrupted):
+            train(two, few(), settings, seed=1, checkpoint=tmp_path / "run.pt", progress=stop)
+        again = train(three, few(), settings, seed=1, checkpoint=tmp_path / "run.pt")
+        assert [epoch["loss"] for epoch in again] == [epoch["loss"] for epoch in whole]
+        for name, value in one.state_dict().items():
+            assert torch.equal(three.state_dict()[name], value), name
+
+
+class TestOtherClasses:
+    def test_the_centres_of_the_training_classes_stay(self, small_clip: Clip) -> None:
+        method = make(small_clip)
+        centres = method.centres.clone()
+        method.set_classes(OTHERS, ["a photo of a {}"])
+        assert torch.equal(method.centres, centres)
+
+    def test_centres_of_their_own(self, small_clip: Clip) -> None:
+        method = make(small_clip, centres="own")
+        centres, text = method.centres.clone(), method.text_features()
+        method.set_classes(OTHERS, ["a photo of a {}"])
+        assert not torch.equal(method.centres, centres)
+        method.set_classes(OTHERS[:1], ["a photo of a {}"])
+        assert method.centres.shape == (1, 17)
+        assert method.text_features().shape == (1, 17)
+        method.set_classes(CLASSES, ["a photo of a {}"])
+        assert torch.equal(method.centres, centres)
+        assert torch.equal(method.text_features(), text)
+
+    def test_own_centres_of_a_bundle_start_where_they_did(self, small_clip: Clip) -> None:
+        """A bundle's method is drawn with another seed than the one that was trained."""
+        trained, loaded = make(small_clip, centres="own"), make(small_clip, trained=False, seed=2)
+        loaded.settings = trained.settings
+        loaded.make_room(trained.kept())
+        loaded.load_state_dict(trained.state_dict())
+        for method in (trained, loaded):
+            method.set_classes(OTHERS, ["a photo of a {}"])
+        assert torch.equal(trained.centres, loaded.centres)
+
+    def test_groups_of_classes_make_their_own_clusters(self, small_clip: Clip) -> None:
+        """Four classes in groups of two, one and one: the last ones have a single cluster."""
+        plan = Plan("tac", settings=TacSettings(**SMALL))
+        context = RunContext(small_clip, training=TrainOptions(epochs=2))
+        run = context.resolve(Continual(groups=3), [noise_dataset()], plan, seed=1, shots=2)
+        assert len(run_one(context, run)["results"]["seen"]) == 3
+
+
+def test_a_bundle_needs_no_descriptions(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("fit", "bundle"):
+        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
+    data = noise_dataset()
+    file = described(tmp_path, [*data.classnames])
+    settings = TacSettings(**SMALL | {"descriptions": str(file)})
+    train = TrainOptions(epochs=2)
+    bundle = fit(data, tmp_path / "bundle", method="tac", settings=settings, train=train)
+    assert bundle.tensors["centres"].shape == (2, 17)
+    file.unlink()
+    predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
+    assert torch.equal(predictor.bundle.tensors["centres"], bundle.tensors["centres"])
+    assert predictor.logits(images()).shape == (4, 4)
+    assert predictor.vocabulary(OTHERS).text.shape == (3, 17)
+
+
+class TestDescriptions:
+    def check(self, clip: Clip, settings: TacSettings, protocol: Protocol | None = None) -> None:
+        plans = (Plan("tac", settings=settings),)
+        experiment = Experiment(protocol or BaseToNovel(), Path("unused"), ("first", "second"), plans)
+        check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
+
+    def settings(self, path: Path, **options: Any) -> TacSettings:
+        return TacSettings(**SMALL | {"descriptions": str(path)} | options)
+
+    def test_of_the_training_classes_alone(self, small_clip: Clip, tmp_path: Path) -> None:
+        """The base classes are the first two of the data set's four."""
+        self.check(small_clip, self.settings(described(tmp_path, ["red circle on the sea", "house"])))
+        with pytest.raises(SettingsError, match=r"mine\.json has no descriptions of the class 'house'"):
+            self.check(small_clip, self.settings(described(tmp_path, ["red circle on the sea"])))
+
+    @pytest.mark.parametrize("protocol", [BaseToNovel(), CrossDataset()])
+    def test_own_centres_need_those_of_all(
+        self, protocol: Protocol, small_clip: Clip, tmp_path: Path
+    ) -> None:
+        names = [*noise_dataset().classnames]
+        room = {"text_tokens": 2, "words": "the"}  # the 10 tokens of a transfer do not fit
+        self.check(small_clip, self.settings(described(tmp_path, names), centres="own", **room), protocol)
+        given = self.settings(described(tmp_path, names[:3]), centres="own", **room)
+        with pytest.raises(SettingsError, match="no descriptions of the class 'blue square'"):
+            self.check(small_clip, given, protocol)
+
+    def test_a_folder_has_a_file_for_each_data_set(self, small_clip: Clip, tmp_path: Path) -> None:
+        described(tmp_path, CLASSES, "first.json")
+        second = described(tmp_path, CLASSES, "second.json")
+        given = self.settings(tmp_path)
+        found = given.for_data("second")
+        assert found.descriptions == str(second)
+        assert found.for_data("second") == found
+        self.check(small_clip, given)
+        second.unlink()
+        with pytest.raises(DearError, match=r"second\.json: No such file"):
+            self.check(small_clip, given)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ({"house": []}, r"the descriptions \[\] of the class 'house'"),
+            ({"house": [" "]}, r"the descriptions \[' '\] of the class 'house'"),
+            ({"house": "a house"}, "its house is 'a house': it must be a list"),
+            (["house"], "it must be keys and values"),
+        ],
+    )
+    def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
+        path = tmp_path / "mine.json"
+        path.write_text(json.dumps(content))
+        with pytest.raises(DearError, match=message):
+            self.settings(path).check_classes(["house"], [])
+
+    def test_underscores_may_be_spaces(self, tmp_path: Path) -> None:
+        given = self.settings(described(tmp_path, ["sea lion", "red_fox"]))
+        assert [one[0] for one in given.described(["sea_lion", "red_fox"])] == [
+            "a red sea lion",
+            "a red red_fox",
+        ]
+        assert TacSettings().described(["sea_lion"])[0][0] == "a photo of a sea lion."
+        assert len(TacSettings().described(["sea_lion"])[0]) == 60
+
+    def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
+        path = described(tmp_path, ["house"])
+        found = self.settings(path).for_data("mine")
+        assert found.descriptions_sha256 == sha256(path.read_bytes()).hexdigest()
+        described(tmp_path, ["house", "sea"])
+        assert self.settings(path).for_data("mine") != found
+        with pytest.raises(SettingsError, match="it was changed"):
+            found.described(["house"])
+        with pytest.raises(SettingsError, match="it was changed"):
+            found.for_data("mine")
+
+    def test_a_record_names_them(self, small_clip: Clip, tmp_path: Path) -> None:
+        def record(**options: Any) -> Any:
+            plan = Plan("tac", settings=TacSettings(**SMALL | options))
+            context = RunContext(small_clip, training=TrainOptions(epochs=2))
+            run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+            return run_one(context, run)["settings"]
+
+        plain = record()
+        assert plain["method"]["descriptions"] == "templates"
+        assert (plain["train"]["batch"], plain["train"]["crop"]) == (8, 0.4)
+        path = described(tmp_path, ["red circle on the sea", "house"])
+        named = record(descriptions=str(path))["method"]
+        assert (named["descriptions"], len(named["descriptions_sha256"])) == (str(path), 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"descriptions": ""}, "descriptions is '': it must be the name of a file or folder"),
+        ({"descriptions_sha256": "abc"}, "descriptions_sha256 is 'abc'"),
+        ({"clusters": 0}, "clusters is 0: it must be at least 1"),
+        ({"views": 0}, "views is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0: it must be at least 0 and below 1"),
+        ({"centres": "novel"}, "centres is 'novel': it must be one of training, own"),
+        ({"image_depth": 13}, "image_depth is 13"),
+        ({"text_weight": -1.0}, "text_weight is -1.0"),
+    ],
+)
+def test_settings_that_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        TacSettings(**options)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "tokens", "epochs", "crop"), [(FewShot(), 5, 20, 0.4), (CrossDataset(), 10, 5, 0.8)]
+)
+def test_it_trains_as_published(protocol: Protocol, tokens: int, epochs: int, crop: float) -> None:
+    found, training = settle(protocol, Plan("tac"), "ImageNet", 16, TrainOptions())
+    settings = found.settings
+    assert isinstance(settings, TacSettings)
+    assert (settings.image_tokens, settings.text_tokens) == (tokens, tokens)
+    assert (training.epochs, training.crop, training.batch, training.lr) == (epochs, crop, 8, 0.0025)
