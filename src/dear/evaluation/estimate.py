@@ -90,16 +90,16 @@ def _missing(runner: Runner, experiment: Experiment) -> str | None:
 
 
 def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speed: _Speed | None) -> Estimate:
-    told = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
+    run_facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
     if done or speed is None:
-        return Estimate(*told, 0.0 if done else None, None)
+        return Estimate(*run_facts, 0.0 if done else None, None)
     resolved = runner.resolve(experiment, run)
     training, steps = resolved.training, 0
     for classes in run.protocol.stages(len(resolved.source.classnames)):
         images = len(classes) * run.shots if speed.step else 0
         steps += training.epochs * training.steps(images)
     tested = sum(len(dataset.test) for dataset in resolved.datasets) * run.protocol.test_passes
-    return Estimate(*told, steps * speed.step + tested * speed.image, speed.memory)
+    return Estimate(*run_facts, steps * speed.step + tested * speed.image, speed.memory)
 
 
 def _timed(context: RunContext, run: ResolvedRun) -> _Speed:

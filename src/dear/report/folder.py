@@ -47,17 +47,17 @@ def read_folder(folder: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
-            told: Any = read_json(path)
+            record: Any = read_json(path)
         except ReadingError as error:
             raise DataError(
                 f"{path} is not a run record: {error.reason}. Remove it and run it again."
             ) from error
-        if isinstance(told, dict) and "schema" in told and "protocol" in told:
+        if isinstance(record, dict) and "schema" in record and "protocol" in record:
             try:
-                check_record(told)
+                check_record(record)
             except DataError as error:
                 raise DataError(f"{path}: {error}. Remove it, or run it again.") from error
-            found.append(told)
+            found.append(record)
     if not found:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
     return found

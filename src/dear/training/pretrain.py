@@ -226,8 +226,8 @@ class Pretraining:
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
-        told = positive.any(dim=0)  # an emphasis on colour names a sketch's, which no image may match
-        loss = multi_positive_loss(scale * images @ captions[told].T, positive[:, told])
+        matched = positive.any(dim=0)  # an emphasis on colour names a sketch's, which no image may match
+        loss = multi_positive_loss(scale * images @ captions[matched].T, positive[:, matched])
         if s.late:
             loss = loss + s.late * early_share(trunk)
         if s.late_mlp:

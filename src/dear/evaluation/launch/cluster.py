@@ -101,8 +101,8 @@ def _collect(
 
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker has written it to the same folder."""
-    told = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
-    path = experiment.out / f"{run_name(run.protocol, *told)}.json"
+    parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
+    path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
     if path.exists():
         return read_record(path)
     write_json(path, record)
