@@ -45,7 +45,7 @@ def launch(
             if runner.fabric is None or runner.fabric.is_global_zero:
                 stack.enter_context(claimed(experiment))
         return [
-            [runner.run_one(experiment, run, progress) for run in some]
+            [runner.run(experiment, run, progress) for run in some]
             for experiment, some in zip(experiments, runs, strict=True)
         ]
 

@@ -66,7 +66,7 @@ def work(device: str, threads: int, waiting: Any, results: Any) -> None:
     runner = Runner(device)
     for job, (experiment, run) in iter(waiting.get, None):
         try:
-            record = runner.run_one(experiment, run, lambda *value: results.put(("progress", None, value)))
+            record = runner.run(experiment, run, lambda *value: results.put(("progress", None, value)))
         except DearError as error:
             results.put(("error", job, DearError(str(error))))
             return
