@@ -20,10 +20,10 @@ def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    some = [record for record in records if record.get("method") == METHOD]
-    if not some:
+    own = [record for record in records if record.get("method") == METHOD]
+    if not own:
         return []
-    found = checked(some)
+    found = checked(own)
     by_variant = grouped(found, lambda record: str(record.get("variant") or ""))
     grids = [_grid(one, by_variant) for one in ablations().values()]
     return [grid for grid in grids if grid is not None]
