@@ -82,7 +82,7 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
         if getattr(settings, name) != getattr(usual, name):
             raise SettingsError(
                 f"{name} is {getattr(settings, name)!r}, but the ablation {ablation.name} varies it: "
-                "leave the setting or the ablation out."
+                "omit the setting or the ablation."
             )
 
 

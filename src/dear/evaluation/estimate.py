@@ -47,12 +47,12 @@ class _Speed:
 
 
 def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[list[Estimate], str | None]:
-    """An estimate for each run, and the reason why there are no times, if there are none.
+    """An estimate for each run; if no time could be estimated, also the reason.
 
     Two training steps and 32 test images are timed for each method and span, on the data set of its first
     run, after one warm-up step. Not included: savings by caches (so it overestimates where runs share views),
     loading the model, and how the time of a step varies with the number of classes. Raises DearError for
-    errors that are not merely missing data or weights.
+    any error other than missing data or weights.
     """
     runner, found, why = Runner(device), list[Estimate](), None
     for experiment in experiments:

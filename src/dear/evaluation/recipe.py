@@ -1,19 +1,21 @@
 """Recipes: one YAML file per experiment. Files with unknown keys are rejected.
 
-protocol: base-to-novel          # or another one of evaluation/protocols/, or ablation
+protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
-data: world                      # the twelve tasks, or a list; the targets of the transfer protocols
-source: source                   # options of the protocol: of the transfer protocols, what is trained on
+data: world                      # the twelve tasks, or a list; for transfer protocols, the targets
+source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
-of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` leaves rows out
+of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
 seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: tiny
 pretrained: ...
 roles: roles.json                # a file, relative to the recipe's folder; or discovered, ground-truth,
-published train: {epochs: 10} select: last                     # or val dataset: {template: "a {}.", ...}  #
-how data sets are read; files relative to the recipe's folder about: {...}                     # free: what
-the recipe reproduces, from where, on what, how long
+                                 # published
+train: {epochs: 10}
+select: last                     # or val
+dataset: {template: "a {}.", ...}  # how data sets are read; files relative to the recipe's folder
+about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
 import warnings

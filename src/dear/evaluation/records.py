@@ -80,7 +80,7 @@ def _device(context: RunContext) -> str:
 
 @cache
 def code_version() -> str:
-    """12 digits that change with the package's code: SHA-256 over its Python files, in order."""
+    """12 hexadecimal digits that change with the package's code: SHA-256 over its Python files, in order."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())

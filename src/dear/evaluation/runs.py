@@ -37,7 +37,7 @@ Load = Callable[[str], Dataset]
 
 
 def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 class Runner:

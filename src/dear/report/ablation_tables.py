@@ -57,7 +57,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
     notes.append(
         "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is comparable."
         if printed
-        else "Published numbers of this ablation are not known to us."
+        else "No published numbers are known for this ablation."
     )
     return Grid(
         f"ablation-{one.name}", f"Ablation: {one.title}", "Variant", tuple(columns), tuple(rows), tuple(notes)

@@ -81,7 +81,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         "Data set: method",
         tuple(columns),
         tuple(rows),
-        (note, f"Published: {source}.", *(f"Slip: {slip}." for slip in slips)),
+        (note, f"Published: {source}.", *(f"Error in the paper: {slip}." for slip in slips)),
     )
 
 

@@ -77,7 +77,7 @@ def report_html(
     everything = readable(records)
     found = [record for record in everything if not report_of(protocol(record)).illustrates]
     if not found:
-        raise DataError("there are no run records to report besides those that are only illustrations")
+        raise DataError("there are no run records to report, only illustrations")
     if len(weights := weights_of(everything)) > 1:
         shown = ", ".join(sha[:16] for sha in weights)
         raise DataError(f"the records mix different weights ({shown}); report them separately")
@@ -187,7 +187,7 @@ def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
     for part in ("train", "test"):
         spent = [(run.get("seconds") or {}).get(part) for run in runs]
         if known := [float(seconds) for seconds in spent if seconds]:
-            rows.append((f"seconds a run, {part}", f"{sum(known) / len(known):.1f}"))
+            rows.append((f"seconds per run, {part}", f"{sum(known) / len(known):.1f}"))
     return rows
 
 

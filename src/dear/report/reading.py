@@ -153,7 +153,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """A record's settings, without fields of training that are as they were before there was a choice."""
+    """A record's settings, without training fields that older records lack and that are at their defaults."""
     found = dict(record.get("settings") or {})
     if isinstance(found.get("train"), Mapping):
         usual = {name: getattr(TrainSettings, name) for name in LATER}

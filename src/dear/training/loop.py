@@ -127,8 +127,8 @@ def train(
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
-    """What adds a loss's gradients to those of the method. Where processes share the batch, DDP takes their
-    mean, but in one backward pass a step only: of several, it is taken here.
+    """The function that adds a loss's gradients to those of the method. If processes share the batch, DDP
+    averages gradients over them, but only for one backward pass per step; with several, this function does.
     """
     several, shared = method.several_backwards, fabric.world_size > 1
 

@@ -78,7 +78,8 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
     precisions = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
-            f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."
+            f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
+            "run them separately."
         )
     fabric = make_fabric(
         find_device(machines.device),

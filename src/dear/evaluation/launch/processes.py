@@ -58,8 +58,8 @@ def in_processes(
 
 
 def work(device: str, threads: int, waiting: Any, results: Any) -> None:
-    """Main function of a worker process: make runs until none is left, and report their results. It ends with
-    its parent, which holds the lock on the folder of records.
+    """Main function of a worker process: make runs until none is left, and report their results. It exits
+    with its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
