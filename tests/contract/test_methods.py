@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.conftest import MEAN, STD, WORDS
 from tests.parity import small
 from tests.unit.training.world import Noise
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
-from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
 from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
@@ -42,6 +39,8 @@ OURS = {
     "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
 }
 DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.references().items()}
+
+
 # Where the published settings leave nothing to test on the small CLIP.
 SETTINGS: dict[str, MethodSettings] = {
     "dear": DearSettings(first=8),  # 5 of 12 layers: layers 4 and 5 of 5
@@ -53,7 +52,6 @@ SETTINGS: dict[str, MethodSettings] = {
     "tip-adapter": TipAdapterSettings(tuned=True),  # as published nothing is trained
 }
 TRAINED = sorted(name for name, declared in DECLARED.items() if declared)
-
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
 
@@ -348,49 +346,6 @@ def test_results_do_not_depend_on_the_rest_of_the_batch(name: str, make_small_cl
         whole = method.image_features(trunk)
         torch.testing.assert_close(method.image_features(trunk[3:5]), whole[:, 3:5], rtol=0, atol=1e-12)
     assert whole.dtype == torch.float64
-
-
-@torch.no_grad()
-def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None:
-    model = make_small_model(dtype=torch.float64)
-    tokenizer = WordTokenizer(WORDS, 13)
-    clip = Clip(model, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD).to(torch.float64)
-    method = make("zero-shot", clip)
-    pixels = images(torch.float64)
-    standard = (pixels - torch.tensor(MEAN).view(3, 1, 1).double()) / torch.tensor(STD).view(3, 1, 1).double()
-    ids = tokenizer([f"a photo of a {name}" for name in CLASSES])
-    want = normalize(model.encode_image(standard), dim=-1) @ normalize(model.encode_text(ids), dim=-1).T
-    got = method.logits(method.image_features(method.image_trunk(pixels)), method.text_features())
-    torch.testing.assert_close(got, model.logit_scale.exp() * want, rtol=0, atol=1e-10)
-
-
-def test_zero_shot_is_not_trained(clip: Clip) -> None:
-    method = make("zero-shot", clip)
-    assert method.trainable == []
-    assert method.fusion_weights() is None
-    with pytest.raises(NotImplementedError):
-        method.loss(method.image_trunk(images()), LABELS)
-
-
-@pytest.mark.parametrize("name", ["coop", "cocoop"])
-def test_a_context_of_plain_words_is_zero_shot(name: str, make_small_clip: MakeClip) -> None:
-    """Before training, with the words "a photo of a" and without the shift by the image."""
-    clip = make_small_clip(dtype=torch.float64)
-    method = build_method(name, clip, torch.Generator())
-    method.set_classes(CLASSES, ["a photo of a {}."])
-    if name == "cocoop":
-        torch.nn.init.zeros_(method.get_parameter("meta_net.2.weight"))
-        torch.nn.init.zeros_(method.get_parameter("meta_net.2.bias"))
-    zero = build_method("zero-shot", clip, torch.Generator())
-    zero.set_classes(CLASSES, ["a photo of a {}."])
-    pixels = images(torch.float64)
-    with torch.no_grad():
-        got, want = (
-            one.logits(one.image_features(one.image_trunk(pixels)), one.text_features())
-            for one in (method, zero)
-        )
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-11)
-    torch.testing.assert_close(method.text_features().detach(), zero.text_features(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", TRAINED)

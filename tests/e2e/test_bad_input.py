@@ -6,59 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
-from tests.unit.training.world import role_table
+from tests.e2e.refusals import RUN, SHORT, refused
 
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
 from dear.evaluation import adapt, records, trial
 from dear.roles.table import RoleTable
-
-RUN = ["run", "base-to-novel"]
-SHORT = ["--shots", "2", "--train.epochs", "2", "--dear.first", "8"]
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """A data set in CoOp's layout: 4 classes, 2 images each to train on and 1 to test on, in one plain
-    colour each.
-    """
-    folder = tmp_path / "photos"
-    rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
-    for label, name in enumerate(("red", "green", "blue", "sea")):
-        for number in range(3):
-            path = f"{name}/{number}.png"
-            (folder / "images" / name).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (29, 23), (60 * label, 30 * number, 99)).save(folder / "images" / path)
-            rows["train" if number < 2 else "test"].append([path, label, name])
-    (folder / "split_zhou_Photos.json").write_text(json.dumps(rows))
-    return folder
-
-
-@pytest.fixture
-def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The small CLIP in place of whatever the command loads; returns the file of its role table."""
-    monkeypatch.setattr("dear.evaluation.runs.load_clip", lambda *_args, **_options: small_clip)
-    path = tmp_path / "roles.json"
-    role_table(small_clip).save(path)
-    return path
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-def refused(words: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must end with code 2, one line on stderr and nothing written; return the line."""
-    assert main([*words, "--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("dear: error: ")
-    assert printed.err.count("\n") == 1
-    assert not out.exists() or [*out.iterdir()] == []
-    return printed.err
 
 
 def test_unknown_task(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,86 +273,6 @@ def test_pretraining_in_a_place_that_cannot_be_written(
     assert main(["pretrain", "--out", str(tmp_path / "new"), "--settings.batch", "0"]) == 2
     assert "batch is 0" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-RECIPE = """
-protocol: base-to-novel
-out: {out}/{name}
-data: [{data}]
-methods: [zero-shot]
-roles: {roles}
-"""
-
-
-def recipe(tmp_path: Path, photos: Path, roles: Path, text: str = RECIPE, name: str = "one") -> Path:
-    path = tmp_path / "recipes" / f"{name}.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text.format(out=tmp_path / "out", name=name, data=photos, roles=roles))
-    return path
-
-
-def test_a_recipe_runs_and_is_reported(
-    small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(tmp_path, photos, small)
-    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
-    (planned,) = json.loads(capsys.readouterr().out)["planned"]
-    assert planned["method"] == "zero-shot"
-    assert planned["seconds"] > 0
-    assert not (tmp_path / "out").exists()
-    assert main(["run", "recipe", str(path)]) == 0
-    assert "1 run, records in" in capsys.readouterr().out
-    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["planned"][0]["done"]
-    assert main(["report", str(tmp_path / "out"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["records"] == 1
-    assert Path(found["html"]).is_file()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (RECIPE + "seads: 1\n", "unknown key 'seads'. Did you mean 'seeds'?"),
-        (RECIPE.replace("zero-shot", "zero-shut"), "unknown method 'zero-shut'. Did you mean 'zero-shot'?"),
-        (
-            RECIPE.replace("{data}", "far-stikers"),
-            "unknown data set 'far-stikers'. Did you mean 'far-stickers'?",
-        ),
-    ],
-)
-def test_a_wrong_recipe(
-    text: str, message: str, small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(tmp_path, photos, small, text)
-    line = refused(["run", "recipe", str(path)], tmp_path / "out", capsys)
-    assert message in line
-
-
-def test_no_data_set_in_common_and_one_place_for_two(
-    small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = recipe(tmp_path, photos, small)
-    words = ["run", "recipe", str(path), "--data", "far-stickers"]
-    assert "no recipe to run has the data set 'far-stickers': available are" in refused(
-        words, tmp_path / "out", capsys
-    )
-    recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
-    assert main(["run", "recipe", str(path.parent)]) == 2
-    assert "one and two both write to" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "one").exists()
-
-
-def test_a_report_of_nothing_or_of_another_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (([], "there is no run record"), (["--weights", "ab"], "there is no run record")):
-        assert main(["report", str(tmp_path), *words]) == 2
-        assert message in capsys.readouterr().err
-    (tmp_path / "old.json").write_text('{"schema": 1, "protocol": "base-to-novel"}')
-    assert main(["report", str(tmp_path)]) == 2
-    printed = capsys.readouterr().err
-    assert "schema 1, this version reads schema 2" in printed
-    assert printed.count("\n") == 1
-    assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.parametrize("protocol", ["few-shot", "ablation", "cross-dataset", "domain-generalization"])

@@ -208,23 +208,23 @@ class Bundle:
     def _of(cls, config: dict[str, Any], tensors: Mapping[str, Tensor], place: Path) -> Self:
         where = place / files.CONFIG
         try:
-            told = typed(config, Config, where)
-            backbone, roles = told["backbone"], told["roles"]
-            kind = METHODS[_known(told["method"])].settings
+            facts = typed(config, Config, where)
+            backbone, roles = facts["backbone"], facts["roles"]
+            kind = METHODS[_known(facts["method"])].settings
             return cls(
-                method=told["method"],
-                settings=typed({**kind.defaults_of_old, **told["settings"]}, kind, where, "settings"),
+                method=facts["method"],
+                settings=typed({**kind.defaults_of_old, **facts["settings"]}, kind, where, "settings"),
                 model=backbone["model"],
                 pretrained=backbone["pretrained"],
                 weights=backbone["weights"],
                 roles=None if roles is None else RoleTable.from_json(roles, str(where)),
-                classes=distinct(told["classes"]),
-                templates=checked_templates(told["templates"], "templates"),
+                classes=distinct(facts["classes"]),
+                templates=checked_templates(facts["templates"], "templates"),
                 tensors=tensors,
-                temperature=told["temperature"],
+                temperature=facts["temperature"],
                 short_side=backbone["short_side"],
-                metrics=told["metrics"],
-                training=told["training"],
+                metrics=facts["metrics"],
+                training=facts["training"],
             )
         except ReadingError as error:
             raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error

@@ -30,7 +30,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     """Write a bundle's three files, possibly over an older bundle. Raises OutputError."""
     check_place(folder)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    told = {
+    content = {
         **config,
         "library": {"name": LIBRARY, "version": __version__},
         "adapter": {
@@ -43,7 +43,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     files = {
         ADAPTER: save(plain, metadata={"format": "pt"}),
         CARD: card.encode(errors="backslashreplace"),  # a folder name may not be valid Unicode
-        CONFIG: (json.dumps(told, indent=1, allow_nan=False) + "\n").encode(),
+        CONFIG: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(),
     }
     try:
         write_folder(folder, files)
@@ -80,11 +80,11 @@ def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = read_tensors(path, "bundle_bytes")
     except ReadingError as error:
         raise BundleError(f"{path}: {error.reason}: copy the bundle again.") from error
-    told = config.get("adapter", {})
+    adapter = config.get("adapter", {})
     shapes = {name: [*tensor.shape] for name, tensor in tensors.items()}
-    if not isinstance(told, dict) or shapes != told.get("shapes"):
+    if not isinstance(adapter, dict) or shapes != adapter.get("shapes"):
         raise BundleError(f"{path} does not hold the tensors that {CONFIG} lists: copy the bundle again.")
-    if tensors_hash(tensors) != told.get("sha256"):
+    if tensors_hash(tensors) != adapter.get("sha256"):
         raise BundleError(
             f"{path} was changed after the bundle was written (its hash differs): copy the bundle again."
         )

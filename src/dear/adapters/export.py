@@ -94,12 +94,12 @@ def export(
     model = Classifier(known, predictor.bundle.temperature) if with_classes else Tower(known.method)
     model.eval()
     outputs = ["logits", "probabilities"] if with_classes else ["features"]
-    told = _metadata(predictor, known if with_classes else None, outputs)
+    metadata = _metadata(predictor, known if with_classes else None, outputs)
     part = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write, load = (_write_onnx, _load_onnx) if form == "onnx" else (_write_program, _load_program)
-        write(model, part, predictor.clip.image_size, outputs, told)
+        write(model, part, predictor.clip.image_size, outputs, metadata)
         checked, difference, same = _check(model, load(part), predictor, images)
         if not difference <= TOLERANCE:
             raise ExportError(
@@ -144,10 +144,10 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
 
 
 def _write_program(
-    model: nn.Module, path: Path, size: int, _outputs: Sequence[str], told: dict[str, Any]
+    model: nn.Module, path: Path, size: int, _outputs: Sequence[str], metadata: dict[str, Any]
 ) -> None:
     made = io.BytesIO()  # on a full disk torch would abort the process
-    torch.export.save(_program(model, size), made, extra_files={METADATA: json.dumps(told)})
+    torch.export.save(_program(model, size), made, extra_files={METADATA: json.dumps(metadata)})
     path.write_bytes(made.getbuffer())
 
 
@@ -158,7 +158,7 @@ def _load_program(path: Path) -> Run:
 
 
 def _write_onnx(
-    model: nn.Module, path: Path, size: int, outputs: Sequence[str], told: dict[str, Any]
+    model: nn.Module, path: Path, size: int, outputs: Sequence[str], metadata: dict[str, Any]
 ) -> None:
     _require_onnx()
     weight = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
@@ -171,7 +171,7 @@ def _write_onnx(
         made: Any = torch.onnx.export(
             _program(model, size), input_names=["pixels"], output_names=[*outputs], dynamo=True, verbose=False
         )
-        made.model.metadata_props.update({name: json.dumps(value) for name, value in told.items()})
+        made.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
         made.save(str(path), external_data=False)
     except (ExportError, OSError):
         raise

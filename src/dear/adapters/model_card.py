@@ -50,7 +50,7 @@ Accuracies are fractions. Probabilities are softmax(logits / {temperature:g}){ca
 
 def model_card(bundle: "Bundle", name: str) -> str:
     """The card in Markdown, with YAML front matter as the hub reads it."""
-    told = bundle.training
+    training = bundle.training
     roles = bundle.roles
     rest = len(bundle.classes) - SHOWN
     facts = {
@@ -62,7 +62,7 @@ def model_card(bundle: "Bundle", name: str) -> str:
         if roles is None
         else f"{roles.source}; attributes {', '.join(roles.attributes)}",
         "templates": " · ".join(f"`{template}`" for template in bundle.templates),
-        **{key.replace("_", " "): value for key, value in told.items() if not isinstance(value, Mapping)},
+        **{key.replace("_", " "): value for key, value in training.items() if not isinstance(value, Mapping)},
     }
     return CARD.format(
         name=name,
@@ -71,7 +71,9 @@ def model_card(bundle: "Bundle", name: str) -> str:
         count=len(bundle.classes),
         facts=_rows(facts),
         classes=", ".join(bundle.classes[:SHOWN]) + (f" ... and {rest} more" if rest > 0 else ""),
-        where=f" on {told['test_images']} test images of {told['data']}" if "test_images" in told else "",
+        where=f" on {training['test_images']} test images of {training['data']}"
+        if "test_images" in training
+        else "",
         metrics=_rows(bundle.metrics) or "| none | |",
         temperature=bundle.temperature,
         calibrated="" if bundle.temperature == 1 else ", a temperature set on validation images",

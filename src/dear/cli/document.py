@@ -32,7 +32,7 @@ def page(commands: Mapping[str, Command]) -> str:
 def limits_table() -> str:
     """The table of limits as Markdown."""
     rows = [f"| `{variable(name)}` | {one.default:,} | {one.what} |" for name, one in LIMITS.items()]
-    return "\n".join(["", "| Variable | At most | Of what |", "| --- | ---: | --- |", *rows, ""])
+    return "\n".join(["", "| Variable | Limit | What it limits |", "| --- | ---: | --- |", *rows, ""])
 
 
 def with_table(page: str, name: str, table: str) -> str:

@@ -98,8 +98,8 @@ def render(result: Found, console: Console) -> None:
 def _bundle_of(model: str) -> str:
     """The bundle that an index names. Raises BundleError if it names none, or a folder that is gone."""
     if not model or (Path(model).is_absolute() and not Path(model).exists()):
-        told = f"is no longer at {model}" if model else "is not named in it"
-        raise BundleError(f"the bundle of the index {told}: give its folder with --bundle.")
+        fault = f"is no longer at {model}" if model else "is not named in it"
+        raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
     return model
 
 

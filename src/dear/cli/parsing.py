@@ -43,7 +43,7 @@ own name must not be one of theirs.
 """
 
 RENAMED = {"--mask": "--role_variant", "--task": "--data"}
-"""Options that were renamed, in the commands that have the new name."""
+"""Options, and keys of options files, that were renamed, in the commands that have the new name."""
 
 WIDTH = 100
 LONGEST = 1000  # characters of an error message, which may quote a file's contents
@@ -91,6 +91,26 @@ class _Formatter(DefaultHelpFormatter):
             else self._format_args(action, self._get_default_metavar_for_optional(action))
         )
         return f"{names} {values}".rstrip()
+
+
+class _Parser(ArgumentParser):
+    """A parser that also takes the old names of renamed options in an options file, with a notice."""
+
+    renamed: Mapping[str, str] = {}
+
+    def _apply_actions(self, cfg: Any, parent_key: str = "", *args: Any, **options: Any) -> Namespace:
+        if isinstance(cfg, dict) and not parent_key:
+            cfg = dict(cfg)
+            for old, new in self.renamed.items():
+                before, after = old.removeprefix("--"), new.removeprefix("--")
+                if before in cfg and after not in cfg:
+                    _notify(old, new)
+                    cfg[after] = cfg.pop(before)
+        return super()._apply_actions(cfg, parent_key, *args, **options)
+
+
+def _notify(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now called {_dashed(new)}.", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -153,7 +173,7 @@ class CommandParser:
                 group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
                 name = "--" + f"{group}{dot}{field}".replace("-", "_")
                 if name in self.renamed:
-                    warnings.warn(f"{name} is now called {_dashed(self.renamed[name])}.", stacklevel=2)
+                    _notify(name, self.renamed[name])
                     name = self.renamed[name]
                 plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
@@ -223,7 +243,7 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     several = [name for name in positional if _is_list(hints[name])]
     families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
 
-    parser = ArgumentParser(
+    parser = _Parser(
         prog=f"dear {name}",
         usage=" ".join([f"dear {name} [options]", *(f"{p}..." if p in several else p for p in positional)]),
         description=documented.description or "",
@@ -255,6 +275,7 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     texts = {key for key, hint in listed.items() if list[str] in (hint, *get_args(hint))}
     known = parser._option_string_actions
     renamed = {old: new for old, new in RENAMED.items() if new in known and old not in known}
+    parser.renamed = renamed
     return CommandParser(parser, frozenset(listed), frozenset(texts), flat, renamed)
 
 

@@ -10,7 +10,7 @@ from dear.data.image_check import broken_images, missing_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, spoken
+from dear.data.sources.listing import Listing, with_spaces
 from dear.errors import DataError
 
 
@@ -44,7 +44,7 @@ def check_dataset(
         split=listing.origin,
         standard=(listing.standard and not others) if benchmark else None,
         classes=len(listing.classnames),
-        classnames=[spoken(name) for name in listing.classnames],
+        classnames=[with_spaces(name) for name in listing.classnames],
         counts={part: len(rows) for part, rows in listing.splits.items()},
         published=dict(benchmark.published) if benchmark else None,
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},

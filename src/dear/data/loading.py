@@ -16,7 +16,7 @@ from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
 from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.folder import read_folder
-from dear.data.sources.listing import Listing, Report, Row, refuse, require_apart, some, spoken
+from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
 from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, UnknownNameError
@@ -77,7 +77,7 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
     data = assemble(
         listing.name,
         benchmark.title if benchmark else listing.name,
-        [spoken(name) for name in listing.classnames],
+        [with_spaces(name) for name in listing.classnames],
         listing.templates,
         photos["train"],
         photos.get("val"),
@@ -127,7 +127,9 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     folder = archive.unpack(path, settings.cache_folder())
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
     if len(tables) > 1:
-        raise DataError(f"{path} has {len(tables)} tables: {some(file.name for file in tables)}. Leave one.")
+        raise DataError(
+            f"{path} has {len(tables)} tables: {first_few(file.name for file in tables)}. Leave one."
+        )
     listing = (
         table.read_table(tables[0], settings, confined=True, report=report)
         if tables
@@ -159,7 +161,8 @@ def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
             f"{listing.name}: class {label} ({listing.classnames[label]}) has no readable image in {part}: "
             f"{next(iter(broken.values()))}"
         )
-    note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {some(broken.values())}"
+    faults = first_few(broken.values())
+    note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {faults}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)
 
 

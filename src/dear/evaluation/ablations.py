@@ -41,8 +41,10 @@ class Ablation:
 @cache
 def ablations() -> dict[str, Ablation]:
     """All ablations by name."""
-    told = json.loads(files("dear.evaluation").joinpath("ablations.json").read_text(encoding="utf-8"))
-    return {name: Ablation(name, one["title"], tuple(map(_row, one["rows"]))) for name, one in told.items()}
+    content = json.loads(files("dear.evaluation").joinpath("ablations.json").read_text(encoding="utf-8"))
+    return {
+        name: Ablation(name, one["title"], tuple(map(_row, one["rows"]))) for name, one in content.items()
+    }
 
 
 def ablation_plans(
@@ -80,7 +82,7 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
         if getattr(settings, name) != getattr(usual, name):
             raise SettingsError(
                 f"{name} is {getattr(settings, name)!r}, but the ablation {ablation.name} varies it: "
-                "leave the setting or the ablation out."
+                "omit the setting or the ablation."
             )
 
 
@@ -90,6 +92,6 @@ def _plan(row: AblationRow, settings: Any) -> Plan:
     return replace(plan, label=row.label if row.label and not given else None, **given)
 
 
-def _row(told: dict[str, Any]) -> AblationRow:
-    shown = told.get("shown") or told["label"]
-    return AblationRow(told["label"], shown, told.get("read", "accuracy"), told["plan"])
+def _row(row: dict[str, Any]) -> AblationRow:
+    shown = row.get("shown") or row["label"]
+    return AblationRow(row["label"], shown, row.get("read", "accuracy"), row["plan"])

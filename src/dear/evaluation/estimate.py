@@ -47,12 +47,12 @@ class _Speed:
 
 
 def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[list[Estimate], str | None]:
-    """An estimate for each run, and the reason why there are no times, if there are none.
+    """An estimate for each run; if no time could be estimated, also the reason.
 
     Two training steps and 32 test images are timed for each method and span, on the data set of its first
     run, after one warm-up step. Not included: savings by caches (so it overestimates where runs share views),
     loading the model, and how the time of a step varies with the number of classes. Raises DearError for
-    errors that are not merely missing data or weights.
+    any error other than missing data or weights.
     """
     runner, found, why = Runner(device), list[Estimate](), None
     for experiment in experiments:
@@ -90,16 +90,16 @@ def _missing(runner: Runner, experiment: Experiment) -> str | None:
 
 
 def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speed: _Speed | None) -> Estimate:
-    told = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
+    run_facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
     if done or speed is None:
-        return Estimate(*told, 0.0 if done else None, None)
+        return Estimate(*run_facts, 0.0 if done else None, None)
     resolved = runner.resolve(experiment, run)
     training, steps = resolved.training, 0
     for classes in run.protocol.stages(len(resolved.source.classnames)):
         images = len(classes) * run.shots if speed.step else 0
         steps += training.epochs * training.steps(images)
     tested = sum(len(dataset.test) for dataset in resolved.datasets) * run.protocol.test_passes
-    return Estimate(*told, steps * speed.step + tested * speed.image, speed.memory)
+    return Estimate(*run_facts, steps * speed.step + tested * speed.image, speed.memory)
 
 
 def _timed(context: RunContext, run: ResolvedRun) -> _Speed:

@@ -84,7 +84,7 @@ class Experiment:
             self._training(plan)
 
     def _training(self, plan: Plan) -> list[TrainSettings]:
-        """The settings of training of a plan's runs, each once. Raises SettingsError."""
+        """The distinct training settings of a plan's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         found = [
             settle(self.protocol, plan, name, shots, self.train)[1]

@@ -1,4 +1,4 @@
-"""How well a CLIP reads each factor of the Attribute World zero-shot, from plain prompts."""
+"""Zero-shot accuracy of a CLIP on each factor of the Attribute World, with plain prompts."""
 
 import torch
 from torch.nn.functional import normalize
@@ -23,7 +23,7 @@ def accuracy_by_factor(
 ) -> dict[str, dict[str, float]]:
     """Zero-shot accuracy (fraction) for each factor, over all styles ("all") and over photos alone ("photo").
 
-    ``combinations`` "held-out" draws images that hold at least one pair of values never seen together in
+    ``combinations`` "held-out" draws images that contain at least one pair of values never seen together in
     pretraining.
     """
     text = {f: normalize(clip.encode_text(plain_prompts(f)), dim=-1) for f in FACTOR_NAMES}

@@ -29,7 +29,7 @@ def gathering(
     """Zero-shot accuracy of the whole model, with all heads from layer ``first`` on (in a tower of 12)
     replaced by their means over the images, and with all heads of the earlier layers replaced.
 
-    In real ViT CLIPs the first ruins the accuracy and the second hardly changes it (Gandelsman et al., ICLR
+    In real ViT CLIPs the former ruins the accuracy and the latter hardly changes it (Gandelsman et al., ICLR
     2024): the late attention layers build the class token.
     """
     depth = clip.image.depth

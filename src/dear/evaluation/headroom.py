@@ -1,4 +1,4 @@
-"""What a task leaves to learn, judged by its training images: zero-shot and linear-probe accuracy."""
+"""How much a task has to teach: zero-shot and linear-probe accuracy on its training images."""
 
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ def linear_probe(
 
 
 def _rows(labels: Tensor, classes: range, first: int, last: int) -> Int[Tensor, "item"]:
-    """Row indices of the images of each class from its ``first`` up to, not including, its ``last``."""
+    """Row indices of images ``first`` to ``last`` (exclusive) of each class."""
     return torch.cat([(labels == label).nonzero()[first:last, 0] for label in classes])
 
 

@@ -10,7 +10,7 @@ _RESET_PEAK = "5"
 
 
 def start_counting() -> bool:
-    """Reset the peaks. Returns whether the resident peak could be reset; if not, it is the process's."""
+    """Reset the peaks. Returns whether the resident peak could be; else it is that of the process so far."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     try:

@@ -40,7 +40,7 @@ def evaluate(
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
     ``novel`` means that the method was not trained on these classes or this data set: it is then scored as
-    its authors do. ``precision`` is Fabric's; the scores themselves are computed in float32.
+    by its authors. ``precision`` is Fabric's; the scores themselves are computed in float32.
     """
     fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)
     if novel and method.novel_decoupled:

@@ -1,19 +1,21 @@
 """Recipes: one YAML file per experiment. Files with unknown keys are rejected.
 
-protocol: base-to-novel          # or another one of evaluation/protocols/, or ablation
+protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
-data: world                      # the twelve tasks, or a list; the targets of the transfer protocols
-source: source                   # options of the protocol: of the transfer protocols, what is trained on
+data: world                      # the twelve tasks, or a list; for transfer protocols, the targets
+source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
-of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` leaves rows out
+of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
 seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: tiny
 pretrained: ...
 roles: roles.json                # a file, relative to the recipe's folder; or discovered, ground-truth,
-published train: {epochs: 10} select: last                     # or val dataset: {template: "a {}.", ...}  #
-how data sets are read; files relative to the recipe's folder about: {...}                     # free: what
-the recipe reproduces, from where, on what, how long
+                                 # published
+train: {epochs: 10}
+select: last                     # or val
+dataset: {template: "a {}.", ...}  # how data sets are read; files relative to the recipe's folder
+about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
 import warnings
@@ -64,70 +66,72 @@ def load_recipes(path: Path) -> list[Experiment]:
 def load_recipe(path: Path) -> Experiment:
     """The experiment of a recipe. Raises RecipeError naming the file and the key."""
     try:
-        told = read_yaml(path)
+        content = read_yaml(path)
     except ReadingError as error:
         if error.missing:
             raise RecipeError(f"there is no recipe {path}.") from error
         raise RecipeError(str(error)) from error
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
     try:
-        return experiment_of(told, path.parent, path.stem)
+        return experiment_of(content, path.parent, path.stem)
     except DearError as error:
         raise RecipeError(f"{path}: {error}") from error
 
 
-def experiment_of(told: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
+def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
     """The experiment that a recipe's content describes. Raises UnknownNameError for an unknown key,
     SettingsError for an invalid value.
     """
-    known_keys(told, [*KEYS, *(one.name for kind in PROTOCOLS.values() for one in fields(kind))], "key")
+    known_keys(content, [*KEYS, *(one.name for kind in PROTOCOLS.values() for one in fields(kind))], "key")
     for key in ("protocol", "out"):
-        if key not in told:
+        if key not in content:
             raise SettingsError(f"the key {key!r} is missing.")
-    ablation = told["protocol"] == ABLATION
-    protocol = BaseToNovel() if ablation else _protocol(told)
+    ablation = content["protocol"] == ABLATION
+    protocol = BaseToNovel() if ablation else _protocol(content)
     own = {one.name for one in fields(protocol)}
     fit = {"of": ablation, "without": ablation, "methods": not ablation}
-    for key in told:
+    for key in content:
         if not fit.get(key, key in KEYS or key in own):
-            raise SettingsError(f"the key {key!r} does not apply to the protocol {told['protocol']}.")
+            raise SettingsError(f"the key {key!r} does not apply to the protocol {content['protocol']}.")
     if ablation:
-        if not told.get("of"):
+        if not content.get("of"):
             raise SettingsError("the key 'of' is missing: it names the ablations.")
-        plans = ablation_plans(texts("of", told["of"]), without=texts("without", told.get("without", [])))
+        plans = ablation_plans(
+            texts("of", content["of"]), without=texts("without", content.get("without", []))
+        )
     else:
-        plans = _plans(listed(told.get("methods", [*USUAL])), protocol)
-    select = told.get("select", "last")
+        plans = _plans(listed(content.get("methods", [*USUAL])), protocol)
+    select = content.get("select", "last")
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
-    pretrained, roles = told.get("pretrained"), told.get("roles")
+    pretrained, roles = content.get("pretrained"), content.get("roles")
     return Experiment(
         protocol=protocol,
-        out=path_from("out", told["out"], Path()),
-        data=data_names(texts("data", told.get("data", [*protocol.data]))),
+        out=path_from("out", content["out"], Path()),
+        data=data_names(texts("data", content.get("data", [*protocol.data]))),
         plans=plans,
-        seeds=numbers("seeds", told.get("seeds", 1)),
-        shots=numbers("shots", told.get("shots", [*protocol.shots])),
+        seeds=numbers("seeds", content.get("seeds", 1)),
+        shots=numbers("shots", content.get("shots", [*protocol.shots])),
         model=Model(
-            text("model", told.get("model", "tiny")),
+            text("model", content.get("model", "tiny")),
             None if pretrained is None else text("pretrained", pretrained),
             None if roles is None else _roles(roles, folder),
         ),
-        train=train_options(mapping("train", told.get("train", {}))),
+        train=train_options(mapping("train", content.get("train", {}))),
         select=select,
-        dataset=data_settings(mapping("dataset", told.get("dataset", {})), folder),
-        about=mapping("about", told.get("about", {})) | {"recipe": recipe},
+        dataset=data_settings(mapping("dataset", content.get("dataset", {})), folder),
+        about=mapping("about", content.get("about", {})) | {"recipe": recipe},
     )
 
 
-def _protocol(told: Mapping[str, Any]) -> Protocol:
+def _protocol(content: Mapping[str, Any]) -> Protocol:
     """The protocol of a recipe, with its options. Raises UnknownNameError, SettingsError."""
-    name = told["protocol"]
+    name = content["protocol"]
     if name not in PROTOCOLS:
         raise UnknownNameError("protocol", str(name), [*PROTOCOLS, ABLATION])
     kinds = {one.name: one.type for one in fields(PROTOCOLS[name])}
-    given = {key: told[key] for key in kinds if key in told}
+    given = {key: content[key] for key in kinds if key in content}
     return PROTOCOLS[name](**{key: fitted(key, value, kinds[key]) for key, value in given.items()})
 
 
@@ -193,15 +197,15 @@ def _name(experiment: Experiment) -> str:
     )
 
 
-def _roles(told: Any, folder: Path) -> Path:
+def _roles(value: Any, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
     from dear.roles.packaged import KINDS
 
-    return Path(told) if told in KINDS else path_from("roles", told, folder)
+    return Path(value) if value in KINDS else path_from("roles", value, folder)
 
 
-def _plans(told: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
-    plans = tuple(map(_plan, with_all(told, protocol.methods())))
+def _plans(items: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
+    plans = tuple(map(_plan, with_all(items, protocol.methods())))
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
             called = f"{method} ({variant})" if variant else method
@@ -209,10 +213,8 @@ def _plans(told: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
     return plans
 
 
-def _plan(told: Any) -> Plan:
-    if isinstance(told, str):
-        told = {"method": told}
-    given = mapping("methods", told)
+def _plan(item: Any) -> Plan:
+    given = mapping("methods", {"method": item} if isinstance(item, str) else item)
     for old, new in RENAMED.items():
         if old in given:
             warnings.warn(f"the key {old!r} of a method is now called {new!r}.", stacklevel=2)

@@ -80,7 +80,7 @@ def _device(context: RunContext) -> str:
 
 @cache
 def code_version() -> str:
-    """12 digits that change with the package's code: SHA-256 over its Python files, in order."""
+    """12 hexadecimal digits that change with the package's code: SHA-256 over its Python files, in order."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
@@ -113,16 +113,16 @@ def make_folder(folder: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        told = typed(read_json(path), dict[str, Any], path)
+        record = typed(read_json(path), dict[str, Any], path)
     except ReadingError as error:
         raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
-    if told.get("schema") != SCHEMA:
+    if record.get("schema") != SCHEMA:
         raise DataError(
-            f"{path} has record schema {shown(told.get('schema'))}, this version reads {SCHEMA}. "
+            f"{path} has record schema {shown(record.get('schema'))}, this version reads {SCHEMA}. "
             "Remove it and run it again."
         )
     try:
-        check_record(told)
+        check_record(record)
     except DataError as error:
         raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
-    return told
+    return record

@@ -67,7 +67,7 @@ class ResolvedRun:
 
     @cached_property
     def key(self) -> str:
-        """16 digits that change with everything that the run's results depend on, apart from the code."""
+        """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property

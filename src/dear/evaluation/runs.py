@@ -37,7 +37,7 @@ Load = Callable[[str], Dataset]
 
 
 def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 class Runner:
@@ -89,7 +89,7 @@ class Runner:
         path = experiment.out / f"{self.resolve(experiment, run).name}.json"
         return read_record(path) if path.exists() else None
 
-    def run_one(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
+    def run(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
         """Make a run of an experiment, or read its record; a record made by another experiment is copied."""
         return run_one(
             self.context(experiment),

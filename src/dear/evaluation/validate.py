@@ -31,12 +31,12 @@ def check_record(record: dict[str, Any]) -> None:
         )
     if "protocol" not in record:
         raise DataError("the run record lacks 'protocol'")
-    told = record["protocol"]
-    if not isinstance(told, str) or told not in PROTOCOLS:
-        raise DataError(f"its protocol {shown(told)} is not one of {', '.join(PROTOCOLS)}")
+    name = record["protocol"]
+    if not isinstance(name, str) or name not in PROTOCOLS:
+        raise DataError(f"its protocol {shown(name)} is not one of {', '.join(PROTOCOLS)}")
     try:
         _check(typed(record, Record, ""))
-        PROTOCOLS[told]().check_record(record)
+        PROTOCOLS[name]().check_record(record)
     except ReadingError as error:
         raise DataError(error.reason) from None
 

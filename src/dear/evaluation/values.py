@@ -11,9 +11,9 @@ from dear.errors import SettingsError, UnknownNameError
 SPOKEN = {bool: "true or false", int: "a whole number", str: "text", Path: "text"}
 
 
-def known_keys(told: Mapping[Any, Any], keys: Sequence[str], kind: str) -> None:
+def known_keys(given: Mapping[Any, Any], keys: Sequence[str], kind: str) -> None:
     """Raise UnknownNameError for a key that is not among the known ones."""
-    for key in told:
+    for key in given:
         if key not in keys:
             raise UnknownNameError(kind, str(key), keys)
 

@@ -40,12 +40,12 @@ class TokenLayout:
 
 @dataclass(frozen=True)
 class TrainingImages:
-    """All training images at once, for what a method makes of them before training.
+    """All training images at once, for methods that compute something from them before training.
 
     Attributes:
         labels: Their classes.
-        centre: Gives the method's trunk outputs of the test view of each, in the order of the labels.
-        random: The same of a random view of each: others for each number, the same for the same.
+        centre: Returns the method's trunk outputs for the test view of each, in the order of the labels.
+        random: The same for a random view of each; the number determines the views.
     """
 
     labels: Int[Tensor, "item"]
@@ -77,7 +77,7 @@ class Method(nn.Module, ABC):
         text_depends_on_image: Whether its text features are computed for each image.
         cosine_scores: Whether its scores are weighted means of cosines of image and text features, over a
             temperature.
-        several_backwards: Whether its ``backward`` runs more than one backward pass a step.
+        several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
     """
@@ -230,18 +230,18 @@ class Method(nn.Module, ABC):
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
 
     def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
-        """Leave a step's gradients in the parameters, which have none; ``parts`` are what ``loss`` gave.
+        """Leave a step's gradients in the parameters, which have none; ``parts`` is the result of ``loss``.
 
         ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A
         method that calls it more than once has ``several_backwards``. Gradients may be scaled by a common
-        factor (16-mixed precision), so what is made of them has to scale with them.
+        factor (16-mixed precision), so anything computed from them must scale with them.
         """
         run(parts["loss"])
 
     def before_training(self, images: TrainingImages) -> None:
-        """Called when a training begins, also one that goes on from a checkpoint: the place to make what
-        comes from the training images themselves, as parameters or as buffers that are saved. The same images
-        must give the same. The classes are set, the optimizer takes the parameters afterwards.
+        """Called when training begins or resumes from a checkpoint, with the classes set and before the
+        optimizer takes the parameters: the place to compute parameters, or buffers to be saved, from the
+        training images. The same images must give the same results.
         """
         del images
 
@@ -270,14 +270,14 @@ class Method(nn.Module, ABC):
         return {"settings": asdict(self.settings)}
 
     def kept(self) -> dict[str, Tensor]:
-        """What a bundle holds of the method, by name: the trained parameters. A method that makes more of
-        the training images adds that.
+        """The tensors that a bundle stores, by name: the trained parameters. A method that computes other
+        tensors from the training images adds them.
         """
         return {name: one for name, one in self.named_parameters() if one.requires_grad}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Called before what was kept of a trained method is copied in: gives those tensors their sizes
-        whose size follows from the training images.
+        """Called before the result of ``kept`` of a trained method is copied in: resizes the tensors whose
+        size depends on the training images.
         """
         del tensors
 

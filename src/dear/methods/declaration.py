@@ -58,7 +58,7 @@ class MethodSettings:
         del trained_on, tested_on
 
     def trained_with(self) -> Published:
-        """What the method's authors train these settings with: ``training``, if it is one for all."""
+        """The authors' training settings for these settings; ``training``, unless overridden."""
         return self.training
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class Declaration:
         settings: Its settings dataclass; a method without settings has no options.
         trains: Whether it learns from training images, and so needs them and a number of shots.
         needs_roles: Whether it needs a role table of the backbone's heads.
-        open_vocabulary: Whether it can score classes that it was not trained on; if not, whatever its
-            settings, protocols with such classes refuse it and "all" methods there are without it.
+        open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
+            it: protocols with such classes then refuse it, and "all" does not include it there.
         module: The module of the implementation, for a method outside the package.
     """
 
@@ -105,8 +105,8 @@ class Declaration:
 
     @property
     def folder(self) -> str:
-        """Its folder, recipe and options: "mmrlpp" is mmrl++, as --mmrlpp.beta. The options of
-        "package.module:Class" begin with its class in lower case.
+        """The name of its folder and recipe and the prefix of its options: "mmrlpp" for mmrl++, as in
+        --mmrlpp.beta; for "package.module:Class", the class in lower case.
         """
         return self.name.rpartition(":")[2].lower().replace("+", "p").replace("-", "_")
 

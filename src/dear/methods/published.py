@@ -68,11 +68,11 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
     file = files("dear.methods").joinpath(folder, "published.json")
     if not folder or not file.is_file():
         return ()
-    told = json.loads(file.read_text(encoding="utf-8"))
+    content = json.loads(file.read_text(encoding="utf-8"))
     return tuple(
         PublishedRow(
             row["name"],
-            row.get("source", told["source"]),
+            row.get("source", content["source"]),
             tuple(row.get("protocols", ())),
             tuple(row.get("data", ())),
             tuple(row.get("shots", (0, None))),
@@ -80,7 +80,7 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
             row.get("settings", {}),
             row.get("training", {}),
         )
-        for row in told["rows"]
+        for row in content["rows"]
     )
 
 

@@ -20,10 +20,10 @@ def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    some = [record for record in records if record.get("method") == METHOD]
-    if not some:
+    own = [record for record in records if record.get("method") == METHOD]
+    if not own:
         return []
-    found = checked(some)
+    found = checked(own)
     by_variant = grouped(found, lambda record: str(record.get("variant") or ""))
     grids = [_grid(one, by_variant) for one in ablations().values()]
     return [grid for grid in grids if grid is not None]
@@ -57,7 +57,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
     notes.append(
         "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is comparable."
         if printed
-        else "Published numbers of this ablation are not known to us."
+        else "No published numbers are known for this ablation."
     )
     return Grid(
         f"ablation-{one.name}", f"Ablation: {one.title}", "Variant", tuple(columns), tuple(rows), tuple(notes)

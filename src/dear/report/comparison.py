@@ -22,8 +22,8 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
     methods = grouped(checked(records), method_label)
     first = next(iter(methods))
     means = {
-        method: {name: _mean(runs) for name, runs in _by_data(some).items()}
-        for method, some in methods.items()
+        method: {name: _mean(runs) for name, runs in _by_data(group).items()}
+        for method, group in methods.items()
     }
     rows = []
     for method in [*methods][1:]:
@@ -51,9 +51,9 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
     """
     printed = published.base_to_novel()
     rows, slips = [], []
-    for method, some in grouped(checked(records), method_label).items():
+    for method, group in grouped(checked(records), method_label).items():
         paper = published.paper_method(method)
-        for runs in _by_data(some).values():
+        for runs in _by_data(group).values():
             name = published.paper_data_set(data_set(runs[0]))
             if paper is None or (paper, name) not in printed:
                 continue
@@ -81,7 +81,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         "Data set: method",
         tuple(columns),
         tuple(rows),
-        (note, f"Published: {source}.", *(f"Slip: {slip}." for slip in slips)),
+        (note, f"Published: {source}.", *(f"Error in the paper: {slip}." for slip in slips)),
     )
 
 

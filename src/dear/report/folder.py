@@ -47,17 +47,17 @@ def read_folder(folder: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
-            told: Any = read_json(path)
+            record: Any = read_json(path)
         except ReadingError as error:
             raise DataError(
                 f"{path} is not a run record: {error.reason}. Remove it and run it again."
             ) from error
-        if isinstance(told, dict) and "schema" in told and "protocol" in told:
+        if isinstance(record, dict) and "schema" in record and "protocol" in record:
             try:
-                check_record(told)
+                check_record(record)
             except DataError as error:
-                raise DataError(f"{path}: {error}. Remove it, or run it again.") from error
-            found.append(told)
+                raise DataError(f"{path}: {error}. Remove it and run it again.") from error
+            found.append(record)
     if not found:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
     return found
@@ -76,7 +76,7 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
         return [record for record in found if part_of(record, "weights", "sha256") == chosen[0]]
     names = ", ".join(f"{one[:12]} ({_name(found, one)})" for one in known)
     if sha and not chosen:
-        raise DataError(f"no record is of weights {sha!r}; there are {names}.")
+        raise DataError(f"no record has weights {sha!r}: available are {names}.")
     raise DataError(
         f"the records are of different weights, whose results must not be averaged: {names}. Choose one with "
         "--weights and the first digits of its hash."
@@ -96,7 +96,7 @@ def write_folder_report(
     records = of_weights(read_folder(folder), weights)
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:
-        raise DataError(f"the records in {folder} are only illustrations: there is no table to make of them.")
+        raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
     tables = (*tables_of(runs), slips_grid())
     text = report_html(title=title, records=records, notes=NOTES, appendix=[slips_grid()])
     files = {PAGE: text}

@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row; published numbers are someone else's and never marked as best."""
+    """A row; published numbers are never marked as best."""
 
     label: str
     cells: tuple[Cell | None, ...]

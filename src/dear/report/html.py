@@ -32,6 +32,12 @@ from dear.report.sections import appendix_of, by_protocol, weights_of
 from dear.report.svg import inline
 from dear.writing.files import atomic_write
 
+OTHER_TOKENS_READ = {
+    "exclusive": ", nor do these read the image (mask form exclusive)",
+    "eq9": ", while these do read the image (mask form eq9)",
+}
+"""What the tokens of other attributes read in a core head, by mask form."""
+
 
 def write_report(
     path: str | os.PathLike[str],
@@ -71,12 +77,12 @@ def report_html(
     everything = readable(records)
     found = [record for record in everything if not report_of(protocol(record)).illustrates]
     if not found:
-        raise DataError("there are no run records to report besides those that are only illustrations")
+        raise DataError("there are no run records to report, only illustrations")
     if len(weights := weights_of(everything)) > 1:
         shown = ", ".join(sha[:16] for sha in weights)
         raise DataError(f"the records mix different weights ({shown}); report them separately")
     groups = by_protocol(everything)
-    first = next((name for name, some in groups.items() if report_of(name).headline(some)), None)
+    first = next((name for name, group in groups.items() if report_of(name).headline(group)), None)
     by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)
     main, reference = _main(by_method), _reference(by_method)
     fusion = mean_fusion_weights(by_method[main])
@@ -87,10 +93,10 @@ def report_html(
     for name in PROTOCOLS:
         own |= report_of(name).page(groups.get(name, []), main, reference)
     blocks: list[dict[str, Any]] = []
-    for name, some in by_protocol(found).items():
+    for name, group in by_protocol(found).items():
         report = report_of(name)
-        figures |= report.figures(some)
-        tables = [grid for grid in report.tables(some) if grid.name not in report.placed]
+        figures |= report.figures(group)
+        tables = [grid for grid in report.tables(group) if grid.name not in report.placed]
         blocks.append({"section": report.section, "grids": tables})
     blocks.append({"section": None, "grids": [*appendix_of(found), *appendix]})
     illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
@@ -108,7 +114,7 @@ def report_html(
         training=inline(plots.training_curves(losses)) if losses else None,
         roles=inline(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
-        foreign=_foreign(found),
+        other_tokens_read=_other_tokens_read(found),
         timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(found),
@@ -143,23 +149,17 @@ def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
     return FROZEN if FROZEN in by_method else None
 
 
-READ_BY_FOREIGN = {
-    "exclusive": ", nor do these read the image (mask form exclusive)",
-    "eq9": ", while these do read the image (mask form eq9)",
-}
-
-
 def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None) -> str:
     found = distinct((record.get("roles") or {}).get("source") for record in records)
     sources = [(role_table or {}).get("source"), *found]
     return str(next((source for source in sources if source), "not recorded"))
 
 
-def _foreign(records: Sequence[Record]) -> str:
-    """What the tokens of other attributes read in a core head, according to the mask form that runs used."""
+def _other_tokens_read(records: Sequence[Record]) -> str:
+    """The clauses for the mask forms that runs used."""
     settings = [record.get("settings") or {} for record in records]
-    forms = distinct(one["core_mask"] for one in settings if one.get("core_mask") in READ_BY_FOREIGN)
-    return "".join(READ_BY_FOREIGN[form] for form in forms or ["exclusive"])
+    forms = distinct(one["core_mask"] for one in settings if one.get("core_mask") in OTHER_TOKENS_READ)
+    return "".join(OTHER_TOKENS_READ[form] for form in forms or ["exclusive"])
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -187,7 +187,7 @@ def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
     for part in ("train", "test"):
         spent = [(run.get("seconds") or {}).get(part) for run in runs]
         if known := [float(seconds) for seconds in spent if seconds]:
-            rows.append((f"seconds a run, {part}", f"{sum(known) / len(known):.1f}"))
+            rows.append((f"seconds per run, {part}", f"{sum(known) / len(known):.1f}"))
     return rows
 
 

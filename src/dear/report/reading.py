@@ -126,10 +126,10 @@ def checked(records: Iterable[Record]) -> list[Record]:
     _one_value(found, lambda _: "", protocol, "protocols")
     kind = protocol_class(protocol(found[0]))
     _one_value(found, lambda _: "", lambda record: part_of(record, "weights", "sha256"), "weights")
-    told = [
+    uses = [
         {"dataset": one} for run in found for one in (part_of(run, "dataset"), *(run.get("targets") or ()))
     ]
-    _one_value(told, data_set, lambda record: part_of(record, "dataset").get("identity"), "data")
+    _one_value(uses, data_set, lambda record: part_of(record, "dataset").get("identity"), "data")
     if kind().trained_on is not None:
         _one_value(found, lambda _: "", data_set, "sources")
     _one_value(found, method_label, _roles, "role tables")
@@ -153,7 +153,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """A record's settings, without fields of training that are as they were before there was a choice."""
+    """A record's settings, without training fields that older records lack and that are at their defaults."""
     found = dict(record.get("settings") or {})
     if isinstance(found.get("train"), Mapping):
         usual = {name: getattr(TrainSettings, name) for name in LATER}

@@ -1,4 +1,4 @@
-"""Tables from run records of any protocols."""
+"""The tables of a report: those of each protocol (`protocols`), in order, then their appendices."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ def by_protocol(records: Iterable[Record]) -> dict[str, list[Record]]:
     """The records grouped by protocol, in the order of the protocols."""
     found = list(records)
     groups = {name: [record for record in found if protocol(record) == name] for name in PROTOCOLS}
-    return {name: some for name, some in groups.items() if some}
+    return {name: group for name, group in groups.items() if group}
 
 
 def tables_of(records: Iterable[Record]) -> list[Grid]:
@@ -23,14 +23,14 @@ def tables_of(records: Iterable[Record]) -> list[Grid]:
         DataError: for records that cannot be combined in one table.
     """
     found = readable(records)
-    tables = [grid for name, some in by_protocol(found).items() for grid in report_of(name).tables(some)]
+    tables = [grid for name, group in by_protocol(found).items() for grid in report_of(name).tables(group)]
     return tables + appendix_of(found)
 
 
 def appendix_of(records: Iterable[Record]) -> list[Grid]:
-    """The tables that stand behind those of all protocols."""
+    """The appendix tables of all protocols, which follow the other tables."""
     groups = by_protocol(records)
-    return [grid for name, some in groups.items() for grid in report_of(name).appendix(some)]
+    return [grid for name, group in groups.items() for grid in report_of(name).appendix(group)]
 
 
 def weights_of(records: Iterable[Record]) -> list[str]:

@@ -7,7 +7,7 @@ from dear.report.grid import Cell, Grid, GridRow
 from dear.report.reading import Record, grouped, method_label
 from dear.report.tables import MEASURES, SHOWN, Table
 
-COSTS = ("Trainable parameters", "Seconds a run")
+COSTS = ("Trainable parameters", "Seconds per run")
 PEAK = "Peak memory, MiB"
 
 
@@ -29,7 +29,7 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     many = any(cell and cell.spread is not None for row in rows for cell in row.cells)
     notes = (
         f"Percent, average of the data sets{', mean ± standard deviation over seeds' if many else ''}.",
-        "Seconds: median over runs; what earlier runs of a process left in its caches is not computed again.",
+        "Seconds: median over runs; a run reuses what earlier runs of its process have cached.",
         *([] if memory is None else ["Runs that share a process share its peak memory."]),
     )
     names = (*(SHOWN[measure] for measure in MEASURES), *COSTS, *([] if memory is None else [PEAK]))

@@ -1,4 +1,7 @@
-"""The result table in the paper's layout: data sets down, methods across, base / novel / HM for each."""
+"""The base-to-novel table in the paper's layout: data sets down, methods across, base / novel / HM for each.
+
+The tables of a report, for records of any protocols, are assembled in `sections`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -157,8 +157,8 @@ def create_app(
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
     """The response to any exception. Bugs are described only in the log."""
     if isinstance(error, RequestValidationError):
-        told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-        error = Refused(422, f"{told}.")
+        message = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        error = Refused(422, f"{message}.")
     elif isinstance(error, HTTPException):
         error = _of_framework(request, error)
     elif isinstance(error, LimitError):
@@ -166,8 +166,8 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, DearError):
         status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
         return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
-    told = "internal server error, see the server's log; other requests may succeed."
-    return JSONResponse({"error": told, "kind": "ServerError"}, 500, HEADERS)  # outside the middleware
+    message = "internal server error, see the server's log; other requests may succeed."
+    return JSONResponse({"error": message, "kind": "ServerError"}, 500, HEADERS)  # outside the middleware
 
 
 def _of_framework(request: Request, error: HTTPException) -> Refused:

@@ -155,8 +155,8 @@ class SecurityMiddleware:
 
     def _counted(self, headers: dict[str, str], body: Body, receive: Receive) -> Receive:
         """Wrap ``receive`` in the bounds of bodies; a body that declares too large a size is refused."""
-        told = headers.get("content-length", "")
-        size = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else 0
+        declared = headers.get("content-length", "")
+        size = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
         check_upload(max(0, size - FORM_ROOM), self.limits)
         return self.bodies.counted(body, receive, FORM_ROOM)
 

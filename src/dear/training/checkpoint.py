@@ -123,7 +123,7 @@ def load_checkpoint(
         was, now = parse_json(str(state["run"]), path), json.loads(run)
         other = ", ".join(name for name in now if was.get(name) != now[name])
     except (*AMISS, DearError) as error:
-        raise CheckpointError(path, f"it does not say which run it is of: {first_line(error)}") from error
+        raise CheckpointError(path, f"it does not identify its run: {first_line(error)}") from error
     if other:
         raise OutputError(
             f"{path} is the checkpoint of another run (different {other}): remove it or choose another --out."
@@ -148,9 +148,9 @@ def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]
     """The epochs of a state. Raises ValueError, or an exception in AMISS, if the state is inconsistent."""
     history = list(json.loads(state["history"]))
     if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
-        raise ValueError(f"it claims {state['epochs']} epochs, but lists {len(history)} or others")
+        raise ValueError(f"it claims {state['epochs']} epochs, but lists others")
     if state["steps"] != len(history) * epoch_steps:
-        raise ValueError(f"it claims {state['steps']} steps, which are not {len(history)} epochs")
+        raise ValueError(f"it claims {state['steps']} steps, which does not match {len(history)} epochs")
     if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
         raise ValueError("its epochs hold values that are not numbers")
     return history

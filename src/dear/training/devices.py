@@ -32,7 +32,7 @@ def make_fabric(
         accelerator=device.type,
         devices=given,
         num_nodes=nodes,
-        # Some methods leave a parameter out of a step.
+        # Some methods do not use every parameter in every step.
         strategy="ddp_find_unused_parameters_true" if many else "auto",
         precision=device_precision(precision, device),  # type: ignore[arg-type]
         loggers=[] if log is None else [_tensorboard(log)],
@@ -92,5 +92,5 @@ def _tensorboard(folder: Path) -> Any:
         return TensorBoardLogger(root_dir=folder, name="")
     except ModuleNotFoundError as error:
         raise SettingsError(
-            "TensorBoard is not installed: pip install 'dear-vlm[log]', or leave --log out."
+            "TensorBoard is not installed: pip install 'dear-vlm[log]', or omit --log."
         ) from error

@@ -112,16 +112,16 @@ def train(
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
         means = {name: total / batches.images_seen for name, total in zip(sums, totals, strict=True)}
-        told = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
+        entry = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
         if validate is not None:
-            told["val"] = validate()
-            if all(told["val"] > past["val"] for past in history):
+            entry["val"] = validate()
+            if all(entry["val"] > past["val"] for past in history):
                 best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
-        history.append(told | {"seconds": time.perf_counter() - start})
+        history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
             done = len(history) * steps
             save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
-        fabric.log_dict({f"{label}/{name}": value for name, value in told.items()}, step=epoch + 1)
+        fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
         progress(epoch + 1, means)
     if best is not None:
         method.load_state_dict(best)
@@ -129,8 +129,8 @@ def train(
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
-    """What adds a loss's gradients to those of the method. Where processes share the batch, DDP takes their
-    mean, but in one backward pass a step only: of several, it is taken here.
+    """The function that adds a loss's gradients to those of the method. If processes share the batch, DDP
+    averages gradients over them, but only for one backward pass per step; with several, this function does.
     """
     several, shared = method.several_backwards, fabric.world_size > 1
 

@@ -128,7 +128,7 @@ def mlps_of_class_token(tower: VisionTower, first: int) -> Iterator[list[Tensor]
     written: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        written.append(output[:, 0])  # the last layer runs at the class token alone
+        written.append(output[:, 0])  # the last layer runs on the class token alone
 
     hooks = [block.ls_2.register_forward_hook(keep) for block in tower.blocks[first - 1 :]]  # type: ignore[union-attr]
     try:
@@ -197,7 +197,7 @@ class Pretraining:
         """Take the weights of an earlier run, and add its facts to this run's."""
         identity = tiny.load(folder).identity  # reports what is wrong with the folder
         if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
-            raise WeightsError(f"the vocabulary of {folder} differs from this version's: train it anew.")
+            raise WeightsError(f"the vocabulary of {folder} differs from this version's: retrain it.")
         self.master.load_state_dict(tiny.read_tensors(folder / tiny.WEIGHTS))
         self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
 
@@ -226,8 +226,8 @@ class Pretraining:
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
-        told = positive.any(dim=0)  # an emphasis on colour names a sketch's, which no image may match
-        loss = multi_positive_loss(scale * images @ captions[told].T, positive[:, told])
+        matched = positive.any(dim=0)  # a caption that names the colour of a sketch may match no image
+        loss = multi_positive_loss(scale * images @ captions[matched].T, positive[:, matched])
         if s.late:
             loss = loss + s.late * early_share(trunk)
         if s.late_mlp:
@@ -236,7 +236,7 @@ class Pretraining:
         return loss
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
-        """Whether to spell out a word of a step's captions: each with the same chance, in the order asked."""
+        """The function that draws, call by call, whether to spell out a word of a step's captions."""
         if self.settings.spelled == 0:
             return lambda _: False
         numbers = torch.rand(1 << 14, generator=generator(self.settings.seed, "spelling", step)).tolist()

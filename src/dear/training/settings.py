@@ -80,7 +80,7 @@ class TrainSettings:
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """The fields that a run's results depend on: all except those that only save time or memory, and
-        those left at the behaviour from before they existed.
+        those at the behaviour of versions that lacked them.
         """
         fields = asdict(self)
         del fields["view_cache"], fields["text_chunk"]
@@ -94,7 +94,7 @@ class TrainSettings:
         return fields
 
     def steps(self, images: int) -> int:
-        """Steps of an epoch of so many images."""
+        """Number of steps in an epoch of this many images."""
         full, rest = divmod(images, self.batch)
         return full + (rest > 0 and not (self.drop_last and full))
 

@@ -1,4 +1,4 @@
-"""All training images at once, for the methods that make something of them before training."""
+"""All training images at once, for methods that compute something from them before training."""
 
 from collections.abc import Callable
 
@@ -21,10 +21,10 @@ AT_ONCE = 250
 def training_images(
     method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
 ) -> TrainingImages:
-    """What `Method.before_training` takes; nothing is computed before it is asked for.
+    """The argument of `Method.before_training`; its contents are computed on demand.
 
-    Random views are drawn from the view seed, else from the seed, and are others than those of any epoch.
-    Every process of several computes all of them.
+    Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
+    every epoch. If there are several processes, each computes all views.
     """
     size, like = method.clip.image_size, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
@@ -38,7 +38,7 @@ def training_images(
             for chosen in torch.arange(len(images)).split(AT_ONCE):
                 with mixed(like.device, settings.precision):
                     found.append(method.image_trunk(make(images.load(chosen), chosen).to(like)))
-            return torch.cat(found).to(like)  # what is made of them is made in full precision
+            return torch.cat(found).to(like)  # methods compute in full precision from here on
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 from tests.fuzz.readers.mutate import mutated
-from tests.fuzz.readers.targets import TARGETS, TakenOver, clip
+from tests.fuzz.readers.target import TakenOver, clip
+from tests.fuzz.readers.targets import TARGETS
 
 from dear.errors import DearError
 

@@ -76,7 +76,7 @@ def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
     ):
         write_folder_report(tmp_path)
     assert not (tmp_path / "report").exists()
-    with pytest.raises(DataError, match="no record is of weights 'ef'"):
+    with pytest.raises(DataError, match="no record has weights 'ef'"):
         write_folder_report(tmp_path, weights="ef")
     assert write_folder_report(tmp_path, weights="cd").records == 1
     with pytest.raises(DataError, match="mix different weights"):

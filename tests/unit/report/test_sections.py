@@ -195,7 +195,7 @@ def test_differences_to_published_numbers() -> None:
     # Two seeds, one degree of freedom: 12.706 * sd / sqrt(2), sd = sqrt(2).
     assert difference == Cell(pytest.approx(0.1), pytest.approx(12.7062, abs=1e-3), 2)
     assert any(
-        "Slip: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
+        "Error in the paper: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
         for n in grid.notes
     )
     assert published_grid([record("tools", "dear", 0.5, 0.5)]) is None
@@ -306,7 +306,7 @@ def test_methods_side_by_side_with_what_they_cost() -> None:
         record("tools", "coop", 0.60, 0.30, peak_memory={"resident": 900.0, "gpu": 77.0}),
     ]
     grid = grids(runs)["base-to-novel-methods"]
-    assert grid.columns[3:] == ("Trainable parameters", "Seconds a run", "Peak memory, MiB")
+    assert grid.columns[3:] == ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
     # base (60 + 90) / 2, novel (30 + 10) / 2, HM 2 x 75 x 20 / 95; CoOp lacks a data set
     assert cells(grid, "dear") == ["75.00", "20.00", "31.58", "1,200", "5.5", "1,017"]
     assert cells(grid, "coop") == ["", "", "", "11", "4.0", "77"]

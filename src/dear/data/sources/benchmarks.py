@@ -12,7 +12,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.listing import Listing, Report, refuse
 from dear.data.sources.readers import READERS, Source
-from dear.data.sources.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.splits import record_split, seeded_split, split_note
 from dear.errors import DataError
 
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
@@ -141,7 +141,7 @@ def _read_own(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listi
         }
     if shares:
         recorded = record_split(splits, names, settings.cache_folder() / "splits", benchmark.name)
-        said = spoken_split(shares, settings.split_seed, recorded)
+        said = split_note(shares, settings.split_seed, recorded)
         notes = (*notes, f"{said}; published results use {PREFIX}{benchmark.name}.json")
         origin = f"dear, seed {settings.split_seed}" + (f", {origin}" if origin else "")
     return Listing(

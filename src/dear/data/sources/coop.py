@@ -11,10 +11,10 @@ from dear.data.sources.listing import (
     Report,
     Row,
     refuse,
+    reporting,
     require_apart,
     require_distinct,
     require_inside,
-    told,
 )
 from dear.errors import DataError
 from dear.reading.plain import read_json
@@ -45,7 +45,7 @@ def read_coop(folder: Path, images: Path | None = None, report: Report = refuse)
     apart = {part: [row for row, _ in listed] for part, listed in lists.items()}
     require_apart(split.name, apart, report)
     names = _names(split, named)
-    with told(report):
+    with reporting(report):
         require_distinct(str(split), [str(label) for label in range(len(names))], names)
     return Listing(
         name=split.stem.removeprefix(PREFIX),
@@ -66,7 +66,7 @@ def _lists(split: Path, report: Report) -> dict[str, list[Named]]:
         if not isinstance(rows, list) or (part != "val" and not rows):
             raise DataError(f'{split} needs a list "{part}" of [path, label, class name].')
         for index, row in enumerate(rows):
-            with told(report):
+            with reporting(report):
                 lists.setdefault(part, []).append(_row(f"{split}, {part}[{index}]", row))
     return lists
 

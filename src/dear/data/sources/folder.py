@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, refuse, require_distinct, some, told
-from dear.data.sources.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
+from dear.data.sources.splits import record_split, seeded_split, split_note
 from dear.errors import DataError
 
 SPLITS = {
@@ -32,7 +32,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
             f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
-    with told(report):
+    with reporting(report):
         require_distinct(str(folder), keys, keys)
     rows, other = class_rows(folder, "", keys, report)
     share = settings.test_share
@@ -46,7 +46,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         classnames=tuple(keys),
         splits=splits,
         origin=f"dear, seed {settings.split_seed}",
-        notes=(spoken_split(shares, settings.split_seed, recorded), *left_out(other)),
+        notes=(split_note(shares, settings.split_seed, recorded), *left_out(other)),
     )
 
 
@@ -58,7 +58,7 @@ def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listin
     keys = subfolders(parts["train"])
     if not keys:
         raise DataError(f"{parts['train']} has no folders of classes.")
-    with told(report):
+    with reporting(report):
         require_distinct(str(parts["train"]), keys, keys)
     splits: dict[str, tuple[Row, ...]] = {}
     other: list[str] = []
@@ -122,7 +122,7 @@ def image_files(place: Path) -> list[Path]:
 
 def left_out(other: Sequence[str]) -> tuple[str, ...]:
     """A note on files without an image suffix, if there are any."""
-    return (f"{len(other)} files have no image suffix and are left out: {some(other)}",) if other else ()
+    return (f"{len(other)} files have no image suffix and are left out: {first_few(other)}",) if other else ()
 
 
 def _files(folder: Path) -> list[Path]:

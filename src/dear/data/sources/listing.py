@@ -25,7 +25,7 @@ def refuse(fault: DataError) -> NoReturn:
 
 
 @contextmanager
-def told(report: Report) -> Iterator[None]:
+def reporting(report: Report) -> Iterator[None]:
     """Pass a DataError raised within to ``report``."""
     try:
         yield
@@ -71,14 +71,14 @@ class Listing:
         return sum(map(len, self.splits.values()))
 
 
-def spoken(name: str) -> str:
+def with_spaces(name: str) -> str:
     """A class name as written in a sentence: underscores become spaces, as in CoOp."""
     return name.replace("_", " ")
 
 
 def plain_name(name: str) -> str:
     """A key for comparing class names, ignoring case, underscores and the form of accents (NFC or NFD)."""
-    return unicodedata.normalize("NFC", spoken(name).strip().casefold())
+    return unicodedata.normalize("NFC", with_spaces(name).strip().casefold())
 
 
 def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
@@ -96,8 +96,8 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
             raise DataError(f"{source}: the class {key!r} has an empty name.")
         if plain in seen:
             raise DataError(
-                f"{source}: the classes {seen[plain]!r} and {key!r} have the same name, {spoken(name)!r}. "
-                "Give each class a name of its own."
+                f"{source}: the classes {seen[plain]!r} and {key!r} have the same name, "
+                f"{with_spaces(name)!r}. Give each class a name of its own."
             )
         seen[plain] = key
 
@@ -125,7 +125,7 @@ def one_path(path: str) -> str:
     return posixpath.normpath(path) if "//" in path or "./" in path else path
 
 
-def some(names: Iterable[str]) -> str:
+def first_few(names: Iterable[str]) -> str:
     """A few names for a note: "a, b, c ... and 4 more"."""
     listed = [*names]
     rest = f" ... and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""

@@ -65,7 +65,7 @@ def record_split(
     return path
 
 
-def spoken_split(shares: Mapping[str, float], seed: int, recorded: Path | None) -> str:
+def split_note(shares: Mapping[str, float], seed: int, recorded: Path | None) -> str:
     """A note on a split made here."""
     parts = ", ".join(f"{100 * share:.0f}% {part}" for part, share in shares.items())
     where = f"recorded in {recorded}" if recorded else "not recorded (the cache folder cannot be written)"

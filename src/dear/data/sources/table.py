@@ -15,12 +15,12 @@ from dear.data.sources.listing import (
     Row,
     one_path,
     refuse,
+    reporting,
     require_distinct,
     require_inside,
-    told,
 )
 from dear.data.sources.naming import QUOTES, in_order, read_names
-from dear.data.sources.splits import record_split, seeded_split, spoken_split
+from dear.data.sources.splits import record_split, seeded_split, split_note
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import read_text
@@ -55,7 +55,7 @@ def read_table(
     given = read_names(settings.classnames) if settings.classnames else None
     entries = _sound(entries, given, settings, report)
     keys, names = _classes(table, entries, given, settings)
-    with told(report):
+    with reporting(report):
         require_distinct(str(settings.classnames or table), keys, names)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
@@ -65,7 +65,7 @@ def read_table(
         shares = {"train": 1 - settings.test_share, "test": settings.test_share}
         splits = seeded_split(rows, shares, settings.split_seed, names)
         recorded = record_split(splits, names, settings.cache_folder() / "splits", table.stem)
-        notes = (spoken_split(shares, settings.split_seed, recorded),)
+        notes = (split_note(shares, settings.split_seed, recorded),)
         origin = f"dear, seed {settings.split_seed}"
     else:
         splits = _by_split(table, entries, rows)
@@ -86,7 +86,7 @@ def _sound(entries: list[Entry], given: Names | None, settings: DataSettings, re
     found = []
     numbered = _are_numbers(entries)
     for entry in entries:
-        with told(report):
+        with reporting(report):
             if numbered and (len(entry.label) > 9 or entry.label != str(int(entry.label))):
                 raise DataError(
                     f"{entry.where}: label {shown(entry.label)} is not a plain whole number: write 0, 1, 2 "
@@ -143,7 +143,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     for rows, (number, row) in enumerate(read(table, text), start=1):
         if rows > most:
             at_most("table_rows", rows, table)
-        with told(report):
+        with reporting(report):
             entry = _entry(f"{table}, line {number}", row, confined)
             if other := found.get(one_path(entry.path)):
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {other.where}.")

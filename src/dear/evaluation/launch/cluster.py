@@ -29,10 +29,10 @@ class Worker:
         torch.set_num_threads(threads)
         self.runner = Runner(device)
 
-    def run_one(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
+    def run(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
         """The record, or the message of a DearError."""
         try:
-            return self.runner.run_one(experiment, run)
+            return self.runner.run(experiment, run)
         except DearError as error:
             return str(error)
 
@@ -77,7 +77,7 @@ def _collect(
         while waiting and idle:
             job, worker = waiting.pop(0), idle.pop()
             tries[job] += 1
-            busy[worker.run_one.remote(*tasks[job])] = job, worker
+            busy[worker.run.remote(*tasks[job])] = job, worker
         (ready,), _ = ray.wait([*busy], num_returns=1)
         job, worker = busy.pop(ready)
         try:
@@ -101,8 +101,8 @@ def _collect(
 
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker has written it to the same folder."""
-    told = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
-    path = experiment.out / f"{run_name(run.protocol, *told)}.json"
+    parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
+    path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
     if path.exists():
         return read_record(path)
     write_json(path, record)

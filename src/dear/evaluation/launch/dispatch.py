@@ -45,7 +45,7 @@ def launch(
             if runner.fabric is None or runner.fabric.is_global_zero:
                 stack.enter_context(claimed(experiment))
         return [
-            [runner.run_one(experiment, run, progress) for run in some]
+            [runner.run(experiment, run, progress) for run in some]
             for experiment, some in zip(experiments, runs, strict=True)
         ]
 
@@ -78,7 +78,8 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
     precisions = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
-            f"the experiments have different precisions ({', '.join(sorted(precisions))}): run them apart."
+            f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
+            "run them separately."
         )
     fabric = make_fabric(
         find_device(machines.device),

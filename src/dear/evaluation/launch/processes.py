@@ -30,7 +30,7 @@ def in_processes(
     LostWorkerError if a process is lost; records of finished runs are kept.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
-    waiting, told = context.Queue(), context.Queue()
+    waiting, results = context.Queue(), context.Queue()
     jobs = min(jobs, len(tasks))
     for task in tasks.items():
         waiting.put(task)
@@ -39,12 +39,12 @@ def in_processes(
         waiting.put(None)
         place = _device(device, number)
         threads = max(1, torch.get_num_threads() // jobs)
-        workers.append(context.Process(target=work, args=(place, threads, waiting, told), daemon=True))
+        workers.append(context.Process(target=work, args=(place, threads, waiting, results), daemon=True))
         workers[-1].start()
     found: dict[Job, dict[str, Any]] = {}
     try:
         while len(found) < len(tasks):
-            kind, job, value = _next(told, workers)
+            kind, job, value = _next(results, workers)
             if kind == "error":
                 raise value
             if kind == "progress":
@@ -57,20 +57,20 @@ def in_processes(
     return found
 
 
-def work(device: str, threads: int, waiting: Any, told: Any) -> None:
-    """Main function of a worker process: make runs until none is left, and report their results. It ends with
-    its parent, which holds the lock on the folder of records.
+def work(device: str, threads: int, waiting: Any, results: Any) -> None:
+    """Main function of a worker process: make runs until none is left, and report their results. It exits
+    with its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     runner = Runner(device)
     for job, (experiment, run) in iter(waiting.get, None):
         try:
-            record = runner.run_one(experiment, run, lambda *value: told.put(("progress", None, value)))
+            record = runner.run(experiment, run, lambda *value: results.put(("progress", None, value)))
         except DearError as error:
-            told.put(("error", job, DearError(str(error))))
+            results.put(("error", job, DearError(str(error))))
             return
-        told.put(("record", job, record))
+        results.put(("record", job, record))
 
 
 def _end_with_parent() -> None:
@@ -81,10 +81,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _next(told: Any, workers: list[BaseProcess]) -> Any:
+def _next(results: Any, workers: list[BaseProcess]) -> Any:
     while True:
         try:
-            return told.get(timeout=WAIT)
+            return results.get(timeout=WAIT)
         except queue.Empty:
             lost = [worker for worker in workers if worker.exitcode not in (None, 0)]
             if lost:

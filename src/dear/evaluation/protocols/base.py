@@ -78,8 +78,8 @@ class Protocol(ABC):
         """Raise SettingsError for a method that the protocol cannot run."""
         if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
             raise SettingsError(
-                f"{plan.method} learns something for each class and cannot score classes that it was not "
-                f"trained on, as {self.name} has: run it with few-shot."
+                f"{plan.method} learns parameters for each class and cannot score classes that it was not "
+                f"trained on, which {self.name} tests: run it with few-shot."
             )
 
     def fits(self, plan: Plan) -> bool:

@@ -14,8 +14,8 @@ class Figure:
     """A figure above a table of the page.
 
     Attributes:
-        svg: As `dear.report.svg.inline` gives it.
-        name: For those who do not see it.
+        svg: Markup made by `dear.report.svg.inline`.
+        name: Text alternative, for screen readers.
     """
 
     svg: str
@@ -54,7 +54,7 @@ class ProtocolReport(ABC):
         return []
 
     def figures(self, records: Sequence[Record]) -> dict[str, Figure]:
-        """A figure for some of its tables, by their names."""
+        """Figures for some of its tables, by the tables' names."""
         del records
         return {}
 

@@ -30,11 +30,11 @@ class ContinualReport(ProtocolReport):
             title = data_set_title(of_data[0])
             methods = grouped(of_data, method_label)
             rows += marked([_row(f"{title}: {method}", runs, groups) for method, runs in methods.items()])
-        columns = (*(f"Group {at + 1}" for at in range(groups)), "Average", "First, in the end")
+        columns = (*(f"Group {at + 1}" for at in range(groups)), "Average", "Group 1, at the end")
         notes = (
             "Percent, mean over seeds. Group n: accuracy among all classes seen so far, after training on "
-            "the n-th group alone; no images of earlier groups are kept. Average: of these. First, in the "
-            "end: classes of the first group, among all classes, after the last group.",
+            "the n-th group alone; no images of earlier groups are kept. Average: mean of these. Group 1, "
+            "at the end: classes of the first group, among all classes, after the last group.",
         )
         return [Grid("continual", "Continual learning", "Data set: method", columns, tuple(rows), notes)]
 

@@ -65,7 +65,7 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
         "Data set: method",
         columns,
         tuple(rows),
-        ("Percent, all classes. 0 shots is zero-shot CLIP. Published numbers are not known to us.",),
+        ("Percent, all classes. 0 shots is zero-shot CLIP. No published numbers are known.",),
     )
 
 

@@ -86,14 +86,16 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         name: [one for one, chance in zip(results, chances, strict=True) if chance.get(name, 1) < 1]
         for name in dict.fromkeys(name for chance in chances for name in chance)
     }
-    kept = {name: some for name, some in kept.items() if some}
+    kept = {name: group for name, group in kept.items() if group}
     if not kept:
         return dict(results[0])
     precision = {
-        feature: {name: fmean(one["precision"][feature][name] for one in some) for name, some in kept.items()}
+        feature: {
+            name: fmean(one["precision"][feature][name] for one in group) for name, group in kept.items()
+        }
         for feature in results[0]["precision"]
     }
-    chance = {name: fmean(one["chance"][name] for one in some) for name, some in kept.items()}
+    chance = {name: fmean(one["chance"][name] for one in group) for name, group in kept.items()}
     return {**results[0], "precision": precision, "chance": chance, "runs": len(results)}
 
 

@@ -29,8 +29,8 @@ RULE = {
 }
 
 FUSED = (
-    "Fused: all features, which is not this table's rule; on targets the class feature alone for methods "
-    "whose authors fuse on the source only."
+    "Fused: scored with all features instead; on targets, methods whose authors fuse on the source only "
+    "are scored by the class feature alone."
 )
 
 
@@ -70,7 +70,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         (
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
             f"{', mean ± standard deviation' if seeds > 1 else ''}; {RULE[protocol]}; "
-            "the average leaves the source out.",
+            "the average excludes the source.",
             *([FUSED] if also else ()),
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),

@@ -20,8 +20,8 @@ function el(tag, attributes = {}, ...children) {
 async function answer(response) {
   if (response.status === 401) location.reload(); // the login form asks for the token
   if (response.ok) return response;
-  const told = await response.json().catch(() => ({}));
-  throw new Error(told.error || `the server responded with status ${response.status}.`);
+  const failure = await response.json().catch(() => ({}));
+  throw new Error(failure.error || `the server responded with status ${response.status}.`);
 }
 
 // Send the image and show the response in a panel; a newer request replaces an older one.
@@ -145,10 +145,10 @@ function tile(one) {
 }
 
 function weight(feature, at) {
-  const told = el("output", {}, at ? "0" : "1");
+  const shown = el("output", {}, at ? "0" : "1");
   const slider = el("input", { type: "range", min: -1, max: 1, step: 0.1, name: feature, value: at ? 0 : 1 });
-  slider.addEventListener("input", () => { told.textContent = slider.value; later("near", neighbours); });
-  return el("label", {}, `Weight of ${feature} `, told, slider);
+  slider.addEventListener("input", () => { shown.textContent = slider.value; later("near", neighbours); });
+  return el("label", {}, `Weight of ${feature} `, shown, slider);
 }
 
 // --- head roles -----------------------------------------------------------
@@ -221,8 +221,8 @@ function listen() {
       if (kind === "drop") take(event.dataTransfer.files[0]);
     });
   $("asked").addEventListener("submit", (event) => { event.preventDefault(); classify(); });
-  $("top").addEventListener("input", () => { $("top-told").textContent = $("top").value; later("classes", classify); });
-  $("count").addEventListener("input", () => { $("count-told").textContent = $("count").value; later("near", neighbours); });
+  $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
+  $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbours); });
   $("layer").addEventListener("change", () => { heads(); look(); });
   for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);
 }

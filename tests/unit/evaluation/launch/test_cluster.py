@@ -17,7 +17,7 @@ from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
 
-BUSY = b"ray::Worker.run_one"
+BUSY = b"ray::Worker.run"
 
 
 def _parent(pid: int) -> int:

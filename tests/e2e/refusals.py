@@ -1,0 +1,21 @@
+"""A run in few words, and what a refused command must look like."""
+
+from pathlib import Path
+
+import pytest
+
+from dear.cli.main import main
+
+RUN = ["run", "base-to-novel"]
+SHORT = ["--shots", "2", "--train.epochs", "2", "--dear.first", "8"]
+
+
+def refused(words: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must end with code 2, one line on stderr and nothing written; return the line."""
+    assert main([*words, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("dear: error: ")
+    assert printed.err.count("\n") == 1
+    assert not out.exists() or [*out.iterdir()] == []
+    return printed.err

@@ -1,0 +1,110 @@
+"""Files around a data set: split lists, tables, class names, templates and caches."""
+
+import json
+from pathlib import Path
+
+import torch
+from tests.fuzz.readers.target import TakenOver, photo, written
+
+from dear.data.image_check import broken_images
+from dear.data.images.decode_cache import DecodeCache
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.data.sources.listing import Listing, Row
+from dear.training.viewcache import ViewCache, ViewFingerprint
+
+NOWHERE = ("train", "test")
+
+
+def split(folder: Path) -> Path:
+    rows = [["red/0.png", 0, "red"], ["sea/0.png", 1, "sea"]]
+    for path, *_ in rows:
+        photo(folder / "images" / str(path))
+    return written(folder / "split_zhou_Photos.json", json.dumps({part: rows for part in NOWHERE}))
+
+
+def csv(folder: Path) -> Path:
+    lines = [f"{at}.png,{at % 2},{part}" for at, part in enumerate(("train", "train", "test", "test"))]
+    return written(folder / "table.csv", "\n".join(["path,label,split", *lines]) + "\n")
+
+
+def jsonl(folder: Path) -> Path:
+    rows = [{"path": f"{at}.png", "label": at % 2, "split": part} for at, part in enumerate(NOWHERE * 2)]
+    return written(folder / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_table(file: Path) -> None:
+    for name in ("0", "1", "2", "3"):
+        photo(file.parent / f"{name}.png")
+    load_dataset(str(file), DataSettings(cache=file.parent / "cache"))
+
+
+def names_json(folder: Path) -> Path:
+    csv(folder)
+    return written(folder / "names.json", json.dumps({"0": "red", "1": "sea"}))
+
+
+def names_csv(folder: Path) -> Path:
+    csv(folder)
+    return written(folder / "names.csv", "0,red\n1,sea\n")
+
+
+def names_text(folder: Path) -> Path:
+    csv(folder)
+    return written(folder / "names.txt", "0 red\n1 blue sea\n")
+
+
+def read_names(file: Path) -> None:
+    settings = DataSettings(classnames=file, cache=file.parent / "cache")
+    for name in ("0", "1", "2", "3"):
+        photo(file.parent / f"{name}.png")
+    load_dataset(str(file.parent / "table.csv"), settings)
+
+
+def templates(folder: Path) -> Path:
+    return written(folder / "templates.txt", "a photo of a {}.\na {} at sea.\n")
+
+
+def picture(folder: Path) -> Path:
+    DecodeCache(folder, 23).put("ab" * 32, torch.randint(0, 256, (3, 23, 29), dtype=torch.uint8))
+    return DecodeCache(folder, 23)._path("ab" * 32)
+
+
+def use_picture(file: Path) -> None:
+    found = DecodeCache(file.parents[3], 23).get("ab" * 32)
+    if found is not None and (found.dtype != torch.uint8 or found.ndim != 3 or len(found) != 3):
+        raise TakenOver("it is no picture")
+
+
+def checked(folder: Path) -> Path:
+    photo(folder / "images" / "a.png")
+    look_again(folder)
+    (found,) = (folder / "cache" / "checked").iterdir()
+    return written(found, json.dumps({"a.png": "it is torn"}))
+
+
+def look_again(folder: Path) -> None:
+    rows = {"test": (Row("a.png", 0),)}
+    listing = Listing("x", folder / "images", ("a",), ("a",), rows, "by hand")
+    found = broken_images(listing, DataSettings(cache=folder / "cache"))
+    if not all(isinstance(one, str) for pair in found.items() for one in pair):
+        raise TakenOver("a reason is no text")
+
+
+FACTS = ViewFingerprint("w", "i", 1, 20, "32", "cpu")
+
+
+def view(folder: Path) -> Path:
+    store = ViewCache(folder, 2**20, torch.float32)
+    store.begin(FACTS, 3)
+    store.put(1, [0], torch.rand(1, 5, 7))
+    (found,) = folder.rglob("*.view")
+    return found
+
+
+def use_view(file: Path) -> None:
+    store = ViewCache(file.parents[4], 2**20, torch.float32)
+    store.begin(FACTS, 3)
+    found = store.get(1, [0])
+    if found is not None and not found[1].isfinite().all():
+        raise TakenOver("a trunk output is no number")

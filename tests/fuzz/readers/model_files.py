@@ -1,0 +1,117 @@
+"""Files around a model: bundles, indexes, vocabularies, weights and configurations."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from tests.conftest import WORDS
+from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.unit.retrieval.solid import Plain, gallery
+from tests.unit.serving.small import small_predictor
+
+from dear.adapters.bundle import Bundle
+from dear.backbone import hub, tiny
+from dear.backbone.clip import tensors_hash
+from dear.backbone.load import load_clip
+from dear.backbone.tokenizer import WordTokenizer
+from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import FILE
+from dear.retrieval.query import Index
+
+
+def bundle(folder: Path) -> Path:
+    small_predictor(clip()).bundle.save_pretrained(folder / "bundle")
+    return folder / "bundle" / "config.json"
+
+
+def tensors(folder: Path) -> Path:
+    return bundle(folder).parent / "adapter.safetensors"
+
+
+def sealed(file: Path) -> None:
+    """Make the configuration say what the tensors are."""
+    from safetensors.torch import load
+
+    config = file.parent / "config.json"
+    found = load(file.read_bytes())
+    told = json.loads(config.read_text())
+    told["adapter"] |= {
+        "sha256": tensors_hash(found),
+        "shapes": {name: [*tensor.shape] for name, tensor in found.items()},
+    }
+    config.write_text(json.dumps(told))
+
+
+def use_bundle(file: Path) -> None:
+    Bundle.from_pretrained(file.parent).build(clip())
+
+
+def index(folder: Path) -> Path:
+    build_index(Plain(), gallery(folder / "images"), folder / "index")
+    return folder / "index" / FILE
+
+
+def vectors(folder: Path) -> Path:
+    return index(folder).parent / "vectors-1" / "0.f16"
+
+
+def ask(place: Path) -> None:
+    opened = Index.open(place)
+    opened.check(Plain())
+    query = {name: torch.eye(5)[0] for name in ("class", "color")}
+    hits = opened.query(query, {"class": 1.0, "color": 0.5}) + opened.query({"class": query["class"]})
+    if not all(np.isfinite(hit.score) for hit in hits):
+        raise TakenOver("a score is no number")
+
+
+def vocabulary(folder: Path) -> Path:
+    return written(folder / "vocabulary.json", json.dumps({"context_length": 13, "words": WORDS}))
+
+
+def use_vocabulary(file: Path) -> None:
+    WordTokenizer.load(file)(["a photo of a zebra"])
+
+
+def weights(folder: Path) -> Path:
+    from safetensors.torch import save_file
+
+    path = folder / "weights.safetensors"
+    save_file({name: one.contiguous() for name, one in clip().state_dict().items()}, path)
+    return path
+
+
+def use_weights(file: Path) -> None:
+    found = tiny.read_tensors(file)
+    network = torch.nn.Module()
+    for name, one in clip().state_dict().items():
+        network.register_buffer(name.replace(".", "_"), torch.empty_like(one))
+    tiny.fill_weights(network, {name.replace(".", "_"): one for name, one in found.items()}, file)
+
+
+def checkpoint(folder: Path) -> Path:
+    torch.save({"conv1.weight": torch.zeros(7, 11)}, folder / "weights.pt")
+    return folder / "weights.pt"
+
+
+def use_checkpoint(file: Path) -> None:
+    load_clip("ViT-B-32", str(file))
+
+
+def architecture(folder: Path) -> Path:
+    config = {
+        "model_cfg": {
+            "embed_dim": 32,
+            "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 16},
+            "text_cfg": {
+                "context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2,
+            },
+        },
+        "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
+    }  # fmt: skip
+    return written(folder / "open_clip_config.json", json.dumps(config))
+
+
+def use_architecture(file: Path) -> None:
+    hub.fetch = lambda _repository, _files: file
+    load_clip("hf-hub:someone/something", "random:0")

@@ -1,0 +1,104 @@
+"""Files around a run: records, recipes, options, role tables and the phrases they are made from."""
+
+import contextlib
+import json
+import random
+import shutil
+from pathlib import Path
+
+from tests.conftest import WORDS
+from tests.fuzz.readers.target import command, written
+from tests.unit.report import samples
+
+from dear.errors import DearError
+from dear.evaluation.recipe import load_recipes
+from dear.evaluation.records import read_record
+from dear.report.folder import write_folder_report
+from dear.roles.packaged import FOLDER as TABLES
+from dear.roles.table import RoleTable
+from dear.roles.textspan_format import in_layers, read_textspan
+
+ROOT = Path(__file__).parents[3]
+
+
+def record(folder: Path) -> Path:
+    table = samples.role_table()
+    one = samples.record("tools", "dear", 0.8, 0.6, roles={"source": "by hand", "table": table})
+    return written(folder / "record.json", json.dumps(one))
+
+
+def report(file: Path) -> None:
+    with contextlib.suppress(DearError):
+        read_record(file)
+    shutil.rmtree(file.parent / "out", ignore_errors=True)
+    write_folder_report(file.parent, file.parent / "out")
+
+
+def transfer(folder: Path) -> Path:
+    results = {"source": {"accuracy": 0.5}, "targets": {"toys": {"accuracy": 0.25}}}
+    target = {"name": "toys", "title": "Toys", "identity": "of toys"}
+    one = samples.record(
+        "tools", "dear", 0, 0, protocol="cross-dataset", results=results, targets=[target], schema=2
+    )
+    return written(folder / "record.json", json.dumps(one))
+
+
+def retrieval(folder: Path) -> Path:
+    run = samples.record("tools", "dear", 0.8, 0.6)
+    written(folder / "run.json", json.dumps(run))
+    one = run | {"protocol": "retrieval", "results": samples.neighbours(), "key": "r"}
+    return written(folder / "retrieval.json", json.dumps(one))
+
+
+def recipe(folder: Path) -> Path:
+    found = sorted(ROOT.glob("recipes/*/*.yaml"))
+    return written(folder / "recipe.yaml", random.Random(len(str(folder))).choice(found).read_bytes())
+
+
+def run_recipe(file: Path) -> None:
+    for one in load_recipes(file):
+        one.runs()
+
+
+def options(folder: Path) -> Path:
+    lines = {"data": ["tinted-signs"], "methods": ["dear"], "shots": 4, "train": {"epochs": 3, "lr": 0.001}}
+    return written(folder / "options.yaml", json.dumps(lines | {"seeds": [1, 2], "select": "last"}))
+
+
+def with_options(file: Path) -> None:
+    command("run", "base-to-novel", "--config", file, "--data", "nowhere", "--out", file.parent / "out")
+
+
+def with_train_options(file: Path) -> None:
+    command("run", "base-to-novel", "--train", file, "--data", "nowhere", "--out", file.parent / "out")
+
+
+def train_options(folder: Path) -> Path:
+    return written(folder / "train.yaml", json.dumps({"epochs": 3, "lr": 0.001, "precision": "32-true"}))
+
+
+def roles(folder: Path) -> Path:
+    return written(folder / "roles.json", (TABLES / "tiny_discovered.json").read_bytes())
+
+
+def show_roles(file: Path) -> None:
+    table = RoleTable.load(file)
+    for layer in (9, 12):
+        with contextlib.suppress(DearError):
+            table.layer(layer, 6)
+    table.shuffled(1).random(2)
+    command("roles", "show", file, "--html", file.parent / "roles.html")
+
+
+def spans(folder: Path) -> Path:
+    heads = ((layer, head) for layer in (8, 9) for head in range(3))
+    lines = [f"{'-' * 18}\nLayer {a}, Head {b}\n{'-' * 18}\na photo\na sea at {a}\n" for a, b in heads]
+    return written(folder / "spans.txt", "".join(lines))
+
+
+def read_spans(file: Path) -> None:
+    in_layers(read_textspan(file), (9, 10))
+
+
+def phrases(folder: Path) -> Path:
+    return written(folder / "phrases.txt", "".join(f"a photo of {word}\n" for word in WORDS))

@@ -1,0 +1,72 @@
+"""Loading a repository of the Hugging Face hub from the cache."""
+
+import json
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
+from torch import Tensor
+
+from dear.backbone import hub
+from dear.backbone.load import load_clip
+from dear.errors import WeightsError
+
+pytestmark = pytest.mark.usefixtures("prime_architecture")
+
+
+class TestHub:
+    """A repository in open_clip's form, as the hub's cache holds it."""
+
+    @pytest.fixture
+    def repository(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "snapshot"
+        folder.mkdir()
+        pixels = {"mean": list(MEAN), "std": list(STD)}
+        (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}))
+
+        def cached(repository: str, file: str) -> str | None:
+            assert repository == "someone/prime"
+            return str(folder / file) if (folder / file).is_file() else None
+
+        monkeypatch.setattr(hub, "try_to_load_from_cache", cached)
+        monkeypatch.setattr(
+            open_clip, "get_tokenizer", lambda _: open_clip.SimpleTokenizer(context_length=13)
+        )
+        return folder
+
+    def test_it_brings_weights_and_pixels(self, repository: Path, state: dict[str, Tensor]) -> None:
+        save_file(state, repository / "open_clip_model.safetensors")
+        clip = load_clip("hf-hub:someone/prime")
+        source = load_clip(NAME, "random:3")
+        assert (clip.identity.model, clip.identity.pretrained) == ("hf-hub:someone/prime", "hub")
+        assert clip.identity.sha256 == source.identity.sha256
+        torch.testing.assert_close(clip.mean.flatten(), torch.tensor(MEAN))
+        assert torch.equal(features(clip)[1], features(source)[1])
+
+    def test_other_weights(self, repository: Path, weights: Path) -> None:
+        assert repository.is_dir()
+        clip = load_clip("hf-hub:someone/prime", str(weights))
+        assert clip.identity.sha256 == load_clip("hf-hub:someone/prime", "random:3").identity.sha256
+
+    def test_offline_without_the_weights_or_the_configuration(self, repository: Path) -> None:
+        with pytest.raises(
+            WeightsError,
+            match=r"open_clip_model\.safetensors of https://huggingface\.co/someone/prime .*hf download",
+        ) as caught:
+            load_clip("hf-hub:someone/prime")
+        assert "\n" not in str(caught.value)
+        (repository / hub.CONFIG).write_text("{}")
+        with pytest.raises(WeightsError, match=r"its open_clip_config\.json is not open_clip's"):
+            load_clip("hf-hub:someone/prime")
+        (repository / hub.CONFIG).unlink()
+        with pytest.raises(WeightsError, match=r"cannot download open_clip_config\.json"):
+            load_clip("hf-hub:someone/prime")
+
+    def test_what_does_not_fit(self, repository: Path) -> None:
+        towers = {"vision_cfg": {"timm_model_name": "vit_base"}, "text_cfg": {}, "embed_dim": 17}
+        (repository / hub.CONFIG).write_text(json.dumps({"model_cfg": towers}))
+        with pytest.raises(WeightsError, match="someone/prime does not fit: its image tower is a timm model"):
+            load_clip("hf-hub:someone/prime")

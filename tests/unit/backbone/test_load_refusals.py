@@ -1,0 +1,153 @@
+"""Loading by name: names, seeds, paths and files that are refused, and what the message says."""
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from open_clip.factory import _MODEL_CONFIGS
+from safetensors.torch import save_file
+from tests.unit.backbone.prime import CONFIG, NAME
+from torch import Tensor
+
+from dear.backbone import load
+from dear.backbone.load import load_clip
+from dear.errors import UnknownNameError, WeightsError
+
+pytestmark = pytest.mark.usefixtures("prime_architecture")
+
+
+def test_unknown_architecture_lists_the_nearest_few() -> None:
+    with pytest.raises(UnknownNameError, match=r"'vit-b-61'.* ViT-B-16.* \.\.\. and \d+ more") as caught:
+        load_clip("vit-b-61")
+    assert str(caught.value).count(", ") == 11
+    assert "tiny" in caught.value.known
+    assert caught.value.known[0].startswith("ViT-B-")
+
+
+def test_no_weights_lists_the_tags_and_random() -> None:
+    with pytest.raises(WeightsError, match=r"ViT-B-32 needs weights: a tag \(.*and \d+ more\).*random:0"):
+        load_clip("ViT-B-32")
+    with pytest.raises(WeightsError, match=r"a tag \(by_url, plain, quick\), a local file, or random:0"):
+        load_clip(NAME)
+
+
+def test_unknown_tag_lists_the_nearest_first() -> None:
+    with pytest.raises(WeightsError, match=r"has no weights 'quik'. It takes a tag \(quick, "):
+        load_clip(NAME, "quik")
+
+
+@pytest.mark.parametrize("name", ["RN50", "ViT-B-16-SigLIP", "coca_ViT-B-32", "roberta-ViT-B-32"])
+def test_architectures_that_do_not_fit_are_refused_before_any_download(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "download_pretrained", lambda _: pytest.fail("downloaded"))
+    with pytest.raises(WeightsError, match=f"{name} does not fit: its "):
+        load_clip(name, open_clip.list_pretrained_tags_by_model(name)[0])
+
+
+@pytest.mark.parametrize("seed", ["", "x", "-1", "1.5", "²", str(2**63)])
+def test_a_seed_that_is_none(seed: str) -> None:
+    with pytest.raises(WeightsError, match="has no valid seed"):
+        load_clip(NAME, f"random:{seed}")
+
+
+def test_paths_without_a_file(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"no weights file at .*absent\.pt"):
+        load_clip(NAME, str(tmp_path / "absent.pt"))
+    with pytest.raises(WeightsError, match=r"no weights file at here\.bin"):
+        load_clip(NAME, "here.bin")
+    with pytest.raises(WeightsError, match="is a folder: name the weights file"):
+        load_clip(NAME, str(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["pt", "safetensors"])
+@pytest.mark.parametrize("keep", [0, 5, 1000, -100])
+def test_cut_files(tmp_path: Path, state: dict[str, Tensor], form: str, keep: int) -> None:
+    path = tmp_path / f"cut.{form}"
+    if form == "pt":
+        torch.save(state, path)
+    else:
+        save_file(state, path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(WeightsError, match=rf"cut\.{form}"):
+        load_clip(NAME, str(path))
+
+
+@pytest.mark.parametrize("name", ["image.pt", "image.bin", "image.safetensors", "image.jpg"])
+def test_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(bytes(range(256)) * 9)
+    with pytest.raises(WeightsError, match=name):
+        load_clip(NAME, str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("saved", "reason"),
+    [
+        (torch.zeros(3), "holds a Tensor"),
+        ([torch.zeros(3)], "holds a list"),
+        ({"a": 3}, "'a' is not a tensor"),
+        ({}, "missing"),
+        ({"state_dict": {"a": 3}}, "'a' is not a tensor"),
+    ],
+)
+def test_a_checkpoint_without_a_state_dict(tmp_path: Path, saved: object, reason: str) -> None:
+    torch.save(saved, tmp_path / "odd.pt")
+    with pytest.raises(WeightsError, match=rf"odd\.pt .*{reason}"):
+        load_clip(NAME, str(tmp_path / "odd.pt"))
+
+
+class Exploit:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("code of the file ran",)
+
+
+@pytest.mark.parametrize("writer", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_code_in_a_checkpoint_is_not_run(
+    tmp_path: Path, writer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer({"a": Exploit()}, tmp_path / "evil.pt")
+    with pytest.raises(WeightsError, match=r"evil\.pt cannot be read as a checkpoint of tensors only"):
+        load_clip(NAME, str(tmp_path / "evil.pt"))
+    assert "ran" not in capsys.readouterr().out
+
+
+def test_a_torchscript_archive_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "ViT-B-32.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry in ("data.pkl", "constants.pkl", "code/__torch__.py"):
+            archive.writestr(f"ViT-B-32/{entry}", b"")
+    with pytest.raises(WeightsError, match=r"TorchScript archive.*torch\.jit\.load.*ViT-B-32-state\.pt"):
+        load_clip(NAME, str(path))
+
+
+def test_weights_of_another_architecture_say_what_does_not_fit(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    path = tmp_path / "other.pt"
+    del state["visual.proj"]
+    state["vision_model.projection"] = torch.zeros(3)
+    state["positional_embedding"] = torch.zeros(77, 22)
+    torch.save(state, path)
+    wanted = (
+        r"other\.pt holds weights of another architecture: tensors 1 missing \(first: visual\.proj\), "
+        r"1 unknown \(first: vision_model\.projection\), "
+        r"1 of a different shape \(first: positional_embedding\)"
+    )
+    with pytest.raises(WeightsError, match=wanted):
+        load_clip(NAME, str(path))
+
+
+def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
+    monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})
+
+    def offline(_: str) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(open_clip, "get_tokenizer", offline)
+    with pytest.raises(WeightsError, match=r"someone/tokenizer\) cannot be loaded: no route to host"):
+        load_clip(NAME, "random:0")

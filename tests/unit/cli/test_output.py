@@ -1,0 +1,65 @@
+"""Results as JSON and as tables: what they may hold, and what is escaped."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.unit.cli.sample import Training
+
+from dear.cli.output import PrintableConsole, json_text, table, to_jsonable
+
+
+def test_what_a_result_may_hold() -> None:
+    value = {"a": Training(3), "b": (1, float("nan")), "c": {"z", "y"}, "d": Path("x/y"), "e": None}
+    assert to_jsonable(value) == {
+        "a": {"epochs": 3, "rate": None},
+        "b": [1, None],
+        "c": ["y", "z"],
+        "d": "x/y",
+        "e": None,
+    }
+    with pytest.raises(TypeError, match="object cannot be written as JSON"):
+        to_jsonable([object()])
+
+
+def test_tables_show_two_decimals_and_dashes() -> None:
+    console = Console(width=80, record=True, quiet=True)
+    console.print(table("Accuracy", ("task", "base"), [("badges", 51.234), ("tools", float("nan"))]))
+    with console.capture() as captured:
+        console.quiet = False
+        console.print(table("Accuracy", ("task", "base"), [("badges", 51.234), ("tools", float("nan"))]))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert ["badges", "51.23"] in lines
+    assert ["tools", "–"] in lines
+
+
+@pytest.mark.parametrize("options", [{}, {"markup": False}])
+def test_nothing_in_a_table_is_markup(options: dict[str, bool]) -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        shown = table("in a[/b]c", ("[red]image", "base"), [("[red]/:cat:.png", 1.0)])
+        console.print(shown, **options)
+    assert [line.split() for line in captured.get().splitlines() if "[" in line] == [
+        ["in", "a[/b]c"],
+        ["[red]image", "base"],
+        ["[red]/:cat:.png", "1.00"],
+    ]
+
+
+def test_a_console_keeps_its_colours_and_shows_the_controls_of_texts() -> None:
+    stream = io.StringIO()
+    console = PrintableConsole(file=stream, force_terminal=True, highlight=False, width=99)
+    console.print("[bold]ours[/bold]")
+    assert stream.getvalue() == "\x1b[1mours\x1b[0m\n"
+    for shown in ("x\x1b[2Jy", table("x\x1b[2Jy", ["x\x1b[2Jy"], [["x\x1b[2Jy"]])):
+        console.print(shown, markup=False)
+    assert "\x1b[2J" not in stream.getvalue()
+    assert stream.getvalue().count(r"x\x1b[2Jy") == 4
+
+
+def test_json_escapes_every_control() -> None:
+    value = "\x1b\x07\n\x7f\x9b\u202e\u2028"
+    assert json.loads(json_text(value)) == value
+    assert json_text(value).isprintable()
