@@ -10,7 +10,6 @@ from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html
 from dear.report.protocols.registry import report_of
@@ -97,8 +96,8 @@ def write_folder_report(
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:
         raise DataError(f"the records in {folder} are only illustrations: there is no table to make of them.")
-    tables = (*tables_of(runs), slips_grid())
-    text = report_html(title=title, records=records, notes=NOTES, appendix=[slips_grid()])
+    tables = tuple(tables_of(runs))
+    text = report_html(title=title, records=records, notes=NOTES)
     files = {PAGE: text}
     for grid in tables:
         files[f"{grid.name}.md"] = grid.to_markdown()
