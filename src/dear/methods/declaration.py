@@ -51,6 +51,14 @@ class MethodSettings:
         del dataset
         return self
 
+    def tuned_for(self, target: str) -> Mapping[str, Any]:
+        """Values of fields that the method is tested with on a target, a data set other than the one that it
+        was trained on, because its authors chose them for that target: results there are marked as tuned on
+        targets. None for most methods.
+        """
+        del target
+        return {}
+
     def trained_with(self) -> Published:
         """What the method's authors train these settings with: ``training``, if it is one for all."""
         return self.training

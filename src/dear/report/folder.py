@@ -21,7 +21,8 @@ PAGE = "report.html"
 NOTES = (
     "Numbers labelled published are the paper's; all others come from the run records.",
     "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
-    "record says so.",
+    "record says so. The exception is what is marked as tuned on targets: there a method's authors chose "
+    "settings for each target.",
 )
 
 

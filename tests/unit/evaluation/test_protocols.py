@@ -20,6 +20,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.dear.method import Dear
 from dear.methods.dear.settings import DearSettings
+from dear.methods.mmrlpp.method import MMRLPlus
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 
@@ -94,6 +95,31 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     share = {"red square": 5 / 11, "the sea": 6 / 11}
     by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
+
+
+def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, seen = METHODS["mmrl++"].settings, []
+    tested = MMRLPlus.text_features
+
+    def watched(self: MMRLPlus) -> torch.Tensor:
+        seen.append(self.beta)
+        return tested(self)
+
+    data = [noise_dataset(), other("EuroSAT", [0, 1]), other("toys", [0, 1]), other("Food101", [0, 1])]
+    shared = context(small_clip)
+    off = made(shared, CrossDataset(), data, Plan("mmrl++", settings=kind(space=19)))
+    assert off["tuned_on_targets"] == {}
+    monkeypatch.setattr(MMRLPlus, "text_features", watched)
+    settings = kind(space=19, beta_per_target="published")
+    on = made(shared, CrossDataset(), data, Plan("mmrl++", settings=settings))
+    assert on["tuned_on_targets"] == {"EuroSAT": {"beta": 0.3}, "Food101": {"beta": 0.3}}
+    assert seen[-4:] == [0.9, 0.3, 0.9, 0.3]  # the source, the targets in order
+    assert set(seen[:-4]) == {0.9}
+    assert on["train"]["epochs"][-1]["loss"] == off["train"]["epochs"][-1]["loss"]
+    assert on["results"]["source"] == off["results"]["source"]
+    assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
+    alone = Plan("mmrl++", settings=settings)
+    assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
 
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:

@@ -15,6 +15,7 @@ from dear.errors import DataError
 from dear.evaluation.validate import check_record
 from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.html import report_html
 from dear.report.intervals import half_width, paired, t_quantile
 from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources
 from dear.report.sections import tables_of
@@ -128,6 +129,20 @@ def test_transfer_shows_fusion_too_where_it_differs_and_never_marks_it() -> None
     assert [cell and cell.mark for cell in grid.rows[2].cells] == [None] * 3
     assert grid.rows[1].cells[0] == Cell(50.0, mark="best")
     assert "Fused" in grid.notes[1]
+
+
+def test_transfer_says_what_is_tuned_on_targets_and_never_marks_it() -> None:
+    chosen = {"tuned_on_targets": {"toys": {"beta": 0.3}}}
+    tuned = moved("dear", 0.9, {"toys": 0.9}) | {"key": "tuned"} | chosen
+    records = [moved("dear", 0.5, {"toys": 0.3}), tuned, moved("zero-shot", 0.4, {"toys": 0.2})]
+    grid = grids(records)["cross-dataset"]
+    assert [row.label for row in grid.rows] == ["zero-shot", "dear", "dear (tuned on targets)"]
+    assert [cell and cell.mark for cell in grid.rows[2].cells] == [None] * 3
+    assert grid.rows[1].cells[0] == Cell(50.0, mark="best")
+    assert grid.notes[-1].startswith("Tuned on targets")
+    for text in (grid.to_markdown(), grid.to_latex(), grid.to_csv(), report_html(title="", records=records)):
+        assert "dear (tuned on targets)" in text
+    assert "uned on targets" not in grids(records[:1])["cross-dataset"].to_markdown()
 
 
 def test_one_run_under_two_labels_has_two_rows() -> None:
