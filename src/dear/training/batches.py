@@ -110,7 +110,7 @@ class Batches:
         draws, scale = self._draws(epoch, part, items), (self.settings.crop, 1.0)
         views = train_views(pictures, self.method.clip.image_size, draws, scale)
         with mixed(self.like.device, self.settings.precision):
-            trunk = self.method.image_trunk(views.to(self.like))
+            trunk = self.method.image_trunk(views.to(self.like.device))
         return trunk if self.views is None else self.views.put(epoch, items, trunk)
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -95,6 +95,23 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     share = {"red square": 5 / 11, "the sea": 6 / 11}
     by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
+
+
+def test_a_run_in_float16(small_clip: Clip) -> None:
+    settings = replace(TRAINING, precision="16-true", optimizer="sgd")
+    shared = replace(context(small_clip), training=settings)
+    record = made(shared, BaseToNovel(), [noise_dataset()], Plan("coop"))
+    exact = made(replace(shared, training=replace(settings, precision="auto")), BaseToNovel(),
+                 [noise_dataset()], Plan("coop"))  # fmt: skip
+    losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+    assert len(shared.halves) == 1  # made once
+    assert small_clip.image.projection.dtype == torch.float32
+    adamw = replace(shared, training=replace(settings, optimizer="adamw"))
+    with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
+        made(adamw, BaseToNovel(), [noise_dataset()], Plan("coop"))
+    made(adamw, BaseToNovel(), [noise_dataset()], Plan("zero-shot"))  # trains nothing
 
 
 def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
