@@ -3,7 +3,7 @@ their bounds, and the properties needed before a method is built.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
@@ -59,6 +59,12 @@ class MethodSettings:
         del target
         return {}
 
+    def with_words(self, words: Sequence[str]) -> Self:
+        """The settings with attribute words for prompts, for a search; a method that ``takes_words`` defines
+        this.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no attribute words for {len(words)} words")
+
     def trained_with(self) -> Published:
         """What the method's authors train these settings with: ``training``, if it is one for all."""
         return self.training
@@ -92,6 +98,7 @@ class Declaration:
         needs_roles: Whether it needs a role table of the backbone's heads.
         open_vocabulary: Whether it can score classes that it was not trained on; if not, whatever its
             settings, protocols with such classes refuse it and "all" methods there are without it.
+        takes_words: Whether its prompts have attribute words, which can be searched for.
         module: The module of the implementation, for a method outside the package.
     """
 
@@ -102,6 +109,7 @@ class Declaration:
     trains: bool = True
     needs_roles: bool = False
     open_vocabulary: bool = True
+    takes_words: bool = False
     module: str | None = None
 
     @property
