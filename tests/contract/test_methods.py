@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.half import half
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
 from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
@@ -336,6 +337,22 @@ def test_training_in_bf16_is_near(name: str, clip: Clip) -> None:
     ]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
     assert losses[1] != losses[0]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_in_float16_is_near(name: str, clip: Clip) -> None:
+    """With weights and trained parameters in float16, as the code of CoOp to PromptSRC runs on a GPU."""
+    few = Noise([label % len(CLASSES) for label in range(7)])
+    one = TrainSettings(epochs=2, batch=4, optimizer="sgd", lr=1e-2, warmup_epochs=0, precision="32-true")
+    exact, rough = make(name, clip), make(name, half(clip))
+    losses = [
+        [epoch["loss"] for epoch in loop.train(method, few, settings, seed=1)]
+        for method, settings in ((exact, one), (rough, replace(one, precision="16-true")))
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert losses[1] != losses[0] or not exact.takes_steps
+    assert {parameter.dtype for parameter in rough.trainable} == {torch.float16}
+    assert all(torch.isfinite(parameter).all() for parameter in rough.trainable)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -7,6 +7,7 @@ import torch
 from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 
+from dear.backbone.half import half
 from dear.data.images.prefetch import prefetch
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
@@ -28,6 +29,17 @@ def test_losses_are_those_of_the_cpu(precision: Precision, gap: float) -> None:
         history[device] = train(method, few(), settings, seed=1)
     for one, other in zip(history["cuda"], history["cpu"], strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=gap)
+
+
+def test_float16_losses_are_those_of_the_cpu() -> None:
+    settings = TrainSettings(epochs=2, batch=3, optimizer="sgd", lr=1e-2, precision="16-true")
+    history = {}
+    for device in ("cpu", "cuda"):
+        method = small_dear(half(small_clip_of()).to(device)).to(device)
+        history[device] = train(method, few(), settings, seed=1)
+        assert {one.dtype for one in method.trainable} == {torch.float16}
+    for one, other in zip(history["cuda"], history["cpu"], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-2)
 
 
 def test_chunks_of_prompts_change_no_loss() -> None:

@@ -84,7 +84,7 @@ def fit(
         roles=run.roles,
         classes=images.classnames,
         templates=images.templates,
-        tensors={name: one.detach().clone() for name, one in adapted.method.kept().items()},
+        tensors={name: _kept(one) for name, one in adapted.method.kept().items()},
         short_side=(dataset or DataSettings()).short_side,
         training={
             "data": images.name,
@@ -136,4 +136,10 @@ def _held_out(images: Dataset, picked: Collection[int]) -> Images:
 @torch.no_grad()
 def _temperature(method: Method, held: Images) -> float:
     known = Vocabulary(method.classnames, method, method.text_features(), decoupled=False)
-    return best_temperature(all_logits(known, held), held.labels.cpu())
+    return best_temperature(all_logits(known, held).float(), held.labels.cpu())
+
+
+def _kept(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy for a bundle, which is used in float32 whatever it was trained in."""
+    kind = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
+    return tensor.detach().to(kind, copy=True)

@@ -72,8 +72,8 @@ class Clip(nn.Module):
     def normalize_pixels(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
-        """Convert images in [0, 1] to the towers' input."""
-        return (images - self.mean) / self.std
+        """Convert images in [0, 1] to the towers' input, in the type of their weights."""
+        return ((images - self.mean) / self.std).to(self.image.projection.dtype)
 
     def encode_image(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
         """Image embeddings of normalised pixels."""

@@ -70,6 +70,7 @@ COMMANDS: Mapping[str, Command] = {
     "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
     "predict": Command("dear.cli.predict", "Classify images, with evidence."),
     "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
+    "words": Command("dear.cli.words", "Choose attribute words for prompts among some words."),
     "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
     "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
     "data check": Command("dear.cli.data_check", "Check a data set for missing parts and errors."),

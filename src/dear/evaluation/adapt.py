@@ -14,6 +14,7 @@ from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
 from dear.methods.registry import build_method
+from dear.training.devices import HALF
 from dear.training.loop import train
 from dear.training.seeding import generator
 
@@ -82,11 +83,12 @@ def adapt(
 
 def fresh(context: RunContext, run: ResolvedRun) -> Method:
     """A run's method before training, without classes. Raises DearError for settings that do not suit the
-    backbone, SettingsError for a method that cannot score the classes of the protocol.
+    backbone, SettingsError for a method that cannot score the classes of the protocol and for an optimizer
+    that cannot train in the precision.
     """
     method = build_method(
         run.plan.method,
-        context.clip,
+        context.clip_in(run.training.precision),
         generator(run.seed, "parameters"),
         roles=run.roles,
         settings=run.settings,
@@ -95,6 +97,12 @@ def fresh(context: RunContext, run: ResolvedRun) -> Method:
         raise SettingsError(
             f"{run.plan.method} with these settings cannot score classes it was not trained on: "
             "run it with few-shot, or change the settings."
+        )
+    training = run.training
+    if training.precision == HALF and training.optimizer != "sgd" and run.plan.trains and method.takes_steps:
+        raise SettingsError(
+            f"{run.plan.method} is trained with {training.optimizer}, whose squares of gradients are too "
+            f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."
         )
     return method
 

@@ -49,6 +49,7 @@ def run_record(
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "published": [*run.published],
+        "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),

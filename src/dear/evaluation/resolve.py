@@ -65,6 +65,12 @@ class ResolvedRun:
     def targets(self) -> tuple["Dataset", ...]:
         return self.datasets[1:]
 
+    @property
+    def tuned_on_targets(self) -> dict[str, dict[str, Any]]:
+        """By target, the method's settings that its authors chose for it, if the run uses any."""
+        found = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
+        return {name: chosen for name, chosen in found.items() if chosen}
+
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code."""

@@ -8,11 +8,13 @@ import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.clip import Clip
+from dear.backbone.half import half
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import ResolvedRun, Training, resolve
 from dear.roles.table import RoleTable
+from dear.training.devices import HALF
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache
@@ -38,6 +40,7 @@ class RunContext:
         fabric: Where to train; one process on the model's device if None.
         keep: Whether to keep the states of methods trained on base classes, for later tests.
         trained: States of trained methods: those trained on a whole data set, and those kept.
+        halves: The model with weights in float16, once a run has asked for it.
     """
 
     clip: Clip
@@ -49,11 +52,20 @@ class RunContext:
     fabric: Fabric | None = None
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+    halves: list[Clip] = field(default_factory=list)
 
     @property
     def main(self) -> bool:
         """Whether this process writes the results."""
         return self.fabric is None or self.fabric.is_global_zero
+
+    def clip_in(self, precision: str) -> Clip:
+        """The model in the type of weights that a precision has."""
+        if precision != HALF:
+            return self.clip
+        if not self.halves:
+            self.halves.append(half(self.clip))
+        return self.halves[0]
 
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16

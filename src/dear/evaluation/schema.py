@@ -72,6 +72,7 @@ class Record(TypedDict):
     variant: NotRequired[str | None]
     settings: NotRequired[dict[str, Any]]
     published: NotRequired[list[str]]
+    tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
     dataset: DataTold
     targets: NotRequired[list[DataTold]]
     weights: Weights

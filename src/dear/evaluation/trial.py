@@ -76,6 +76,7 @@ class Trial:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `evaluate`."""
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
+        self.method.for_target(None if dataset is self.source else dataset.name)
         if self._classes != (named := _named(dataset, classes)):
             self.method.set_classes(*named)
             self._classes = named

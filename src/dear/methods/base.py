@@ -265,6 +265,12 @@ class Method(nn.Module, ABC):
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
 
+    def for_target(self, target: str | None) -> None:
+        """Called before each test: on a target, by its name, or on the data set that was trained on (None).
+        Takes the values of ``settings.tuned_for``; the state of training must come back with None.
+        """
+        del target
+
     def fingerprint_fields(self) -> dict[str, Any]:
         """The inputs of the method as plain values: a checkpoint only fits a method with the same ones."""
         return {"settings": asdict(self.settings)}

@@ -57,6 +57,20 @@ class MethodSettings:
         """
         del trained_on, tested_on
 
+    def tuned_for(self, target: str) -> Mapping[str, Any]:
+        """Values of fields that the method is tested with on a target, a data set other than the one that it
+        was trained on, because its authors chose them for that target: results there are marked as tuned on
+        targets. None for most methods.
+        """
+        del target
+        return {}
+
+    def with_words(self, words: Sequence[str]) -> Self:
+        """The settings with attribute words for prompts, for a search; a method that ``takes_words`` defines
+        this.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no attribute words for {len(words)} words")
+
     def trained_with(self) -> Published:
         """The authors' training settings for these settings; ``training``, unless overridden."""
         return self.training
@@ -91,6 +105,7 @@ class Declaration:
         needs_roles: Whether it needs a role table of the backbone's heads.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
+        takes_words: Whether its prompts have attribute words, which can be searched for.
         module: The module of the implementation, for a method outside the package.
     """
 
@@ -101,6 +116,7 @@ class Declaration:
     trains: bool = True
     needs_roles: bool = False
     open_vocabulary: bool = True
+    takes_words: bool = False
     module: str | None = None
 
     @property

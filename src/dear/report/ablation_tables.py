@@ -6,6 +6,7 @@ from typing import Any
 from dear.evaluation.ablations import METHOD, Ablation, AblationRow, ablations
 from dear.evaluation.schema import part_of
 from dear.report import published
+from dear.report.comparison import slip_notes
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, grouped
 from dear.report.tables import MEASURES, SHOWN, Pairs, average
@@ -59,6 +60,7 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
         if printed
         else "No published numbers are known for this ablation."
     )
+    notes += slip_notes("ablations", _unmodified(one, printed))
     return Grid(
         f"ablation-{one.name}", f"Ablation: {one.title}", "Variant", tuple(columns), tuple(rows), tuple(notes)
     )
@@ -76,6 +78,16 @@ def _pairs(row: AblationRow, runs: Sequence[Record]) -> dict[str, Pairs]:
 
 def _measures(by_row: Mapping[str, Mapping[str, float]]) -> list[Any]:
     return [m for m in MEASURES if any(m in numbers for numbers in by_row.values())]
+
+
+def _unmodified(
+    one: Ablation, printed: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> list[tuple[str, str]]:
+    """The data for which an ablation prints the unmodified method, by the paper's name of the method."""
+    own = {row.shown for row in one.rows if row.label is None}
+    return [
+        (str(published.paper_method(METHOD)), data) for data, rows in printed.items() if own & rows.keys()
+    ]
 
 
 def _printed(printed: Mapping[str, Mapping[str, Mapping[str, float]]], label: str) -> list[Cell | None]:

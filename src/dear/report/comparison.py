@@ -1,6 +1,6 @@
 """Differences: between methods, paired over data sets, and to published numbers, over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -50,9 +50,9 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         DataError: for records that cannot be combined in one table.
     """
     printed = published.base_to_novel()
-    rows, slips = [], []
+    rows, shown = [], []
     for method, group in grouped(checked(records), method_label).items():
-        paper = published.paper_method(method)
+        paper = _printed_as(method, group[0])
         for runs in _by_data(group).values():
             name = published.paper_data_set(data_set(runs[0]))
             if paper is None or (paper, name) not in printed:
@@ -69,7 +69,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
                     Cell(difference, half_width(values), len(values)),
                 ]
             rows.append(GridRow(f"{data_set_title(runs[0])}: {method}", tuple(cells)))
-            slips += [str(slip) for slip in published.slips() if (slip.method, slip.dataset) == (paper, name)]
+            shown.append((paper, name))
     if not rows:
         return None
     columns = [f"{SHOWN[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
@@ -81,35 +81,19 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         "Data set: method",
         tuple(columns),
         tuple(rows),
-        (note, f"Published: {source}.", *(f"Error in the paper: {slip}." for slip in slips)),
+        (note, f"Published: {source}.", *slip_notes("base_to_novel", shown)),
     )
 
 
-def slips_grid() -> Grid:
-    """The published HMs that contradict their own base and novel."""
-    printed = published.base_to_novel()
-    rows = tuple(
-        GridRow(
-            f"{slip.dataset}: {slip.method}",
-            (
-                Cell(printed[slip.method, slip.dataset]["base"]),
-                Cell(printed[slip.method, slip.dataset]["novel"]),
-                Cell(slip.printed),
-                Cell(slip.computed),
-            ),
-            published=True,
-        )
-        for slip in published.slips()
-    )
-    return Grid(
-        "published-slips",
-        "Errors in the published base-to-novel table",
-        "Data set: method",
-        ("Base", "Novel", "HM as printed", "HM of base and novel"),
-        rows,
-        (f"Published: {published.sources()['base_to_novel']}. All rows that differ by more than "
-         f"{published.TOLERANCE} points.",),
-    )  # fmt: skip
+def slip_notes(table: str, shown: Iterable[tuple[str, str]]) -> list[str]:
+    """A note for each slip that concerns printed numbers shown, by the paper's method and data set."""
+    return [f"Slip: {slip}." for slip in published.slips_of(table, shown)]
+
+
+def _printed_as(method: str, run: Record) -> str | None:
+    """The paper's name for the method of a column, if it prints it."""
+    settings = (run.get("settings") or {}).get("method")
+    return published.paper_method(method, settings if isinstance(settings, Mapping) else None)
 
 
 def _by_data(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -10,7 +10,6 @@ from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.report.comparison import slips_grid
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_html
 from dear.report.protocols.registry import report_of
@@ -22,7 +21,8 @@ PAGE = "report.html"
 NOTES = (
     "Numbers labelled published are the paper's; all others come from the run records.",
     "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
-    "record says so.",
+    "record says so. The exception is what is marked as tuned on targets: there a method's authors chose "
+    "settings for each target.",
 )
 
 
@@ -97,8 +97,8 @@ def write_folder_report(
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:
         raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
-    tables = (*tables_of(runs), slips_grid())
-    text = report_html(title=title, records=records, notes=NOTES, appendix=[slips_grid()])
+    tables = tuple(tables_of(runs))
+    text = report_html(title=title, records=records, notes=NOTES)
     files = {PAGE: text}
     for grid in tables:
         files[f"{grid.name}.md"] = grid.to_markdown()

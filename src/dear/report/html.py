@@ -13,7 +13,6 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report import plots
-from dear.report.grid import Grid
 from dear.report.protocols.base import Figure
 from dear.report.protocols.registry import report_of
 from dear.report.reading import (
@@ -71,9 +70,8 @@ def report_html(
     role_table: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
-    appendix: Sequence[Grid] = (),
 ) -> str:
-    """The text of the report, including the tables of ``appendix``; a deterministic function of its input."""
+    """The text of the report; a deterministic function of its input."""
     everything = readable(records)
     found = [record for record in everything if not report_of(protocol(record)).illustrates]
     if not found:
@@ -98,7 +96,7 @@ def report_html(
         figures |= report.figures(group)
         tables = [grid for grid in report.tables(group) if grid.name not in report.placed]
         blocks.append({"section": report.section, "grids": tables})
-    blocks.append({"section": None, "grids": [*appendix_of(found), *appendix]})
+    blocks.append({"section": None, "grids": appendix_of(found)})
     illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
     return page(
         "report.html.j2",

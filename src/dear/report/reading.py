@@ -13,6 +13,7 @@ from dear.training.settings import LATER, TrainSettings
 Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
+TUNED = "tuned on targets"
 
 
 def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
@@ -35,9 +36,17 @@ def protocol(record: Record) -> str:
 
 
 def method_label(record: Record) -> str:
-    """The label of a column: the method, or "method (variant)"."""
-    variant = record.get("variant")
-    return f"{part_of(record, 'method')} ({variant})" if variant else str(part_of(record, "method"))
+    """The label of a column: the method, or "method (variant)"; a run with settings that were chosen for its
+    targets says so there.
+    """
+    marks = [str(record.get("variant") or ""), TUNED if tuned(record) else ""]
+    shown = ", ".join(filter(None, marks))
+    return f"{part_of(record, 'method')} ({shown})" if shown else str(part_of(record, "method"))
+
+
+def tuned(record: Record) -> bool:
+    """Whether some targets were tested with settings that the method's authors chose for them."""
+    return bool(record.get("tuned_on_targets"))
 
 
 def data_set(record: Record) -> str:

@@ -140,7 +140,7 @@ class Batches:
                 layer, tokens = found
                 with mixed(self.like.device, self.settings.precision):
                     return self.method.continue_trunk(tokens.to(self.like), layer)
-        views = pixels().to(self.like)
+        views = pixels().to(self.like.device)
         with mixed(self.like.device, self.settings.precision):
             trunk = self.method.image_trunk(views)
         return trunk if self.views is None else self.views.put(epoch, items, trunk)
@@ -189,7 +189,7 @@ class Batches:
 
     def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
         with mixed(self.like.device, self.settings.precision):
-            return self.method.target_features(views.to(self.like))
+            return self.method.target_features(views.to(self.like.device))
 
     def _draws(self, epoch: int, part: _Part, number: int) -> Float[Tensor, "item draw"]:
         """The random numbers that define the views of a part, the first ones of its images or others."""

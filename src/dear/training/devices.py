@@ -11,6 +11,9 @@ from torch import Tensor
 
 from dear.errors import OutputError, SettingsError
 
+HALF = "16-true"
+"""The precision with weights in float16: it needs the CLIP of `dear.backbone.half`."""
+
 
 def make_fabric(
     device: torch.device, precision: str, *, devices: int = 1, nodes: int = 1, log: Path | None = None
@@ -34,7 +37,7 @@ def make_fabric(
         num_nodes=nodes,
         # Some methods do not use every parameter in every step.
         strategy="ddp_find_unused_parameters_true" if many else "auto",
-        precision=device_precision(precision, device),  # type: ignore[arg-type]
+        precision=_cast_by_fabric(device_precision(precision, device)),  # type: ignore[arg-type]
         loggers=[] if log is None else [_tensorboard(log)],
     )
 
@@ -48,6 +51,13 @@ def device_precision(precision: str, device: torch.device) -> str:
     if precision != "auto":
         return precision
     return "bf16-mixed" if device.type == "cuda" else "32-true"
+
+
+def _cast_by_fabric(precision: str) -> str:
+    """The precision as Fabric's own: with 16-true all tensors are in float16 from the start, so that it has
+    nothing to cast.
+    """
+    return "32-true" if precision == HALF else precision
 
 
 def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:

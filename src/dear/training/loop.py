@@ -15,7 +15,7 @@ from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
 from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
-from dear.training.devices import make_fabric, mixed, summed
+from dear.training.devices import HALF, make_fabric, mixed, summed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
@@ -50,14 +50,21 @@ def train(
     processes splits each batch among them: the results equal those of one process up to rounding. ``label``
     names the run in Fabric's loggers.
 
-    Raises SettingsError for ``views`` without a view seed, CheckpointError for a damaged checkpoint, and
+    Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
+    than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
     TrainingDiverged at the first loss that is not finite, or at the end of an epoch that leaves parameters
     not finite (after the last epoch also if the loss is no longer finite).
     """
     views = views or view_cache(settings)
     if views is not None and settings.view_seed is None:
         raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
-    device = method.clip.image.projection.device
+    like = method.clip.image.projection
+    device = like.device
+    if (settings.precision == HALF) != (like.dtype == torch.float16):
+        raise SettingsError(
+            f"precision is {settings.precision}, but the CLIP's weights are in {like.dtype}: {HALF} goes "
+            "with weights in float16, which dear.backbone.half makes."
+        )
     method.text_chunk = settings.text_chunk
     method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
     if not method.takes_steps:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_type_hints
 
 from dear.errors import SettingsError
 
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 
@@ -29,7 +29,8 @@ class TrainSettings:
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
-        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU.
+        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU. "16-true" has weights
+            and trained parameters in float16, as the code of CoOp to PromptSRC does, with SGD only.
         optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight
             decay is part of the gradient.
         momentum: Momentum of SGD.

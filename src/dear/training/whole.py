@@ -37,7 +37,7 @@ def training_images(
             found = []
             for chosen in torch.arange(len(images)).split(AT_ONCE):
                 with mixed(like.device, settings.precision):
-                    found.append(method.image_trunk(make(images.load(chosen), chosen).to(like)))
+                    found.append(method.image_trunk(make(images.load(chosen), chosen).to(like.device)))
             return torch.cat(found).to(like)  # methods compute in full precision from here on
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)

@@ -32,6 +32,15 @@ def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     return tmp_path / "roles.json"
 
 
+def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Path) -> None:
+    half = TrainOptions(epochs=2, precision="16-true", optimizer="sgd")
+    bundle = fit(noise_dataset(), tmp_path / "bundle", roles=roles, settings=SETTINGS, train=half)
+    assert {one.dtype for one in bundle.tensors.values()} == {torch.float32}
+    assert all(torch.equal(one, one.half().float()) for one in bundle.tensors.values())
+    read = Bundle.from_pretrained(tmp_path / "bundle")
+    assert evaluate_bundle(Predictor(read), noise_dataset()).accuracy == bundle.metrics["accuracy"]
+
+
 def test_all_images_or_some(roles: Path, tmp_path: Path) -> None:
     data = noise_dataset()
     every = fit(data, tmp_path / "bundle", roles=roles, settings=SETTINGS, train=SHORT)

@@ -10,7 +10,7 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -20,6 +20,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.dear.method import Dear
 from dear.methods.dear.settings import DearSettings
+from dear.methods.mmrlpp.method import MMRLPlus
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 
@@ -94,6 +95,48 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
     share = {"red square": 5 / 11, "the sea": 6 / 11}
     by_class = sum(share[one] * value for one, value in target["per_class"].items())
     assert by_class == pytest.approx(target["decoupled"])
+
+
+def test_a_run_in_float16(small_clip: Clip) -> None:
+    settings = replace(TRAINING, precision="16-true", optimizer="sgd")
+    shared = replace(context(small_clip), training=settings)
+    record = made(shared, BaseToNovel(), [noise_dataset()], Plan("coop"))
+    exact = made(replace(shared, training=replace(settings, precision="auto")), BaseToNovel(),
+                 [noise_dataset()], Plan("coop"))  # fmt: skip
+    losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != losses[1]
+    assert len(shared.halves) == 1  # made once
+    assert small_clip.image.projection.dtype == torch.float32
+    adamw = replace(shared, training=replace(settings, optimizer="adamw"))
+    with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
+        made(adamw, BaseToNovel(), [noise_dataset()], Plan("coop"))
+    made(adamw, BaseToNovel(), [noise_dataset()], Plan("zero-shot"))  # trains nothing
+
+
+def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, seen = METHODS["mmrl++"].settings, []
+    tested = MMRLPlus.text_features
+
+    def watched(self: MMRLPlus) -> torch.Tensor:
+        seen.append(self.beta)
+        return tested(self)
+
+    data = [noise_dataset(), other("EuroSAT", [0, 1]), other("toys", [0, 1]), other("Food101", [0, 1])]
+    shared = context(small_clip)
+    off = made(shared, CrossDataset(), data, Plan("mmrl++", settings=kind(space=19)))
+    assert off["tuned_on_targets"] == {}
+    monkeypatch.setattr(MMRLPlus, "text_features", watched)
+    settings = kind(space=19, beta_per_target="published")
+    on = made(shared, CrossDataset(), data, Plan("mmrl++", settings=settings))
+    assert on["tuned_on_targets"] == {"EuroSAT": {"beta": 0.3}, "Food101": {"beta": 0.3}}
+    assert seen[-4:] == [0.9, 0.3, 0.9, 0.3]  # the source, the targets in order
+    assert set(seen[:-4]) == {0.9}
+    assert on["train"]["epochs"][-1]["loss"] == off["train"]["epochs"][-1]["loss"]
+    assert on["results"]["source"] == off["results"]["source"]
+    assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
+    alone = Plan("mmrl++", settings=settings)
+    assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
 
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:

@@ -185,6 +185,24 @@ class TestMMRL:
         eurosat = METHODS["mmrl"].settings().for_data("EuroSAT")
         assert eurosat == METHODS["mmrl"].settings(reg_weight=0.01, space=2048)
 
+    def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
+        def of(**options: Any) -> Method:
+            return make(small_clip, "mmrl++", space=19, token_std=1.0, **options)
+
+        method, plain = of(beta_per_target="published"), scores(of())
+        assert method.settings.tuned_for("EuroSAT") == {"beta": 0.3}
+        assert method.settings.tuned_for("tinted-signs") == {}
+        method.for_target("EuroSAT")
+        assert torch.equal(scores(method), scores(of(beta=0.3)))
+        for target in ("tinted-signs", None):
+            method.for_target("EuroSAT")
+            method.for_target(target)
+            assert torch.equal(scores(method), plain)
+        method = of()
+        method.for_target("EuroSAT")
+        assert torch.equal(scores(method), plain)
+        assert not torch.equal(plain, scores(of(beta=0.3)))
+
 
 @pytest.mark.parametrize("name", ["coop", "cocoop", "maple", "promptsrc", "mmrl", "mmrl++"])
 def test_a_run_as_published(name: str, small_clip: Clip) -> None:

@@ -1,15 +1,20 @@
 """Data parallel training: two processes give the numbers of one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
-from tests.unit.training.world import few
+from tests.unit.training.world import few, small_dear
 
+from dear.backbone.clip import Clip
+from dear.backbone.half import half
 from dear.errors import OutputError, SettingsError
 from dear.training.devices import device_precision, make_fabric, share
 from dear.training.loop import train
+from dear.training.settings import TrainSettings
+from dear.training.viewcache import ViewCache
 
 
 @pytest.mark.parametrize(("items", "world"), [(16, 2), (7, 2), (7, 3), (1, 2), (2, 5), (5, 5)])
@@ -52,6 +57,26 @@ def test_half_precision_of_a_gpu_is_not_replaced_in_silence() -> None:
     assert device_precision("auto", torch.device("cpu")) == "32-true"
     assert device_precision("auto", torch.device("cuda")) == "bf16-mixed"
     assert device_precision("16-mixed", torch.device("cuda")) == "16-mixed"
+
+
+def test_weights_in_float16_go_with_their_precision(small_clip: Clip) -> None:
+    settings = TrainSettings(epochs=1, batch=4, optimizer="sgd", precision="16-true")
+    with pytest.raises(SettingsError, match=r"precision is 16-true, but .* in torch.float32"):
+        train(small_dear(small_clip), few(), settings, seed=1)
+    rough = half(small_clip)
+    with pytest.raises(SettingsError, match=r"precision is auto, but .* in torch.float16"):
+        train(small_dear(rough), few(), replace(settings, precision="auto"), seed=1)
+    assert train(small_dear(rough), few(), settings, seed=1)
+
+
+def test_views_kept_on_disk_in_float16(small_clip: Clip, tmp_path: Path) -> None:
+    settings = TrainSettings(epochs=2, batch=3, optimizer="sgd", precision="16-true", view_seed=1)
+    rough, found = half(small_clip), []
+    for views in (None, *(ViewCache(tmp_path, 10**8, torch.float32) for _ in range(2))):
+        images = few()
+        found.append(train(small_dear(rough), images, settings, seed=1, views=views)[-1]["loss"])
+    assert images.loads == 0
+    assert len(set(found)) == 1
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (1, 0)])

@@ -18,10 +18,12 @@ class MMRLPlus(Representation):
     projected by CLIP's projection with a low-rank update.
 
     Source: arXiv 2505.10088; github.com/yunncheng/MMRL at 27d8821, trainers/mmrlpp.py and
-    clip/model_mmrlpp.py. The code fixes the same details as for MMRL; beta is also set for each data set.
+    clip/model_mmrlpp.py. The code fixes the same details as for MMRL; beta is also set for each data set,
+    and in transfer for each target (trainers/config.py), which is done on request only.
     """
 
     name = "mmrl++"
+    settings: MmrlPlusSettings
 
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: MmrlPlusSettings | None = None
@@ -41,6 +43,11 @@ class MMRLPlus(Representation):
         self.text_weight, self.text_a, self.text_b, self.text_bias = aligner(text_layers, clip.text.width)
         self.projection_a = nn.Parameter(uniform(like, generator, width, s.projection_rank))
         self.projection_b = nn.Parameter(torch.zeros(s.projection_rank, embed).to(like))
+
+    def for_target(self, target: str | None) -> None:
+        """Mix tokens by the target's beta, if it has one; otherwise by that of training."""
+        chosen = {} if target is None else self.settings.tuned_for(target)
+        self.beta = chosen.get("beta", self.settings.beta)
 
     def image_tokens(self) -> Float[Tensor, "layer token width"]:
         return aligned(self.tokens, self.image_weight + self.image_a @ self.image_b, self.image_bias)

@@ -16,6 +16,7 @@ from dear.report.reading import (
     distinct,
     grouped,
     method_label,
+    tuned,
 )
 
 TITLES = {
@@ -34,12 +35,19 @@ FUSED = (
 )
 
 
+CHOSEN = (
+    "Tuned on targets: with settings that the method's authors chose for each target; such rows are never "
+    "marked as best."
+)
+
+
 def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
     Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
     for domain generalization, for which it gives none. A method that fuses features has a second row with the
-    fused accuracy, never marked as best. A method has an average if it has every target.
+    fused accuracy, never marked as best; nor are methods that were tuned on the targets. A method has an
+    average if it has every target.
 
     Raises:
         DataError: for records that cannot be combined in one table.
@@ -50,7 +58,10 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in part_of(run, "targets")
     }
     methods = grouped(found, method_label)
-    alone = marked([_row(method, runs, titles, "decoupled") for method, runs in methods.items()])
+    untuned = {method for method, runs in methods.items() if not any(map(tuned, runs))}
+    alone = [_row(method, runs, titles, "decoupled") for method, runs in methods.items()]
+    ranked = {row.label: row for row in marked([row for row in alone if row.label in untuned])}
+    alone = [ranked.get(row.label, row) for row in alone]
     rows = []
     for row, runs in zip(alone, methods.values(), strict=True):
         fused = _row(f"{row.label}, fused", runs, titles, "accuracy")
@@ -72,6 +83,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             f"{', mean ± standard deviation' if seeds > 1 else ''}; {RULE[protocol]}; "
             "the average excludes the source.",
             *([FUSED] if also else ()),
+            *([CHOSEN] if len(untuned) < len(methods) else ()),
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )
