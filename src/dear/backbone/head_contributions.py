@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,15 +11,25 @@ from torch import Tensor, nn
 from dear.backbone.block import Block
 from dear.backbone.towers import VisionTower
 
+Convention = Literal["public", "exact"]
+"""How constants are divided among the terms: as in the public code, or each with what it belongs to."""
+
 
 @dataclass(frozen=True)
 class Contributions:
     """What each head and each MLP of some layers adds to the image embedding, and the rest.
 
-    An MLP's biases are its own. ``rest`` holds the input of layer 1, the biases of the output projections
-    and of the final LayerNorm, and everything the other layers add. [ours] Gandelsman et al. spread the
-    constant biases over heads and tokens, which only shifts means: TEXTSPAN and mean ablation give the same
-    results.
+    The conventions differ in the terms that belong to no head. "exact" [ours]: a term is centred by its own
+    mean; an MLP keeps its biases; ``rest`` holds the input of layer 1, the biases of the output projections
+    and of the final LayerNorm, and everything the other layers add. The sum is the embedding. "public": the
+    bias of an output projection is shared equally by its heads, the mean of the final residual and the bias
+    of the final LayerNorm by all terms (2 x depth + 1, a layer's share again by its heads), and all terms
+    are divided by the length of the embedding. The sum is the unit embedding.
+
+    The difference of a head's contributions depends on the image, through the final deviation and the
+    length, so TEXTSPAN may choose other phrases (docs/roles-study.md has counts).
+
+    Source of "public": Gandelsman et al., ICLR 2024; yossigandelsman/clip_prs at e122b8a, prs_hook.py.
     """
 
     layers: tuple[int, ...]
@@ -27,13 +38,16 @@ class Contributions:
     rest: Float[Tensor, "batch embed"]
 
     def total(self) -> Float[Tensor, "batch embed"]:
-        """The sum of all terms: the image embedding, not normalised."""
+        """The sum of all terms: the image embedding, in the public convention of unit length."""
         return self.heads.sum(dim=(1, 2)) + self.mlps.sum(dim=1) + self.rest
 
 
 @torch.no_grad()
 def head_contributions(
-    tower: VisionTower, images: Float[Tensor, "batch 3 height width"], layers: Sequence[int]
+    tower: VisionTower,
+    images: Float[Tensor, "batch 3 height width"],
+    layers: Sequence[int],
+    convention: Convention = "exact",
 ) -> Contributions:
     """Contributions of the heads and MLPs of ``layers`` (counted from 1) to the class token's embedding.
 
@@ -54,17 +68,25 @@ def head_contributions(
         mlp = block.ls_2(block.mlp(block.ln_2(x + attention)))
         if layer in layers:
             heads[layer], mlps[layer] = projected_heads(block, by_head[:, :, 0]), mlp[:, 0]
-            rest = rest + block.ls_1(block.out_proj.bias)
+            bias = block.ls_1(block.out_proj.bias)
+            if convention == "public":
+                heads[layer] = heads[layer] + bias / block.heads
+            else:
+                rest = rest + bias
         else:
             rest = rest + attention[:, 0] + mlp[:, 0]
         x = x + attention + mlp
-    embed = FrozenFinish(tower, x[:, 0])
-    return Contributions(
-        tuple(layers),
-        embed(torch.stack([heads[layer] for layer in layers], dim=1)),
-        embed(torch.stack([mlps[layer] for layer in layers], dim=1)),
-        embed(rest) + embed.bias,
-    )
+    finish = FrozenFinish(tower, x[:, 0])
+    of_heads = torch.stack([heads[layer] for layer in layers], dim=1)
+    of_mlps = torch.stack([mlps[layer] for layer in layers], dim=1)
+    if convention == "exact":
+        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), finish(rest) + finish.bias)
+    terms, embedding = 2 * tower.depth + 1, tower.finish(x[:, 0])
+    parts = (finish.share(of_heads, 1 / (terms * tower.heads)), finish.share(of_mlps, 1 / terms))
+    length = embedding.norm(dim=-1)
+    by_head, by_mlp = (one / length.view(-1, *[1] * (one.ndim - 1)) for one in parts)
+    rest = embedding / length.unsqueeze(1) - by_head.sum(dim=(1, 2)) - by_mlp.sum(dim=1)
+    return Contributions(tuple(layers), by_head, by_mlp, rest)
 
 
 def projected_heads(
@@ -82,11 +104,23 @@ class FrozenFinish:
     def __init__(self, tower: VisionTower, final: Float[Tensor, "batch width"]) -> None:
         norm = tower.ln_final
         assert isinstance(norm, nn.LayerNorm)
+        self.mean = final.mean(dim=-1)
         self.deviation = (final.var(dim=-1, unbiased=False) + norm.eps).sqrt()
         self.projection = norm.weight.unsqueeze(1) * tower.projection
         self.bias: Tensor = norm.bias @ tower.projection
 
     def __call__(self, terms: Float[Tensor, "batch *any width"]) -> Float[Tensor, "batch *any embed"]:
-        centred = terms - terms.mean(dim=-1, keepdim=True)
-        deviation = self.deviation.view(-1, *[1] * (terms.ndim - 1))
-        return centred / deviation @ self.projection
+        """Terms centred by their own means, without the bias."""
+        return self._scaled(terms - terms.mean(dim=-1, keepdim=True))
+
+    def share(
+        self, terms: Float[Tensor, "batch *any width"], part: float
+    ) -> Float[Tensor, "batch *any embed"]:
+        """Terms that each bear this part of the mean of ``final`` and of the bias."""
+        return self._scaled(terms - part * self._over(self.mean, terms)) + part * self.bias
+
+    def _scaled(self, terms: Tensor) -> Tensor:
+        return terms / self._over(self.deviation, terms) @ self.projection
+
+    def _over(self, values: Float[Tensor, "batch"], terms: Tensor) -> Tensor:
+        return values.view(-1, *[1] * (terms.ndim - 1))

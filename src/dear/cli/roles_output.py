@@ -1,6 +1,6 @@
 """How the role commands show a table, and write it with its page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,29 +16,33 @@ SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "genera
 
 @dataclass(frozen=True)
 class Written:
-    """A role table, where it was written, and its page."""
+    """A role table, where it was written, its page, and what to know before trusting it."""
 
     roles: dict[str, Any]
     out: Path | None
     html: Path | None
+    notes: list[str] = field(default_factory=list)
 
 
 def write(table: "RoleTable", out: Path | None, html: Path | None) -> Written:
     """Write the table and its page atomically to the given paths; None writes nothing."""
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
+    from dear.roles.trust import notes
 
     if out is not None:
         make_place(out)
         table.save(out)
     if html is not None:
         write_roles_page(html, table.to_json())
-    return Written(table.to_json(), out, html)
+    return Written(table.to_json(), out, html, notes(table))
 
 
 def render(result: Written, console: Console, *, phrases: int = 3) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
     show(result.roles, console, phrases=phrases)
+    for note in result.notes:
+        console.print(note, markup=False)
     for name, path in (("Role table", result.out), ("Page", result.html)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False)
@@ -46,6 +50,9 @@ def render(result: Written, console: Console, *, phrases: int = 3) -> None:
 
 def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
     """Show a table."""
+    from dear.roles.table import HeadRole
+    from dear.roles.trust import share_mark
+
     weights = roles["weights"]
     console.print(f"{roles['source']}\n{weights['model']}/{weights['pretrained']}", markup=False)
     console.print(f"core attributes: {', '.join(roles['attributes']) or 'none'}\n", markup=False)
@@ -61,12 +68,13 @@ def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
                 h["head"],
                 SHORT[h["role"]],
                 h["concept"],
+                share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"])),
                 h["entropy"],
                 " · ".join(h["phrases"][:phrases]),
             ]
             for h in heads
         ]
-        columns_of = ("layer", "head", "role", "concept", "entropy", "first phrases")
+        columns_of = ("layer", "head", "role", "concept", "share", "entropy", "first phrases")
         console.print(rich_table("Heads (entropy in nats)", columns_of, rows))
     if found := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in found]

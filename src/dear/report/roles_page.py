@@ -8,6 +8,8 @@ from typing import Any
 from dear.report import plots, roles_plots
 from dear.report.html import page, write_whole
 from dear.report.svg import inline
+from dear.roles.table import HeadRole, RoleTable
+from dear.roles.trust import notes, share_mark
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
@@ -28,6 +30,7 @@ def roles_page(table: Mapping[str, Any]) -> str:
         weights=table["weights"],
         attributes=list(table["attributes"]),
         counts=_counts(heads),
+        notes=notes(RoleTable.from_json(table, "the role table")),
         roles=inline(plots.head_role_map(table)),
         concepts=inline(roles_plots.concept_map(table)) if has_share else None,
         entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
@@ -43,6 +46,7 @@ def roles_page(table: Mapping[str, Any]) -> str:
             {
                 **head,
                 "word": head["attribute"] or head["concept"] or "–",
+                "mark": share_mark(HeadRole(head["layer"], head["head"], head["role"], share=head["share"])),
                 "entropy": "–" if head["entropy"] is None else f"{head['entropy']:.2f}",
                 "parts": [
                     (concept, f"{100 * share:.0f}") for concept, share in head["share"].items() if share > 0

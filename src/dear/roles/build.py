@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,12 @@ from dear.roles.clusters import Clusters, find_clusters, optional, validity
 from dear.roles.embed import embed_phrases
 from dear.roles.entropy import (
     Head,
+    HeadConcepts,
     assign_roles,
     core_attributes,
     head_concepts,
     nearest_centroid,
+    selected_entropy,
     thresholds,
 )
 from dear.roles.phrases import Pool, general_pool
@@ -57,13 +59,18 @@ def build_table(
     concept = _concept_of(texts, clusters, _nearest(clusters, len(texts)), s)
     found = head_concepts({head: [concept[t] for t in phrases] for head, phrases in heads.items()}, s.weight)
     centres = _concept_centres(clusters)
-    by_k = _dbcv_by_k(clusters, found, centres, s)
-    attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general)
+    low, high = thresholds([one.entropy for one in found.values()], s.quantile)
+    owners = _owners(found, low, s)
+    by_k = _dbcv_by_k(clusters, found, centres, s, owners)
+    attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general, owners)
     if unknown := [name for name in attributes if name not in set(pool.concepts)]:
         raise SettingsError(
             f"there is no concept {unknown[0]!r}. Known concepts: {', '.join(sorted(set(pool.concepts)))}."
         )
-    low, high = thresholds([one.entropy for one in found.values()], s.quantile)
+    if s.over == "selected":
+        found = {h: replace(o, entropy=selected_entropy(o.share, attributes)) for h, o in found.items()}
+        low, high = thresholds([one.entropy for one in found.values()], s.quantile)
+    limits = (low, high) if s.rule == "quantile" else None
     evidence = {
         "clusters": [
             {"concept": name, "size": size, "exemplars": list(exemplars)}
@@ -72,19 +79,26 @@ def build_table(
         "dbcv": round(clusters.dbcv, 4),
         "tried": list(clusters.tried),
         "dbcv_by_k": by_k,
-        "thresholds": [round(low, 4), round(high, 4)],
+        "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
-        "left_out_by_hdbscan": int((clusters.labels < 0).sum()),
+        "left_out_by_hdbscan": int((clusters.labels < 0).sum()) if s.cluster == "hdbscan" else None,
         "points": _points(texts, clusters, concept, s.seed),
     }
     return RoleTable(
         source=source,
         weights=weights,
         attributes=tuple(attributes),
-        heads=assign_roles(found, attributes, quantile=s.quantile, general=s.general, phrases=heads),
+        heads=assign_roles(found, attributes, limits=limits, general=s.general, phrases=heads),
         settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
         evidence=evidence,
     )
+
+
+def _owners(found: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:
+    """The dominant concepts of specialised heads; none yet if the entropy is over the attributes."""
+    if s.rule == "concept":
+        return {one.concept for one in found.values()}
+    return {one.concept for one in found.values() if one.entropy <= low} if s.over == "all" else set()
 
 
 def _concept_of(
@@ -119,7 +133,11 @@ def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
 
 
 def _dbcv_by_k(
-    clusters: Clusters, found: Mapping[Head, Any], centres: Mapping[str, torch.Tensor], s: RoleSettings
+    clusters: Clusters,
+    found: Mapping[Head, Any],
+    centres: Mapping[str, torch.Tensor],
+    s: RoleSettings,
+    owners: set[str],
 ) -> dict[str, float]:
     """DBCV of only the clusters of the K core attributes, for K from 3 to 7."""
     by_k = {}
@@ -127,7 +145,7 @@ def _dbcv_by_k(
     for k in K_RANGE:
         if k > len(available):
             break
-        chosen = core_attributes(found, centres, k, s.general)
+        chosen = core_attributes(found, centres, k, s.general, owners)
         kept = np.isin(clusters.all_labels, [i for i, name in enumerate(clusters.names) if name in chosen])
         by_k[str(k)] = round(validity(clusters.reduced[kept], clusters.all_labels[kept]), 4)
     return by_k

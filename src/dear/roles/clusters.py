@@ -7,6 +7,7 @@ nearest centre by cosine in the same space.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -102,20 +103,28 @@ def find_clusters(
     concepts: Sequence[str],
     settings: RoleSettings,
 ) -> Clusters:
-    """Cluster the heads' phrases together with phrases of known concepts; deterministic.
+    """Cluster the heads' phrases together with phrases of known concepts; deterministic. Without clustering
+    each concept is a cluster: its phrases, and the heads' phrases nearest to their mean.
 
-    The setting with the highest DBCV is used (ties: the first). Raises DataError if none gives two clusters,
-    SettingsError if hdbscan is not installed.
+    HDBSCAN's setting of the highest DBCV is used (ties: the first). Raises DataError if none gives two
+    clusters, SettingsError if hdbscan is not installed.
     """
     known = sorted(set(concepts))
     numbers = torch.tensor([known.index(one) for one in concepts])
     rows = reduce(phrases, named, numbers, len(known), settings)
-    labels, dbcv, tried = _best_clustering(rows, settings)
-    at, points = torch.from_numpy(labels), torch.from_numpy(rows)
-    count = int(at.max()) + 1
+    points = torch.from_numpy(rows)
     prototypes = normalize(_means(points[len(texts) :], numbers, len(known)), dim=1)
-    centres = normalize(_means(points, at, count), dim=1)
-    own = at[: len(texts)]
+    tried: list[dict[str, Any]] = []
+    if settings.cluster == "none":
+        at, centres, names = (points @ prototypes.T).argmax(dim=1), prototypes, tuple(known)
+        at[len(texts) :] = numbers
+        dbcv = validity(rows, at.numpy())
+    else:
+        labels, dbcv, tried = _best_clustering(rows, settings)
+        at = torch.from_numpy(labels)
+        centres = normalize(_means(points, at, int(at.max()) + 1), dim=1)
+        names = tuple(known[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
+    count, own = len(centres), at[: len(texts)]
     similar = points[: len(texts)] @ centres.T
     exemplars = []
     for one in range(count):
@@ -123,7 +132,7 @@ def find_clusters(
         order = similar[members, one].argsort(descending=True, stable=True)[:EXEMPLARS]
         exemplars.append(tuple(texts[int(i)] for i in members[order]))
     return Clusters(
-        names=tuple(known[int(i)] for i in (centres @ prototypes.T).argmax(dim=1)),
+        names=names,
         centres=centres,
         centroids=normalize(_means(torch.cat([phrases, named]).double(), at, count), dim=1),
         labels=own,
@@ -132,13 +141,15 @@ def find_clusters(
         dbcv=dbcv,
         tried=tuple(tried),
         reduced=rows,
-        all_labels=labels,
+        all_labels=at.numpy(),
     )
 
 
 def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"]) -> float:
     """DBCV of a clustering, -1 to 1; -1 if it overflows, as in hundreds of dimensions."""
-    score = float(optional("hdbscan.validity").validity_index(rows.astype(np.float64), labels))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # of such an overflow
+        warnings.simplefilter("ignore", RuntimeWarning)
+        score = float(optional("hdbscan.validity").validity_index(rows.astype(np.float64), labels))
     return score if math.isfinite(score) else -1.0
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.head_contributions import head_contributions
+from dear.backbone.head_contributions import Convention, head_contributions
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
@@ -48,11 +48,13 @@ def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[in
     return tuple(layers)
 
 
-def head_rank(clip: Clip, rank: int = 80) -> int:
-    """``rank``, but at most the width of a head + 1: contributions of a head have no more dimensions."""
+def head_rank(clip: Clip, rank: int = 80, convention: Convention = "exact") -> int:
+    """``rank``, but at most the width of a head + 1 (+ 3 in the public convention, for the three constant
+    directions that it adds): contributions of a head have no more dimensions.
+    """
     if rank < 1:
         raise SettingsError(f"rank is {rank}: it must be at least 1.")
-    return min(rank, clip.image.width // clip.image.heads + 1)
+    return min(rank, clip.image.width // clip.image.heads + (3 if convention == "public" else 1))
 
 
 @torch.no_grad()
@@ -61,6 +63,7 @@ def decompose(
     images: Images,
     layers: Sequence[int],
     *,
+    convention: Convention = "exact",
     keep: Path | None = None,
     batch: int = 100,
     progress: Progress = silent,
@@ -81,7 +84,7 @@ def decompose(
         shape = (len(images), len(layers), heads, embed)
         file = None if keep is None else stack.enter_context(_contributions(keep, shape))
         for pixels in batches(clip, images, batch):
-            part = head_contributions(clip.image, pixels, layers).heads
+            part = head_contributions(clip.image, pixels, layers, convention).heads
             moments.add(part)
             if file is not None:
                 file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
+from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Images
 from dear.progress import Progress, silent
 from dear.roles.build import build_table
@@ -24,14 +25,20 @@ TEXT_BATCH = 256
 
 
 def span_heads(
-    clip: Clip, found: Decomposition, pool: Pool, *, rank: int = 80, top: int | None = None
+    clip: Clip,
+    found: Decomposition,
+    pool: Pool,
+    *,
+    rank: int = 80,
+    top: int | None = None,
+    convention: Convention = "exact",
 ) -> dict[Head, tuple[str, ...]]:
     """The ``top`` phrases that span each head, in greedy order, at most one per dimension of a head.
 
     By default a third of the dimensions [ours], 21 of 64: the last phrases of a full span only fill the
     remaining directions and say little about the head.
     """
-    rank, width = head_rank(clip, rank), clip.image.width // clip.image.heads
+    rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
     top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
     span = textspan(found.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
     return {
@@ -73,19 +80,21 @@ def discover(
     if it has concepts, else the general pool. ``keep`` is a file for each image's contributions.
     Deterministic. Raises the errors of its steps.
     """
-    chosen = analysed_layers(clip, layers)
-    enough_images(len(images), head_rank(clip, rank))
+    chosen, settings = analysed_layers(clip, layers), settings or RoleSettings()
+    convention = settings.convention
+    enough_images(len(images), head_rank(clip, rank, convention))
     progress("contributions", 0, len(images))
     found = decompose(
         clip,
         images,
         chosen,
+        convention=convention,
         keep=keep,
         batch=batch,
         progress=progress,
     )
     progress("phrases", 0, 1)
-    heads = span_heads(clip, found, pool, rank=rank, top=top)
+    heads = span_heads(clip, found, pool, rank=rank, top=top, convention=convention)
     progress("phrases", 1, 1)
     progress("concepts", 0, 1)
     table = build_table(
@@ -100,7 +109,7 @@ def discover(
             "images_identity": images.identity,
             "phrases_from": pool.name,
             "layers": list(chosen),
-            "rank": head_rank(clip, rank),
+            "rank": head_rank(clip, rank, convention),
             "phrases_a_head": len(next(iter(heads.values()))),
             **(facts or {}),
         },

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +49,14 @@ def concept_entropy(shares: Sequence[float]) -> float:
     return -sum(p * math.log(p) for p in shares if p > 0) + 0.0
 
 
+def selected_entropy(share: Mapping[str, float], attributes: Collection[str]) -> float:
+    """The entropy of the shares of some concepts alone, scaled to a sum of 1; without any of them the highest
+    possible, log K [ours].
+    """
+    own = [part for concept, part in share.items() if concept in attributes and part > 0]
+    return concept_entropy([part / sum(own) for part in own]) if own else math.log(len(attributes))
+
+
 def head_concepts(
     heads: Mapping[Head, Sequence[str | None]], weight: str = "equal"
 ) -> dict[Head, HeadConcepts]:
@@ -87,7 +95,7 @@ def thresholds(entropies: Sequence[float], quantile: float) -> tuple[float, floa
 def role_of(
     entropy: float,
     concept: str | None,
-    limits: tuple[float, float],
+    limits: tuple[float, float] | None,
     attributes: Sequence[str],
     general: Sequence[str],
 ) -> Role:
@@ -95,11 +103,13 @@ def role_of(
 
     At or below the lower limit, a head is specialised: core if its concept is among the attributes,
     generalization if it is in ``general``, else other-specialized. At or above the upper limit it is a
-    generalization head, in between mixed.
+    generalization head, in between mixed. Without limits entropy plays no part: a head without a concept is
+    mixed, any other specialised.
     """
-    low, high = limits
-    if entropy > low:
-        return "generalization" if entropy >= high else "mixed"
+    if limits is not None and entropy > limits[0]:
+        return "generalization" if entropy >= limits[1] else "mixed"
+    if limits is None and concept is None:
+        return "mixed"
     if concept in attributes:
         return "core"
     return "generalization" if concept in general else "other-specialized"
@@ -109,12 +119,11 @@ def assign_roles(
     heads: Mapping[Head, HeadConcepts],
     attributes: Sequence[str],
     *,
-    quantile: float,
+    limits: tuple[float, float] | None,
     general: Sequence[str] = (),
     phrases: Mapping[Head, Sequence[str]] | None = None,
 ) -> tuple[HeadRole, ...]:
-    """Roles by quantiles of concept entropy over all given heads, as in `role_of`."""
-    limits = thresholds([one.entropy for one in heads.values()], quantile)
+    """Roles by limits of concept entropy, or by concepts alone, as in `role_of`."""
     roles = []
     for (layer, head), one in heads.items():
         role = role_of(one.entropy, one.concept, limits, attributes, general)
@@ -138,12 +147,15 @@ def core_attributes(
     centroids: Mapping[str, Float[Tensor, "width"]],
     k: int,
     general: Sequence[str] = (),
+    owners: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The k frequent and mutually distinct concepts, chosen greedily.
 
     Each step takes the concept with the largest product of frequency (mean share over heads) and distance
-    (one minus the highest cosine with those already chosen). Concepts in ``general`` are excluded. The paper
-    gives the two criteria but no formula [ours].
+    (one minus the highest cosine with those already chosen); the first ones among ``owners``, the dominant
+    concepts of specialised heads, so that an attribute has heads if enough concepts do. Concepts in
+    ``general`` are excluded. The paper gives the two criteria but no formula [ours]. Raises SettingsError for
+    fewer than k concepts.
     """
     frequency: dict[str, float] = defaultdict(float)
     for one in heads.values():
@@ -153,13 +165,14 @@ def core_attributes(
     if k > len(frequency):
         raise SettingsError(
             f"{k} core attributes were requested, but the heads have only {len(frequency)} concepts: "
-            f"{', '.join(sorted(frequency))}."
+            f"{', '.join(sorted(frequency))}. Give --settings.k {len(frequency)}, or find more concepts with "
+            "--settings.cluster none or --settings.reduction concepts."
         )
     chosen: list[str] = []
     while len(chosen) < k:
         chosen.append(
             max(
-                sorted(set(frequency) - set(chosen)),
+                sorted(_preferred(set(frequency) - set(chosen), owners)),
                 key=lambda concept: (
                     frequency[concept]
                     * (
@@ -170,3 +183,7 @@ def core_attributes(
             )
         )
     return tuple(chosen)
+
+
+def _preferred(concepts: set[str], owners: Collection[str]) -> set[str]:
+    return concepts & {*owners} or concepts

@@ -14,10 +14,19 @@ class RoleSettings:
     """How phrases become concepts and concepts become roles.
 
     Attributes:
+        convention: Division of constants among the heads before TEXTSPAN: as in the public code, which made
+            the published phrases, or each constant with the term that it belongs to [ours].
+        rule: How roles follow: from quantiles of concept entropy, as the paper's text says, or from the
+            dominant concept alone, as its table of roles follows from its concepts: core attributes are core,
+            style is generalization, any other concept is other-specialized.
         quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
+        over: Concepts that the entropy is over: all, or the selected core attributes alone (two readings of
+            the paper). A head with no phrase of a core attribute then has the highest entropy [ours].
         k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
         general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
+        cluster: Concept clusters: HDBSCAN's (the paper), or none: a phrase belongs to the pool's concept with
+            the nearest mean [ours].
         reduction: Space for HDBSCAN [ours]: linear discriminants of the concepts, principal components, or
             the sentence embeddings themselves.
         shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
@@ -31,10 +40,14 @@ class RoleSettings:
         seed: Seed of the map of phrases.
     """
 
+    convention: Literal["public", "exact"] = "public"
+    rule: Literal["quantile", "concept"] = "quantile"
     quantile: float = 0.2
+    over: Literal["all", "selected"] = "all"
     k: int = 5
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)
+    cluster: Literal["hdbscan", "none"] = "hdbscan"
     reduction: Literal["concepts", "pca", "none"] = "concepts"
     shrinkage: float = 0.3
     dimensions: int = 10

@@ -71,7 +71,7 @@ class Evidence(TypedDict):
     dbcv_by_k: dict[str, float]
     thresholds: list[float]
     phrases: int
-    left_out_by_hdbscan: int
+    left_out_by_hdbscan: int | None
     points: list[tuple[float, float, str | None, str]]
 
 
@@ -217,8 +217,8 @@ class RoleTable:
 
 
 def _check_evidence(evidence: Evidence, place: str) -> None:
-    if evidence["clusters"] and len(evidence["thresholds"]) != 2:
-        raise ReadingError(place, f"its evidence.thresholds are {len(evidence['thresholds'])}, not 2")
+    if evidence["clusters"] and len(evidence["thresholds"]) not in (0, 2):
+        raise ReadingError(place, f"its evidence.thresholds are {len(evidence['thresholds'])}, not 2 or none")
 
 
 def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:

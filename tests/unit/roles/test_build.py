@@ -1,6 +1,7 @@
 """A table from phrases, with the stored embeddings of the package's own pool: no sentence model is needed."""
 
 from dataclasses import replace
+from math import log
 
 import pytest
 from tests.unit.roles.samples import HEADS, WEIGHTS
@@ -59,6 +60,31 @@ def test_attributes_by_name() -> None:
     assert {h.attribute for h in table.heads if h.role == "core"} == {"animal"}
     with pytest.raises(SettingsError, match=r"there is no concept 'colour'. Known concepts: action, animal"):
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
+
+
+def test_roles_by_concept(table: RoleTable) -> None:
+    by_concept = build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, rule="concept"))
+    assert by_concept.evidence["thresholds"] == []
+    for head in by_concept.heads:
+        assert head.role == ("core" if head.concept in by_concept.attributes else "other-specialized")
+    assert [h.concept for h in by_concept.heads] == [h.concept for h in table.heads]
+    assert RoleTable.from_json(by_concept.to_json(), "it") == by_concept
+
+
+def test_entropy_over_the_selected_concepts() -> None:
+    named = replace(FEW, attributes=("color", "animal"), over="selected", cluster="none")
+    table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)
+    entropies = {(h.layer, h.head): h.entropy for h in table.heads}
+    assert entropies[5, 0] == entropies[5, 1] == 0
+    assert entropies[5, 2] == round(log(2), 4)  # neither colour nor animal
+    assert entropies[6, 0] == round(log(2), 4)  # one phrase of each
+    assert table.evidence["left_out_by_hdbscan"] is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_unreduced_embeddings_that_give_too_few_concepts_say_what_to_give() -> None:
+    with pytest.raises(SettingsError, match=r"have only \d concepts: .*Give --settings.k \d, or find more"):
+        build_table(HEADS, WEIGHTS, source="by hand", settings=RoleSettings(k=7, reduction="none"))
 
 
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:

@@ -38,6 +38,19 @@ def test_one_discriminant_is_fishers() -> None:
     torch.testing.assert_close(centre, (one.mean(dim=0) + two.mean(dim=0)) / 2)
 
 
+def test_without_clustering_each_concept_is_a_cluster() -> None:
+    named, concepts = blobs(31, 1)
+    phrases, _ = blobs(11, 2)
+    texts = [f"phrase {i}" for i in range(33)]
+    found = find_clusters(texts, phrases, named, concepts, RoleSettings(cluster="none", reduction="none"))
+    assert found.names == CONCEPTS
+    for i, one in enumerate(phrases):  # the nearest mean, by angle
+        cosines = [normalize(named[31 * k : 31 * k + 31].mean(dim=0), dim=0) @ one for k in range(3)]
+        assert int(found.labels[i]) == max(range(3), key=lambda k: float(cosines[k]))
+    assert found.sizes == tuple(31 + int((found.labels == k).sum()) for k in range(3))
+    assert found.tried == ()
+
+
 def test_clusters_of_known_groups() -> None:
     named, concepts = blobs(31, 1)
     phrases, truth = blobs(11, 2)

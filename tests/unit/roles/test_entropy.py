@@ -13,6 +13,8 @@ from dear.roles.entropy import (
     core_attributes,
     head_concepts,
     nearest_centroid,
+    role_of,
+    selected_entropy,
     thresholds,
 )
 
@@ -63,7 +65,7 @@ def heads() -> dict[tuple[int, int], HeadConcepts]:
 
 def test_the_four_roles() -> None:
     found = assign_roles(
-        heads(), ["color"], quantile=0.2, general=["style"], phrases={(9, 0): ["red", "blue"]}
+        heads(), ["color"], limits=(1.0, 4.0), general=["style"], phrases={(9, 0): ["red", "blue"]}
     )
     assert [(one.role, one.attribute, one.concept) for one in found] == [
         ("core", "color", "color"),
@@ -75,7 +77,7 @@ def test_the_four_roles() -> None:
     ]
     assert found[0].phrases == ("red", "blue")
     assert found[3].share == {"color": 0.75, "x": 0.25}
-    roles = [one.role for one in assign_roles(heads(), ["emotion"], quantile=0.5)]
+    roles = [one.role for one in assign_roles(heads(), ["emotion"], limits=(2.5, 2.5))]
     assert roles == ["other-specialized", "other-specialized", "core", *["generalization"] * 3]
 
 
@@ -95,3 +97,29 @@ def test_core_attributes_are_frequent_and_distinct() -> None:
     assert core_attributes(found, centroids, 3) == ("color", "place", "style")
     with pytest.raises(SettingsError, match="5 core attributes were requested, but the heads have only 3"):
         core_attributes(found, centroids, 5, ["style"])
+
+
+def test_attributes_come_first_from_concepts_that_own_specialised_heads() -> None:
+    found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.2}, 1.0)}
+    centroids = dict(zip(("color", "place", "hue"), torch.eye(3), strict=True))
+    assert core_attributes(found, centroids, 2, owners={"hue", "place"}) == ("place", "hue")
+    assert core_attributes(found, centroids, 3, owners={"hue"}) == ("hue", "color", "place")
+    assert core_attributes(found, centroids, 2, owners={"hue", "place"}, general=["hue"]) == (
+        "place",
+        "color",
+    )
+
+
+def test_roles_by_the_concept_alone() -> None:
+    roles = [
+        role_of(9.0, concept, None, ["color"], ["style"]) for concept in ("color", "style", "text", None)
+    ]
+    assert roles == ["core", "generalization", "other-specialized", "mixed"]
+
+
+def test_entropy_over_the_core_attributes_alone() -> None:
+    share = {"text": 0.5, "color": 0.3, "shape": 0.1, "place": 0.1}
+    got = selected_entropy(share, ["color", "shape", "object"])
+    assert got == pytest.approx(-0.75 * log(0.75) - 0.25 * log(0.25))
+    assert selected_entropy({"text": 1.0}, ["color", "shape", "object"]) == pytest.approx(log(3))
+    assert selected_entropy({"text": 0.5, "color": 0.5}, ["color", "shape"]) == 0

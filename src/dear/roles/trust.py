@@ -1,0 +1,56 @@
+"""What a reader should know before trusting a role table: unclear heads, ties, attributes without heads."""
+
+from dear.roles.table import HeadRole, RoleTable
+
+CLEAR = 0.45
+"""Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
+12 of 22 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles-study.md).
+"""
+
+
+def top_share(head: HeadRole) -> float | None:
+    """The share of the dominant concept, a fraction; None if a head's shares are not known."""
+    return max(head.share.values(), default=None)
+
+
+def tied(head: HeadRole) -> bool:
+    """Whether several concepts have the largest share; the dominant one is the first in TEXTSPAN's order."""
+    return list(head.share.values()).count(top_share(head) or 0.0) > 1
+
+
+def unclear(head: HeadRole) -> bool:
+    """Whether the share of its dominant concept is below `CLEAR`."""
+    share = top_share(head)
+    return share is not None and share < CLEAR
+
+
+def share_mark(head: HeadRole) -> str:
+    """The largest share in percent, with "=" for a tie and "?" for an unclear head; "" if it is not known."""
+    share = top_share(head)
+    if share is None:
+        return ""
+    return f"{100 * share:.0f}%{' =' * tied(head)}{' ?' * unclear(head)}"
+
+
+def without_heads(table: RoleTable) -> tuple[str, ...]:
+    """The core attributes that no core head has."""
+    owned = {head.attribute for head in table.heads}
+    return tuple(one for one in table.attributes if one not in owned)
+
+
+def notes(table: RoleTable) -> list[str]:
+    """One line for each kind of doubt."""
+    found = []
+    if missing := without_heads(table):
+        found.append(
+            f"No core head: {', '.join(missing)}. The tokens of such an attribute have no head of their own; "
+            "choose attributes that have one with --attributes."
+        )
+    if ties := sum(tied(head) for head in table.heads):
+        found.append(f"=: in {ties} heads another concept has the same share as the dominant one.")
+    if doubtful := sum(unclear(head) for head in table.heads):
+        found.append(
+            f"?: in {doubtful} heads the dominant concept has a share below {100 * CLEAR:.0f}%: too "
+            "little to trust it."
+        )
+    return found
