@@ -91,6 +91,9 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, capsys: pytest.Cap
     assert (same["concepts"]["heads"], same["concepts"]["agree"], same["roles"]["kappa"]) == (6, 6, 1.0)
     assert main(["roles", "compare", str(out), str(dealt)]) == 0
     assert "Dominant concepts: " in capsys.readouterr().out
+    assert main(["roles", "compare", str(out), str(dealt), "--heads"]) == 0
+    assert "both tables agree" in capsys.readouterr().out
+    assert len(said(["roles", "compare", str(out), str(out), "--heads"], capsys)["heads"]) == 6
 
 
 @pytest.mark.slow
@@ -142,6 +145,7 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
     words += ["--model", "ViT-B-16", "--phrases-a-head", "5", *SETTINGS[2:], "--settings.k", "1"]
     places = {name: tmp_path / name for name in ("roles.json", "roles.html", "spans.txt", "values.npy")}
     files = ["--out", "--html", "--spans", "--contributions"]
+    words += ["--bootstrap", "2", "--settings.cluster", "none"]
     for option, place in zip(files, places.values(), strict=True):
         words += [option, str(place)]
     assert main([*words, "--json"]) == 0
@@ -153,16 +157,23 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
     assert [(h["layer"], h["head"]) for h in table["heads"]] == [(la, h) for la in (4, 5) for h in range(3)]
     assert all(len(set(h["phrases"])) == 5 for h in table["heads"])
     assert all(place.is_file() for place in places.values())
+    kept = table["evidence"]["stability"]
+    assert kept["samples"] == 2
+    assert [(h["layer"], h["head"]) for h in kept["heads"]] == [(la, h) for la in (4, 5) for h in range(3)]
+    assert "Role kept" in places["roles.html"].read_text()
+    assert main(["roles", "show", str(places["roles.json"])]) == 0
+    assert "role kept" in " ".join(capsys.readouterr().out.split())
     assert places["spans.txt"].read_text().count("Layer 3, Head ") == 3  # counted from 0 there
 
 
 BAD = [
     (
         ["discover", "--data", "PHOTOS", "--images", "5", "--phrases", "PHRASES"],
-        "5 images are fewer than the rank 8",
+        "5 images are fewer than the rank 10",
     ),
     (["discover"], "needs images: give a folder"),
     (["discover", "--data", "PHOTOS", "--images", "0"], "images is 0"),
+    (["discover", "--data", "PHOTOS", "--bootstrap", "-1"], "bootstrap is -1"),
     (["discover", "--data", "PHOTOS", "--phrases", "nowhere.txt"], "nowhere.txt: No such file or directory"),
     (["discover", "--data", "PHOTOS", "--phrases", "LATIN"], "is not in UTF-8"),
     (["discover", "--data", "PHOTOS", "--layers", "5-9"], "not distinct layers of a tower of 5"),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dear.roles.compare import Agreement, Comparison
 
 
-def command(first: str, second: str) -> Any:
+def command(first: str, second: str, *, heads: bool = False) -> Any:
     """Compare two role tables: agreement, Cohen's kappa, and the confusion of concepts and roles.
 
     Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
@@ -18,11 +18,12 @@ def command(first: str, second: str) -> Any:
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
         second: The table to compare it with, given in the same way.
+        heads: Show each head's concept and role in both tables.
     """
     from dear.roles.compare import compare
     from dear.roles.packaged import named_table
 
-    return compare(named_table(first), named_table(second))
+    return compare(named_table(first), named_table(second), heads=heads)
 
 
 def render(result: "Comparison", console: Console) -> None:
@@ -39,6 +40,22 @@ def render(result: "Comparison", console: Console) -> None:
         if values:
             words = ", ".join(f"{role} {value:.2f}" for role, value in values.items())
             console.print(f"mean concept entropy (nats) of the first by the {whose}'s role: {words}")
+    if result.heads:
+        rows = [
+            [
+                one.layer,
+                one.head,
+                *_pair(one.first_concept, one.second_concept),
+                *_pair(one.first_role, one.second_role),
+            ]
+            for one in result.heads
+        ]
+        columns = ("layer", "head", "concept, first", "second", "role, first", "second")
+        console.print(rich_table('Heads ("same": both tables agree)', columns, rows))
+
+
+def _pair(first: str | None, second: str | None) -> tuple[str, str]:
+    return first or "–", "same" if first == second else second or "–"
 
 
 def confusion(one: "Agreement") -> object:

@@ -50,8 +50,8 @@ def render(result: Written, console: Console, *, phrases: int = 3) -> None:
 
 def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
     """Show a table."""
-    from dear.roles.table import HeadRole
-    from dear.roles.trust import share_mark
+    from dear.roles.table import HeadRole, RoleTable
+    from dear.roles.trust import share_mark, stability
 
     weights = roles["weights"]
     console.print(f"{roles['source']}\n{weights['model']}/{weights['pretrained']}", markup=False)
@@ -62,6 +62,7 @@ def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
     rows = [[layer, *(cells.get((layer, head), "") for head in columns)] for layer in layers]
     console.print(rich_table("Role and dominant concept by layer and head", ["", *map(str, columns)], rows))
     if phrases and any(h["phrases"] for h in heads):
+        kept = stability(RoleTable.from_json(roles, "the role table"))
         rows = [
             [
                 h["layer"],
@@ -69,12 +70,22 @@ def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
                 SHORT[h["role"]],
                 h["concept"],
                 share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"])),
+                *([kept.get((h["layer"], h["head"]), "")] if kept else []),
                 h["entropy"],
                 " · ".join(h["phrases"][:phrases]),
             ]
             for h in heads
         ]
-        columns_of = ("layer", "head", "role", "concept", "share", "entropy", "first phrases")
+        columns_of = (
+            "layer",
+            "head",
+            "role",
+            "concept",
+            "share",
+            *(["role kept"] if kept else []),
+            "entropy",
+            "first phrases",
+        )
         console.print(rich_table("Heads (entropy in nats)", columns_of, rows))
     if found := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in found]

@@ -9,7 +9,7 @@ from dear.report import plots, roles_plots
 from dear.report.html import page, write_whole
 from dear.report.svg import inline
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.trust import notes, share_mark
+from dear.roles.trust import notes, share_mark, stability
 
 
 def write_roles_page(path: str | os.PathLike[str], table: Mapping[str, Any]) -> Path:
@@ -24,13 +24,16 @@ def roles_page(table: Mapping[str, Any]) -> str:
     has_share = any(head.get("share") for head in heads)
     has_entropy = any(head.get("entropy") is not None for head in heads)
     points = evidence.get("points") or ()
+    read = RoleTable.from_json(table, "the role table")
+    kept = stability(read)
     return page(
         "roles.html.j2",
         source=table["source"],
         weights=table["weights"],
         attributes=list(table["attributes"]),
         counts=_counts(heads),
-        notes=notes(RoleTable.from_json(table, "the role table")),
+        notes=notes(read),
+        stable=bool(kept),
         roles=inline(plots.head_role_map(table)),
         concepts=inline(roles_plots.concept_map(table)) if has_share else None,
         entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
@@ -45,6 +48,7 @@ def roles_page(table: Mapping[str, Any]) -> str:
         heads=[
             {
                 **head,
+                "kept": kept.get((head["layer"], head["head"]), ""),
                 "word": head["attribute"] or head["concept"] or "–",
                 "mark": share_mark(HeadRole(head["layer"], head["head"], head["role"], share=head["share"])),
                 "entropy": "–" if head["entropy"] is None else f"{head['entropy']:.2f}",

@@ -40,12 +40,13 @@ def build_table(
     settings: RoleSettings | None = None,
     sentence_model: str | None = None,
     facts: Mapping[str, Any] | None = None,
+    plane: bool = True,
 ) -> RoleTable:
     """The role table of heads whose phrases are known, in TEXTSPAN's order.
 
     ``named`` is a pool whose concepts name the clusters; the general pool by default. ``facts`` are added to
-    the table's settings. Deterministic. Raises DataError for heads without phrases and for fewer than two
-    clusters, SettingsError for unsuitable settings.
+    the table's settings. Without ``plane`` the map of phrases is left out. Deterministic. Raises DataError
+    for heads without phrases and for fewer than two clusters, SettingsError for unsuitable settings.
     """
     s, pool = settings or RoleSettings(), named or general_pool()
     if not pool.concepts:
@@ -82,7 +83,7 @@ def build_table(
         "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
         "left_out_by_hdbscan": int((clusters.labels < 0).sum()) if s.cluster == "hdbscan" else None,
-        "points": _points(texts, clusters, concept, s.seed),
+        "points": _points(texts, clusters, concept, s.seed) if plane else [],
     }
     return RoleTable(
         source=source,

@@ -31,6 +31,18 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class HeadPair:
+    """A head's concept and role in two tables."""
+
+    layer: int
+    head: int
+    first_concept: str | None
+    second_concept: str | None
+    first_role: str
+    second_role: str
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Comparison of two tables on the heads that both have.
 
@@ -40,6 +52,7 @@ class Comparison:
         entropy: The first table's mean concept entropy (nats) by the second table's role.
         own_entropy: The same by the first table's own role.
         differing: Heads whose concepts differ: layer, head, concept in each table.
+        heads: Every common head, if they are wanted.
     """
 
     first: str
@@ -49,6 +62,7 @@ class Comparison:
     entropy: dict[str, float]
     own_entropy: dict[str, float]
     differing: tuple[tuple[int, int, str, str], ...]
+    heads: tuple[HeadPair, ...] = ()
 
 
 def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
@@ -72,8 +86,8 @@ def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
     )
 
 
-def compare(first: RoleTable, second: RoleTable) -> Comparison:
-    """Compare two tables on the layers that both cover.
+def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comparison:
+    """Compare two tables on the layers that both cover; with ``heads`` also head by head.
 
     Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if no
     head has a concept in both.
@@ -104,6 +118,9 @@ def compare(first: RoleTable, second: RoleTable) -> Comparison:
         own_entropy=_mean_entropy([(a.role, a) for a, _ in pairs]),
         differing=tuple(
             (a.layer, a.head, str(a.concept), str(b.concept)) for a, b in named if a.concept != b.concept
+        ),
+        heads=tuple(
+            HeadPair(a.layer, a.head, a.concept, b.concept, a.role, b.role) for a, b in pairs if heads
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -92,6 +92,20 @@ def decompose(
             progress("contributions", done, len(images))
     values = None if keep is None else np.load(keep, mmap_mode="r")
     return Decomposition(tuple(layers), moments, values)
+
+
+@torch.no_grad()
+def resampled(found: Decomposition, generator: torch.Generator, *, batch: int = 500) -> Decomposition:
+    """The same from as many images, drawn with replacement (a bootstrap sample). Its values must be known."""
+    assert found.values is not None, "a decomposition is drawn again from each image's values"
+    count, _, heads, embed = found.values.shape
+    drawn = torch.randint(count, (count,), generator=generator)
+    times = torch.bincount(drawn, minlength=count)
+    moments = Moments(len(found.layers), heads, embed=embed)
+    for start in range(0, count, batch):
+        part = torch.from_numpy(np.array(found.values[start : start + batch]))
+        moments.add(part, times[start : start + batch])
+    return replace(found, moments=moments)
 
 
 def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:

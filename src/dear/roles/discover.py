@@ -1,7 +1,10 @@
 """Role discovery: find the role of every head in a CLIP's last layers from images."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,14 +15,17 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Images
+from dear.data.seeds import checked_seed
+from dear.errors import SettingsError
 from dear.progress import Progress, silent
 from dear.roles.build import build_table
-from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank
+from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, resampled
 from dear.roles.entropy import Head
 from dear.roles.phrases import Pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 from dear.roles.textspan import enough_images, textspan
+from dear.roles.trust import with_stability
 
 TEXT_BATCH = 256
 
@@ -28,19 +34,21 @@ def span_heads(
     clip: Clip,
     found: Decomposition,
     pool: Pool,
+    text: Float[Tensor, "phrase embed"],
     *,
     rank: int = 80,
     top: int | None = None,
     convention: Convention = "exact",
 ) -> dict[Head, tuple[str, ...]]:
-    """The ``top`` phrases that span each head, in greedy order, at most one per dimension of a head.
+    """The ``top`` phrases that span each head, in greedy order, at most one per dimension of a head; ``text``
+    are the phrases' embeddings.
 
     By default a third of the dimensions [ours], 21 of 64: the last phrases of a full span only fill the
     remaining directions and say little about the head.
     """
     rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
     top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
-    span = textspan(found.moments, embed_text(clip, pool.phrases), rank=rank, top=top)
+    span = textspan(found.moments, text, rank=rank, top=top)
     return {
         (layer, head): tuple(pool.phrases[int(i)] for i in span.phrases[at, head])
         for at, layer in enumerate(found.layers)
@@ -70,6 +78,7 @@ def discover(
     settings: RoleSettings | None = None,
     sentence_model: str | None = None,
     keep: Path | None = None,
+    bootstrap: int = 0,
     batch: int = 100,
     facts: dict[str, Any] | None = None,
     progress: Progress = silent,
@@ -77,42 +86,64 @@ def discover(
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
 
     TEXTSPAN chooses phrases from ``pool``; those of ``named`` name the concepts: by default ``pool`` itself
-    if it has concepts, else the general pool. ``keep`` is a file for each image's contributions.
-    Deterministic. Raises the errors of its steps.
+    if it has concepts, else the general pool. ``keep`` is a file for each image's contributions. With
+    ``bootstrap`` the phrases, concepts and roles are found again from so many samples of the images, drawn
+    with replacement, for the same core attributes; the table's evidence then holds how often each head kept
+    its role and its concept. Deterministic. Raises the errors of its steps.
     """
+    if bootstrap < 0:
+        raise SettingsError(f"bootstrap is {bootstrap}: it must be at least 0.")
     chosen, settings = analysed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
     enough_images(len(images), head_rank(clip, rank, convention))
-    progress("contributions", 0, len(images))
-    found = decompose(
-        clip,
-        images,
-        chosen,
-        convention=convention,
-        keep=keep,
-        batch=batch,
-        progress=progress,
-    )
-    progress("phrases", 0, 1)
-    heads = span_heads(clip, found, pool, rank=rank, top=top, convention=convention)
-    progress("phrases", 1, 1)
-    progress("concepts", 0, 1)
-    table = build_table(
-        heads,
-        clip.identity,
-        source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
-        named=named or (pool if pool.concepts else None),
-        settings=settings,
-        sentence_model=sentence_model,
-        facts={
-            "images": len(images),
-            "images_identity": images.identity,
-            "phrases_from": pool.name,
-            "layers": list(chosen),
-            "rank": head_rank(clip, rank, convention),
-            "phrases_a_head": len(next(iter(heads.values()))),
-            **(facts or {}),
-        },
-    )
-    progress("concepts", 1, 1)
-    return table
+    named = named or (pool if pool.concepts else None)
+    with TemporaryDirectory() if bootstrap and keep is None else nullcontext() as folder:
+        kept = keep if folder is None else Path(folder) / "contributions.npy"
+        progress("contributions", 0, len(images))
+        found = decompose(
+            clip, images, chosen, convention=convention, keep=kept, batch=batch, progress=progress
+        )
+        progress("phrases", 0, 1)
+        text = embed_text(clip, pool.phrases)
+        heads = span_heads(clip, found, pool, text, rank=rank, top=top, convention=convention)
+        progress("phrases", 1, 1)
+        progress("concepts", 0, 1)
+        table = build_table(
+            heads,
+            clip.identity,
+            source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
+            named=named,
+            settings=settings,
+            sentence_model=sentence_model,
+            facts={
+                "images": len(images),
+                "images_identity": images.identity,
+                "phrases_from": pool.name,
+                "layers": list(chosen),
+                "rank": head_rank(clip, rank, convention),
+                "phrases_a_head": len(next(iter(heads.values()))),
+                **(facts or {}),
+            },
+        )
+        progress("concepts", 1, 1)
+        if not bootstrap:
+            return table
+        samples, fixed = [], replace(settings, attributes=table.attributes)
+        drawing = torch.Generator().manual_seed(checked_seed(settings.seed))
+        for number in range(bootstrap):
+            progress("bootstrap", number, bootstrap)
+            drawn = resampled(found, drawing)
+            spans = span_heads(clip, drawn, pool, text, rank=rank, top=top, convention=convention)
+            samples.append(
+                build_table(
+                    spans,
+                    clip.identity,
+                    source=f"bootstrap sample {number + 1}",
+                    named=named,
+                    settings=fixed,
+                    sentence_model=sentence_model,
+                    plane=False,
+                )
+            )
+        progress("bootstrap", bootstrap, bootstrap)
+    return with_stability(table, samples)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
 
@@ -62,6 +62,22 @@ class Tried(TypedDict):
     dbcv: float | None
 
 
+class Kept(TypedDict):
+    """In how many bootstrap samples a head kept its role (and core attribute), and its concept."""
+
+    layer: int
+    head: int
+    role: int
+    concept: int
+
+
+class Stability(TypedDict):
+    """Roles found again from bootstrap samples of the images."""
+
+    samples: int
+    heads: list[Kept]
+
+
 class Evidence(TypedDict):
     """The evidence of a discovery; points are x, y, concept and phrase."""
 
@@ -73,6 +89,7 @@ class Evidence(TypedDict):
     phrases: int
     left_out_by_hdbscan: int | None
     points: list[tuple[float, float, str | None, str]]
+    stability: NotRequired[Stability]
 
 
 @dataclass(frozen=True)

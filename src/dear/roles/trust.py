@@ -1,6 +1,11 @@
-"""What a reader should know before trusting a role table: unclear heads, ties, attributes without heads."""
+"""What a reader should know before trusting a role table: unclear heads, ties, attributes without heads, and
+how stable roles are.
+"""
 
-from dear.roles.table import HeadRole, RoleTable
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dear.roles.table import HeadRole, Kept, RoleTable, Stability
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
@@ -54,3 +59,27 @@ def notes(table: RoleTable) -> list[str]:
             "little to trust it."
         )
     return found
+
+
+def with_stability(table: RoleTable, samples: Sequence[RoleTable]) -> RoleTable:
+    """The table with counts of how often each head kept its role, and its concept, in other tables of the
+    same heads.
+    """
+    others = [{(one.layer, one.head): one for one in sample.heads} for sample in samples]
+    heads = []
+    for head in table.heads:
+        found = [other[head.layer, head.head] for other in others]
+        kept = sum((one.role, one.attribute) == (head.role, head.attribute) for one in found)
+        same = sum(one.concept == head.concept for one in found)
+        heads.append(Kept(layer=head.layer, head=head.head, role=kept, concept=same))
+    return replace(
+        table, evidence={**table.evidence, "stability": Stability(samples=len(samples), heads=heads)}
+    )
+
+
+def stability(table: RoleTable) -> dict[tuple[int, int], str]:
+    """For each (layer, head) "18 of 20", the samples in which it kept its role; empty if none were drawn."""
+    found: Stability | None = table.evidence.get("stability")
+    if not found:
+        return {}
+    return {(one["layer"], one["head"]): f"{one['role']} of {found['samples']}" for one in found["heads"]}

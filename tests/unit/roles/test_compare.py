@@ -69,3 +69,15 @@ def test_tables_that_cannot_be_compared() -> None:
         compare(ONE, table(HeadRole(3, 0, "mixed", None, "color")))
     with pytest.raises(RoleTableError, match="no head has a concept in both tables"):
         compare(ONE, table(*(HeadRole(9, i, "mixed") for i in range(4))))
+
+
+def test_head_by_head() -> None:
+    assert compare(ONE, TWO).heads == ()
+    found = compare(ONE, TWO, heads=True).heads
+    assert [(one.layer, one.head) for one in found] == [(9, 0), (9, 1), (9, 2), (9, 3)]
+    assert [(one.first_concept, one.second_concept) for one in found[1:3]] == [
+        ("shape", "color"), ("color", None),
+    ]  # fmt: skip
+    assert [(one.first_role, one.second_role) for one in found[2:]] == [
+        ("mixed", "mixed"), ("generalization", "core"),
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
-from dear.roles.decompose import analysed_layers, decompose, head_rank
+from dear.roles.decompose import analysed_layers, decompose, head_rank, resampled
 
 
 def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: Path) -> None:
@@ -36,6 +36,20 @@ def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: 
     assert decompose(small_clip, images, [5]).values is None
 
 
+def test_a_bootstrap_sample_is_the_drawn_images(small_clip: Clip, tmp_path: Path) -> None:
+    images = Noise([0, 1, 2, 3, 0, 2, 1])
+    found = decompose(small_clip, images, [4, 2], convention="public", keep=tmp_path / "values.npy")
+    drawn = torch.randint(7, (7,), generator=torch.Generator().manual_seed(5))
+    assert len(set(drawn.tolist())) < 7
+    got = resampled(found, torch.Generator().manual_seed(5), batch=3).moments
+    pixels = small_clip.normalize_pixels(eval_views(images.load(drawn), 20))
+    wanted = head_contributions(small_clip.image, pixels, [4, 2], "public").heads.double()
+    assert got.count == 7
+    torch.testing.assert_close(got.mean, wanted.mean(dim=0), rtol=1e-4, atol=1e-5)
+    outer = torch.einsum("ilhd,ilhe->lhde", wanted, wanted) / 7
+    torch.testing.assert_close(got.second, outer, rtol=1e-4, atol=1e-5)
+
+
 def test_layers_and_rank(small_clip: Clip) -> None:
     assert analysed_layers(small_clip) == (4, 5)  # the last third of 5
     assert analysed_layers(small_clip, [2, 5]) == (2, 5)
@@ -43,6 +57,7 @@ def test_layers_and_rank(small_clip: Clip) -> None:
         with pytest.raises(SettingsError, match="tower of 5"):
             analysed_layers(small_clip, layers)
     assert head_rank(small_clip) == 8  # a head of width 7
+    assert head_rank(small_clip, 80, "public") == 10  # two biases and the mean beside it
     assert head_rank(small_clip, 3) == 3
     with pytest.raises(SettingsError, match="rank is 0"):
         head_rank(small_clip, 0)
