@@ -1,5 +1,5 @@
-"""Skip Tuning (Wu et al., CVPR 2025): CLIP's own late layers, trained from trunk outputs of the early ones, on
-few classes at a time.
+"""Skip Tuning (Wu et al., CVPR 2025): CLIP's own late layers, trained from the trunk outputs of its early
+ones, on few classes at a time.
 """
 
 import math
@@ -80,9 +80,7 @@ class SkipTuning(Method):
         prompts = self.prompts
         if rows is not None:
             prompts = [TextTrunk(each.tokens[rows], each.end[rows]) for each in prompts]
-        features = [
-            normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts
-        ]
+        features = [normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
     def loss(
@@ -153,8 +151,10 @@ def stay_chances(classes: int, settings: SkipSettings) -> Float[Tensor, "class"]
     first = classes if settings.top == 1 else min(math.ceil(settings.top * classes), settings.most)
     chances = torch.ones(classes)
     if first < classes - 1:  # else the only other rank is the first of those, and stays
-        tail = torch.exp(-torch.linspace(0, STEEP, classes - first) / settings.decay)
-        chances[first:] = (tail - tail[-1]) / (tail[0] - tail[-1])
+        x = torch.linspace(0, STEEP, classes - first, dtype=torch.float64)
+        fall, rest, whole = (-each / settings.decay for each in (x, STEEP - x, x[-1]))
+        # (exp(-x) - exp(-5)) / (1 - exp(-5)), not 0 / 0 for a large decay
+        chances[first:] = fall.exp() * rest.expm1() / whole.expm1()
     return chances
 
 
