@@ -105,7 +105,8 @@ class SkipTuning(Method):
         """The classes that stay in the loss, in order: those of the batch, and of all classes by their
         greatest cosine of frozen text features to an image of the batch the ranks in ``kept_ranks``.
         """
-        near = image.to(self.frozen_text) @ self.frozen_text.T
+        with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round many to equal ranks
+            near = image.to(self.frozen_text) @ self.frozen_text.T
         greatest = near.amax(dim=0)
         greatest[labels] = torch.inf
         ranked = greatest.argsort(descending=True)
