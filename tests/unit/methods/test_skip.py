@@ -4,6 +4,7 @@ share is in tests/contract, its numbers in tests/parity.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.convert import to_towers
+from dear.backbone.half import half
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
@@ -221,6 +223,24 @@ def test_a_broken_off_training_goes_on(small_clip: Clip, tmp_path: Path) -> None
     again = train(resumed, images, FAST, seed=1, checkpoint=path)
     assert [epoch["loss"] for epoch in again] == [epoch["loss"] for epoch in history]
     assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
+
+
+def test_in_float16_it_has_the_same_parameters(small_clip: Clip) -> None:
+    """As the authors train it; what was trained fits the model in float32."""
+    rough, exact = make(half(small_clip)), make(small_clip)
+    kinds = {name: parameter.dtype for name, parameter in rough.named_parameters()}
+    assert [*kinds] == [name for name, _ in exact.named_parameters()]
+    assert {name for name, kind in kinds.items() if kind == torch.float32} == {n for n in kinds if "ln_" in n}
+    images = Noise([0, 1, 2, 3] * 4)
+    losses = [
+        train(one, images, replace(FAST, precision=given), seed=1)[0]["loss"]
+        for one, given in ((rough, "16-true"), (exact, "32-true"))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    trunk = exact.image_trunk(pixels())
+    exact.load_state_dict(rough.state_dict())
+    got, want = exact.image_features(trunk), rough.image_features(rough.image_trunk(pixels().half()))
+    torch.testing.assert_close(got, want.float(), rtol=0, atol=1e-2)
 
 
 def test_an_export_has_each_layer_once(small_clip: Clip) -> None:

@@ -35,8 +35,9 @@ class SkipTuning(Method):
     Source: arXiv 2412.11509; github.com/Koorye/SkipTuning at 8c4636e, trainers/skip_tuning.py,
     trainers/feature_loader.py and trainers/baselines/ft_clip.py; the settings of class skip are in train.py.
 
-    Differs from the code: no part is cast to half precision. There the weights themselves are, and many of
-    their steps, near 1e-5, round to nothing: float32 trains more at the same rate. A class of the batch
+    Differs from the code: weights are in float32. There they are in float16, as here with ``--train.precision
+    16-true``, and many of their steps, near 1e-5, round to nothing: float32 trains more at the same rate. A
+    class of the batch
     always stays in the loss, and so does the first rank that can be dropped; there, labels of classes that
     are dropped become the first class (batches of more classes than stay), and with 2 or 3 classes the
     probability is 0/0, which drops it: with 2 the loss is then always zero. The batches' places are drawn
