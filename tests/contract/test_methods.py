@@ -350,7 +350,8 @@ def test_training_in_float16_is_near(name: str, clip: Clip) -> None:
     ]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[1] != losses[0] or not exact.takes_steps
-    assert {parameter.dtype for parameter in rough.trainable} == {torch.float16}
+    cast = {one.dtype for name, one in rough.named_parameters() if "ln_" not in name}  # but CLIP's LayerNorms
+    assert cast == {torch.float16}
     assert all(torch.isfinite(parameter).all() for parameter in rough.trainable)
 
 

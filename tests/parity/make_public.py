@@ -150,7 +150,8 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
         del sys.modules[name]
     code: Any = import_module(module)
     code.clip._download = lambda *_args, **_options: str(weights)
-    trainer = object.__new__(getattr(code, kind))  # a constructor would load data
+    theirs = getattr(code, kind)
+    trainer = object.__new__(theirs) if base is object else theirs()  # a constructor of its own loads data
     settings = their_settings(reference, case)
     elsewhere = {name: settings.pop(name) for name in [*settings] if "." in name}
     sections: dict[str, dict[str, Any]] = {
