@@ -4,6 +4,7 @@ numpy promises that RandomState never changes, so nothing of this has to be stor
 """
 
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,9 @@ def cases() -> list[dict[str, Any]]:
 
 
 def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = True) -> Method:
-    """The method of a case on our side, with drawn parameters or its own."""
+    """The method of a case on our side, with drawn parameters (added to its own, where those are CLIP's), or
+    its own.
+    """
     name: str = case["method"]
     settings = METHODS[name].settings(**case["settings"])
     if "dataset" in case:
@@ -142,10 +145,21 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = 
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
     method.set_classes(CLASSES, [case.get("template", TEMPLATE)])
     method.before_training(all_images(method))
+    kept = 1.0 if references()[name].get("shifted") else 0.0
     with torch.no_grad():
         for key, parameter in method.named_parameters() if drawn else ():
-            parameter.copy_(draw(key, *parameter.shape, std=0.1, seed=seed))
+            parameter.mul_(kept).add_(draw(key, *parameter.shape, std=0.1, seed=seed))
     return method
+
+
+def of_any_layer(name: str) -> str:
+    """A parameter's name as public/METHOD.json has it: {} for the number of a tower's layer."""
+    return re.sub(r"\bblocks\.\d+", "blocks.{}", name)
+
+
+def compared(reference: dict[str, Any], value: Tensor) -> Tensor:
+    """What is stored and compared of a parameter: all of it, or every n-th value of a matrix."""
+    return value.flatten()[:: reference["every"]] if "every" in reference and value.ndim > 1 else value
 
 
 def run_backward(loss: Tensor) -> None:

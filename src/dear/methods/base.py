@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
 from dear.errors import SettingsError
@@ -169,6 +170,12 @@ class Method(nn.Module, ABC):
             return tower.layers(tokens, layer, self.image_from - 1)
         before = tower.layers(tokens, layer, tower.depth - 1)
         return tower.span(before, tower.depth, read=_class_token(tokens))
+
+    def image_block(self, layer: int) -> Block:
+        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
+        the method does not train its own.
+        """
+        return self.clip.image.block(layer)
 
     @torch.no_grad()
     def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
