@@ -171,6 +171,16 @@ def _settings(record: Record) -> dict[str, Any]:
     return found
 
 
+def unlabelled_note(records: Iterable[Record]) -> str | None:
+    """A sentence that names the methods that saw more images than the labelled ones; None if none did."""
+    names = distinct(method_label(record) for record in records if record.get("transductive"))
+    if not names:
+        return None
+    return (
+        f"{', '.join(names)}: also trained on unlabelled training images of all classes, novel ones included."
+    )
+
+
 def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
     """Records by key, in the order of first appearance."""
     groups: dict[str, list[Record]] = {}
