@@ -1,4 +1,4 @@
-"""PromptKD (Li et al., CVPR 2024): an image tower's prompts, distilled from a teacher on unlabelled images."""
+"""PromptKD (Li et al., CVPR 2024): prompts of an image tower, distilled on unlabelled images."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dear.errors import SettingsError
 from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, Declaration, MethodSettings
 
 
@@ -40,6 +41,14 @@ class PromptKdSettings(MethodSettings):
     temperature: float = 1.0
     share: bool = True
     token_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher_pretrained is not None and not self.teacher:
+            raise SettingsError(
+                f"promptkd.teacher_pretrained is {self.teacher_pretrained!r}, but promptkd.teacher is empty: "
+                "name the backbone that these weights are of."
+            )
 
     def teacher_backbone(self) -> tuple[str, str | None]:
         return self.teacher, self.teacher_pretrained
