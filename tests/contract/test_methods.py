@@ -155,6 +155,7 @@ def test_unknown_method() -> None:
 def test_the_class_says_its_registered_name(name: str, clip: Clip) -> None:
     method = make(name, clip)
     assert method.name == name
+    assert not method.training
     assert method.features[0] == "cls"
     assert 1 <= method.image_from <= clip.image.depth + 1
     assert 1 <= method.text_from <= clip.text.depth + 1
