@@ -14,7 +14,7 @@ from pathlib import Path
 from dear.cli.document import with_table
 from dear.errors import DataError
 from dear.evaluation.records import read_record
-from dear.report.reading import Record, data_set, grouped, method_label, readable, unlabelled_note
+from dear.report.reading import Record, data_set, grouped, method_label, readable
 from dear.report.side_by_side import methods_grid
 from dear.report.tables import base_to_novel_table
 
@@ -42,8 +42,6 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = N
         f"{sets} data set{'s' * (sets > 1)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, "
         f"{found[0]['shots']} shots, percent{', ± standard deviation over seeds' * (len(seeds) > 1)}."
     )
-    if (note := unlabelled_note(found)) is not None:
-        about += f" {note}"
     rows = [line for line in grid.to_markdown().splitlines() if line.startswith("|")]
     return "\n".join([about, "", *rows])
 

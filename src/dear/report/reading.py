@@ -14,6 +14,7 @@ Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
 TUNED = "tuned on targets"
+UNLABELLED = "sees unlabelled images of all classes"
 
 
 def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
@@ -37,9 +38,13 @@ def protocol(record: Record) -> str:
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"; a run with settings that were chosen for its
-    targets says so there.
+    targets, or one that saw more images than the labelled ones, says so there.
     """
-    marks = [str(record.get("variant") or ""), TUNED if tuned(record) else ""]
+    marks = [
+        str(record.get("variant") or ""),
+        TUNED if tuned(record) else "",
+        UNLABELLED if record.get("transductive") else "",
+    ]
     shown = ", ".join(filter(None, marks))
     return f"{part_of(record, 'method')} ({shown})" if shown else str(part_of(record, "method"))
 
@@ -169,16 +174,6 @@ def _settings(record: Record) -> dict[str, Any]:
         train = found["train"].items()
         found["train"] = {name: value for name, value in train if name not in usual or value != usual[name]}
     return found
-
-
-def unlabelled_note(records: Iterable[Record]) -> str | None:
-    """A sentence that names the methods that saw more images than the labelled ones; None if none did."""
-    names = distinct(method_label(record) for record in records if record.get("transductive"))
-    if not names:
-        return None
-    return (
-        f"{', '.join(names)}: also trained on unlabelled training images of all classes, novel ones included."
-    )
 
 
 def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:

@@ -1,13 +1,12 @@
 """The tables of a report: those of each protocol (`protocols`), in order, then their appendices."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.report.grid import Grid
 from dear.report.protocols.registry import report_of
-from dear.report.reading import Record, distinct, protocol, readable, unlabelled_note
+from dear.report.reading import Record, distinct, protocol, readable
 
 
 def by_protocol(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -24,11 +23,7 @@ def tables_of(records: Iterable[Record]) -> list[Grid]:
         DataError: for records that cannot be combined in one table.
     """
     found = readable(records)
-    tables = []
-    for name, some in by_protocol(found).items():
-        note = unlabelled_note(some)
-        for grid in report_of(name).tables(some):
-            tables.append(replace(grid, notes=(*grid.notes, note)) if note else grid)
+    tables = [grid for name, group in by_protocol(found).items() for grid in report_of(name).tables(group)]
     return tables + appendix_of(found)
 
 

@@ -11,7 +11,7 @@ from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import MISSING, Grid
 from dear.report.plots import accuracy_bars
 from dear.report.protocols.base import ProtocolReport
-from dear.report.reading import Record, distinct, unlabelled_note
+from dear.report.reading import Record, distinct
 from dear.report.side_by_side import methods_grid
 from dear.report.svg import inline
 from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_grid, base_to_novel_table
@@ -52,7 +52,6 @@ class BaseToNovelReport(ProtocolReport):
                 cell and cell["base"].spread is not None for row in table.with_average for cell in row.entries
             ),
             "setting": _setting(runs, table) if table else "",
-            "note": unlabelled_note(runs),
             "tiles": _tiles(table, main, reference) if table else [],
             "highest": _highest(table, main) if table else None,
             "bars": inline(accuracy_bars(table)) if table and any(table.average.entries) else None,
