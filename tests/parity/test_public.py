@@ -40,6 +40,7 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
         torch.testing.assert_close(decoupled, want["decoupled"], rtol=0, atol=1e-4 * float(got.abs().max()))
 
     optimizer, losses = small.optimizer_of(case, method.trainable), []
+    method.train()
     for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
         parts = small.loss(method, image, label)
         optimizer.zero_grad()
@@ -49,6 +50,10 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
         method.after_epoch(step, small.STEPS)
         losses.append(float(parts["loss"].detach()))
     torch.testing.assert_close(torch.tensor(losses), want["losses"], rtol=1e-4, atol=1e-4)
+    if "tested" in want:  # after the steps, by statistics of the images in them
+        with torch.no_grad():
+            tested = method.eval().logits(method.image_features(method.image_trunk(images[0])), text)
+        torch.testing.assert_close(tested, want["tested"], rtol=0, atol=1e-3 * float(tested.abs().max()))
     after = {key.removeprefix("after."): value for key, value in want.items() if key.startswith("after.")}
     assert set(after) == set(start)
     for key, parameter in method.named_parameters():

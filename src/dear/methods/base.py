@@ -58,7 +58,7 @@ class Method(nn.Module, ABC):
     """Base of all methods.
 
     A method's :class:`dear.methods.declaration.Declaration` describes it before it is built; a built method
-    has these attributes.
+    has these attributes. It is in torch's training mode during the steps of training only.
 
     Attributes:
         name: Name of the method on the command line and in records.
@@ -192,8 +192,14 @@ class Method(nn.Module, ABC):
         self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
     ) -> Float[Tensor, "batch embed"]:
         """The unit class feature at the end of the span, with learned tokens injected if given."""
+        return normalize(self.class_embedding(trunk, inject), dim=-1)
+
+    def class_embedding(
+        self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
+    ) -> Float[Tensor, "batch embed"]:
+        """The same before it is normalised."""
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=_class_token(trunk))
-        return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
+        return self.clip.image.finish(out[:, 0])
 
     @abstractmethod
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
@@ -244,6 +250,12 @@ class Method(nn.Module, ABC):
         factor (16-mixed precision), so anything computed from them must scale with them.
         """
         run(parts["loss"])
+
+    def set_teacher(self, teacher: "Method") -> None:
+        """Called before the classes are set and training begins, if the declaration names a teacher:
+        ``teacher`` is trained, belongs to this method alone and is not to be changed but for its classes.
+        """
+        del teacher
 
     def before_training(self, images: TrainingImages) -> None:
         """Called when training begins or resumes from a checkpoint, with the classes set and before the
