@@ -8,6 +8,7 @@ from typing import Any
 from dear.report import plots, roles_plots
 from dear.report.html import page, write_whole
 from dear.report.svg import inline
+from dear.roles.entropy import UNIT
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.trust import notes, share_mark, stability
 
@@ -37,6 +38,7 @@ def roles_page(table: Mapping[str, Any]) -> str:
         roles=inline(plots.head_role_map(table)),
         concepts=inline(roles_plots.concept_map(table)) if has_share else None,
         entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
+        unit=UNIT,
         thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
         map=inline(roles_plots.phrase_map(table)) if points else None,
         clusters=list(evidence.get("clusters") or ()),

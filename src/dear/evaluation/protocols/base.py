@@ -85,7 +85,7 @@ class Protocol(ABC):
             )
         if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
             raise SettingsError(
-                f"{plan.method} learns parameters for each class and cannot score classes that it was not "
+                f"{plan.method} is bound to its training classes and cannot score classes that it was not "
                 f"trained on, which {self.name} tests: run it with few-shot."
             )
 
