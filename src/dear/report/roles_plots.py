@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from dear.errors import DataError
 from dear.report.plots import NEUTRAL, PALETTE, ROLE_COLORS, ROLE_WORDS
 from dear.report.svg import INK, draw
+from dear.roles.entropy import UNIT
 
 MARKERS = ("o", "s", "^", "D", "P")
 CORE = "#0072B2"
