@@ -45,14 +45,16 @@ def embed_phrases(
 
 @cache
 def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
-    """The embeddings in the package, except those of a pool that has changed since they were computed."""
+    """The embeddings in the package, except those of a pool that has changed since they were computed
+    (`python -m dear.cli.embed_pools` computes them anew).
+    """
     known: dict[str, Tensor] = {}
     if not STORED.is_file():
         return known
     with safe_open(STORED, framework="pt") as stored:
         hashes = json.loads((stored.metadata() or {})["phrases"])
         for pool in (general_pool(), world_pool()):
-            if hashes.get(pool.name) == _hash(pool):
+            if hashes.get(pool.name) == pool_hash(pool):
                 rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
                 known |= dict(zip(pool.phrases, rows, strict=True))
     return known
@@ -85,5 +87,6 @@ def _packaged() -> str | None:
         return None
 
 
-def _hash(pool: Pool) -> str:
+def pool_hash(pool: Pool) -> str:
+    """What the stored embeddings of a pool are valid for: its phrases and their order."""
     return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()

@@ -9,7 +9,7 @@ from dear.roles.table import HeadRole, Kept, RoleTable, Stability
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
-12 of 22 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles-study.md).
+11 of 20 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles-study.md).
 """
 
 
