@@ -53,7 +53,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     which are then training images, and there are no class names. Raises the same errors.
     """
     settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
-    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder):
+    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
         return load_dataset(name_or_path, settings)
     paths = [path.name for path in image_files(folder)]
     photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dear.backbone.block import Block
 from dear.backbone.head_contributions import Convention, FrozenFinish, projected_heads
@@ -52,8 +53,8 @@ class Coordinates:
         mean: Float[Tensor, "layer head embed"],
     ) -> Float[Tensor, "item layer head"]:
         """Each contribution less ``mean``, projected onto its head's direction."""
-        own = torch.einsum("lhe,lhed->lhd", directions.double().cpu(), self.bases)
-        offsets = (directions.double().cpu() * mean.double().cpu()).sum(dim=-1)
+        own = torch.einsum("lhe,lhed->lhd", directions.cpu().double(), self.bases)
+        offsets = (directions.cpu().double() * mean.cpu().double()).sum(dim=-1)
         return torch.einsum("ilhd,lhd->ilh", self.values.double(), own) - offsets
 
 
@@ -80,6 +81,6 @@ def head_bases(
             written = torch.cat([finish.share(terms, 0) - last, last])
         else:
             written = finish(terms)
-        lengths = written.double().norm(dim=-1, keepdim=True).clamp(min=1e-300)
-        bases.append(torch.linalg.qr((written.double() / lengths).permute(1, 2, 0).cpu()).Q)
+        written = normalize(written.cpu().double(), dim=-1, eps=1e-300)  # constants differ much in length
+        bases.append(torch.linalg.qr(written.permute(1, 2, 0)).Q)
     return torch.stack(bases)

@@ -131,14 +131,14 @@ def layer_curve(
     parts, embedded = [], []
     for pixels in batches(clip, chosen, batch):
         terms = head_contributions(clip.image, pixels, range(1, depth + 1))
-        parts.append(terms.heads.sum(dim=2).double().cpu())
-        embedded.append(terms.total().double().cpu())
+        parts.append(terms.heads.sum(dim=2).cpu().double())
+        embedded.append(terms.total().cpu().double())
         progress("layers", done := done + len(pixels), len(chosen))
     layers, whole = torch.cat(parts), torch.cat(embedded)
     change = layers.mean(dim=0) - layers
     mean = whole.mean(dim=0, keepdim=True)
     floor = float(cosine_similarity(whole, mean.expand_as(whole)).mean())
-    known = None if text is None else (text.double().cpu(), chosen.labels.cpu())
+    known = None if text is None else (text.cpu().double(), chosen.labels.cpu())
 
     def ablated(of: Sequence[int]) -> Ablated:
         changed = whole + change[:, [layer - 1 for layer in of]].sum(dim=1)
