@@ -13,7 +13,6 @@ from tests.parity import small
 from tests.unit.training.world import Noise
 from torch import Tensor
 
-from dear.backbone.block import Block
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.half import half
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
@@ -85,6 +84,8 @@ def make(
     generator = seeded(seed) if isinstance(seed, int) else seed
     settings = settings or SETTINGS.get(name)
     method = build_method(name, clip, generator, roles=table(clip), settings=settings)
+    if (teacher := METHODS[name].teacher) is not None:
+        method.set_teacher(make(teacher, clip, seed))
     method.set_classes(classes, TEMPLATE)
     if method.takes_steps:  # else it is taken untrained: steps would find nothing left to learn
         method.before_training(all_images(method))
@@ -105,6 +106,11 @@ def images(dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.rand(7, 3, 20, 20, generator=seeded(3), dtype=torch.float64).to(dtype)
 
 
+def target(method: Method) -> tuple[Tensor, ...]:
+    """What the loss gets besides the trunk and the labels, if it always does."""
+    return () if method.target == "trunk" else (method.target_features(images()),)
+
+
 PRECISIONS: tuple[Precision, ...] = ("32-true", "bf16-mixed")
 LABELS = torch.tensor([0, 1, 2, 0, 2, 1, 1])
 
@@ -118,14 +124,16 @@ def scores(method: Method, decoupled: bool = False) -> Tensor:
 def train(method: Method, steps: int) -> list[float]:
     optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
     trunk, losses = method.image_trunk(images()), []
+    method.train()
     for step in range(steps):
         optimizer.zero_grad()
-        parts = method.loss(trunk, LABELS)
+        parts = method.loss(trunk, LABELS, *target(method))
         method.backward(parts, small.run_backward)
         optimizer.step()
         method.after_step((step + 1) / steps)
         method.after_epoch(step + 1, steps)
         losses.append(float(parts["loss"].detach()))
+    method.eval()
     return losses
 
 
@@ -147,6 +155,7 @@ def test_unknown_method() -> None:
 def test_the_class_says_its_registered_name(name: str, clip: Clip) -> None:
     method = make(name, clip)
     assert method.name == name
+    assert not method.training
     assert method.features[0] == "cls"
     assert 1 <= method.image_from <= clip.image.depth + 1
     assert 1 <= method.text_from <= clip.text.depth + 1
@@ -176,8 +185,7 @@ def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
     if method.image_from > tower.depth:
         assert method.layout == TokenLayout()
         return
-    block = tower.blocks[method.image_from - 1]
-    assert isinstance(block, Block)
+    block = method.image_block(method.image_from)
     trunk, seen, attend = method.image_trunk(images()), list[Tensor](), block.attend
 
     def watched(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -198,9 +206,10 @@ def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_only_declared_parameters(name: str, clip: Clip) -> None:
     method = make(name, clip)
-    assert {n for n, p in method.named_parameters() if p.requires_grad} == DECLARED[name]
+    trained = {small.of_any_layer(n) for n, p in method.named_parameters() if p.requires_grad}
+    assert trained == DECLARED[name]
     buffers = dict(method.named_buffers()).keys()
-    assert set(method.state_dict()) - buffers == DECLARED[name]
+    assert {small.of_any_layer(n) for n in method.state_dict().keys() - buffers} == DECLARED[name]
     assert not any(p.requires_grad for p in clip.parameters())
 
 
@@ -211,7 +220,7 @@ def test_only_declared_parameters_get_gradients(name: str, clip: Clip) -> None:
     method.zero_grad()
     trunk = method.image_trunk(images())
     assert not trunk.requires_grad
-    method.backward(method.loss(trunk, LABELS), small.run_backward)
+    method.backward(method.loss(trunk, LABELS, *target(method)), small.run_backward)
     for parameter in method.trainable:
         assert parameter.grad is not None
         assert parameter.grad.abs().sum() > 0
@@ -351,7 +360,8 @@ def test_training_in_float16_is_near(name: str, clip: Clip) -> None:
     ]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[1] != losses[0] or not exact.takes_steps
-    assert {parameter.dtype for parameter in rough.trainable} == {torch.float16}
+    cast = {one.dtype for name, one in rough.named_parameters() if "ln_" not in name}  # but CLIP's LayerNorms
+    assert cast == {torch.float16}
     assert all(torch.isfinite(parameter).all() for parameter in rough.trainable)
 
 

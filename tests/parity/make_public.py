@@ -9,6 +9,7 @@ schedules only, is replaced by empty parts. Nothing of the repository is in this
 """
 
 import ast
+import re
 import shutil
 import sys
 import tempfile
@@ -41,12 +42,18 @@ def space(values: dict[str, Any]) -> SimpleNamespace:
 def their_parameters(
     names: dict[str, str | list[str]], model: nn.Module, ours: dict[str, Tensor]
 ) -> dict[str, list[nn.Parameter]]:
-    """Their parameters that make up each of ours, layer by layer where there are layers."""
+    """Their parameters that make up each of ours, layer by layer where there are layers. Of a tower's layers,
+    the first one that we train is the first one that they train.
+    """
     theirs = dict(model.named_parameters())
     found = {}
     for name, value in ours.items():
-        wanted = names[name]
-        if isinstance(wanted, str) and "{}" not in wanted:
+        wanted = names[small.of_any_layer(name)]
+        if (layer := re.search(r"\bblocks\.(\d+)", name)) and isinstance(wanted, str):
+            each = re.compile(re.escape(wanted).replace(r"\{\}", r"\d+"))
+            trained = [n for n, p in theirs.items() if each.fullmatch(n) and p.requires_grad]
+            found[name] = [theirs[trained[int(layer[1])]]]
+        elif isinstance(wanted, str) and "{}" not in wanted:
             found[name] = [theirs[wanted]]
         else:
             each = [wanted] if isinstance(wanted, str) else wanted
@@ -78,12 +85,16 @@ def without_dassl(build_optimizer: Any, base: type) -> None:
     """Put empty parts in the place of Dassl's but for ``base``, and switch casts and moves off."""
     parts: dict[str, dict[str, Any]] = {
         "dassl": {},
+        "dassl.data": {},
+        "dassl.data.data_manager": {"build_data_loader": None, "build_transform": None},
         "dassl.engine": {
             "TRAINER_REGISTRY": SimpleNamespace(register=lambda: lambda kind: kind),
             "TrainerX": base,
         },
         "dassl.metrics": {"compute_accuracy": lambda *_: [torch.zeros(())]},
-        "dassl.utils": {"load_pretrained_weights": None, "load_checkpoint": None},
+        "dassl.utils": dict.fromkeys(
+            ["load_pretrained_weights", "load_checkpoint", "AverageMeter", "MetricMeter"]
+        ),
         "dassl.optim": {"build_optimizer": build_optimizer, "build_lr_scheduler": lambda *_: None},
     }
     for name, content in parts.items():
@@ -110,7 +121,9 @@ def loss_of(told: dict[str, float], name: str) -> float:
     """The loss that a trainer reports of a step by its name, or the sum of "..._loss" and "loss_..." where it
     reports parts only.
     """
-    return told[name] if name in told else sum(told[part] for part in told if "loss" in part.split("_"))
+    if name in told:
+        return float(told[name])
+    return sum(told[part] for part in told if "loss" in part.split("_"))
 
 
 def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
@@ -137,7 +150,8 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
         del sys.modules[name]
     code: Any = import_module(module)
     code.clip._download = lambda *_args, **_options: str(weights)
-    trainer = getattr(code, kind)()
+    theirs = getattr(code, kind)
+    trainer = object.__new__(theirs) if base is object else theirs()  # a constructor of its own loads data
     settings = their_settings(reference, case)
     elsewhere = {name: settings.pop(name) for name in [*settings] if "." in name}
     sections: dict[str, dict[str, Any]] = {
@@ -181,6 +195,7 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
             trainer.model.eval()
             found["logits"] = trainer.model(images[0])
     trainer.model.train()
+    torch.manual_seed(0)  # for what they draw
     losses = [
         loss_of(trainer.forward_backward(batch(image, label)), reference.get("loss", "loss"))
         for image, label in zip(images, small.LABELS, strict=True)
@@ -188,7 +203,10 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
     found["losses"] = torch.tensor(losses)
     for name, parameters in taken.items():
         value = torch.stack([p.detach() for p in parameters])
-        found[f"after.{name}"] = value.view(ours[name].shape)
+        found[f"after.{name}"] = small.compared(reference, value.view(ours[name].shape))
+    for name, theirs in reference.get("drawn", {}).items():
+        if (drawn := getattr(trainer.model, theirs)) is not None:
+            found[f"drawn.{name}"] = drawn
     return {name: value.contiguous().clone() for name, value in found.items()}
 
 

@@ -4,6 +4,7 @@ numpy promises that RandomState never changes, so nothing of this has to be stor
 """
 
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dear.methods.registry import METHODS, build_method
 FOLDER = Path(__file__).with_name("public")
 STEPS, BATCH = 5, 3
 IMAGE, PATCH, WIDTH, LAYERS, TEXT_WIDTH, TEXT_LAYERS, EMBED = 24, 8, 128, 4, 64, 3, 47
+TEACHER_EMBED = 31
 CONTEXT, WORDS = 77, 49408
 CLASSES = ["golden retriever", "sea_lion", "cat", "old traffic light", "Xylophone"]
 TEMPLATE = "a photo of a {}, a type of pet."  # of the data set that cases name if they say no other
@@ -33,17 +35,17 @@ def draw(name: str, *shape: int, std: float, seed: int = 0) -> Tensor:
     return torch.from_numpy(numbers.standard_normal(shape) * std).float()
 
 
-def openai_state(seed: int = 0) -> dict[str, Tensor]:
+def openai_state(seed: int = 0, embed: int = EMBED) -> dict[str, Tensor]:
     """A state dict as OpenAI publishes them; no value is at its default. The temperature is not CLIP's."""
     patches = (IMAGE // PATCH) ** 2
     state = {
         "visual.class_embedding": draw("class", WIDTH, std=0.5, seed=seed),
         "visual.positional_embedding": draw("places", patches + 1, WIDTH, std=0.5, seed=seed),
-        "visual.proj": draw("proj", WIDTH, EMBED, std=WIDTH**-0.5, seed=seed),
+        "visual.proj": draw("proj", WIDTH, embed, std=WIDTH**-0.5, seed=seed),
         "visual.conv1.weight": draw("conv1", WIDTH, 3, PATCH, PATCH, std=0.1, seed=seed),
         "positional_embedding": draw("text places", CONTEXT, TEXT_WIDTH, std=0.3, seed=seed),
-        "text_projection": draw("text proj", TEXT_WIDTH, EMBED, std=TEXT_WIDTH**-0.5, seed=seed),
-        "logit_scale": torch.tensor(2.9),
+        "text_projection": draw("text proj", TEXT_WIDTH, embed, std=TEXT_WIDTH**-0.5, seed=seed),
+        "logit_scale": torch.tensor(2.9 + 0.2 * seed),
         "token_embedding.weight": draw("words", WORDS, TEXT_WIDTH, std=0.5, seed=seed),
     }
     norms = {"visual.ln_pre": WIDTH, "visual.ln_post": WIDTH, "ln_final": TEXT_WIDTH}
@@ -66,7 +68,7 @@ def openai_state(seed: int = 0) -> dict[str, Tensor]:
     return state
 
 
-def small_openai_clip(seed: int = 0) -> Clip:
+def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     """The same weights as dear takes them. Images are taken as they are: mean 0 and deviation 1."""
     vision = {"image_size": IMAGE, "patch_size": PATCH, "width": WIDTH, "head_width": 64, "layers": LAYERS}
     text = {
@@ -76,8 +78,8 @@ def small_openai_clip(seed: int = 0) -> Clip:
         "heads": TEXT_WIDTH // 64,
         "layers": TEXT_LAYERS,
     }
-    model = CLIP(EMBED, vision, text, quick_gelu=True).eval()
-    model.load_state_dict(openai_state(seed))
+    model = CLIP(embed, vision, text, quick_gelu=True).eval()
+    model.load_state_dict(openai_state(seed, embed))
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     return Clip(model, tokenizer, name="small", pretrained="drawn", mean=zero, std=one)
@@ -134,18 +136,40 @@ def cases() -> list[dict[str, Any]]:
 
 
 def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = True) -> Method:
-    """The method of a case on our side, with drawn parameters or its own."""
+    """The method of a case on our side, with drawn parameters (added to its own, where those are CLIP's), or
+    its own.
+    """
     name: str = case["method"]
     settings = METHODS[name].settings(**case["settings"])
     if "dataset" in case:
         settings = settings.for_data(case["dataset"])
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
+    if METHODS[name].teacher is not None:
+        method.set_teacher(teacher_of(case))
     method.set_classes(CLASSES, [case.get("template", TEMPLATE)])
     method.before_training(all_images(method))
+    kept = 1.0 if references()[name].get("shifted") else 0.0
     with torch.no_grad():
         for key, parameter in method.named_parameters() if drawn else ():
-            parameter.copy_(draw(key, *parameter.shape, std=0.1, seed=seed))
+            parameter.mul_(kept).add_(draw(key, *parameter.shape, std=0.1, seed=seed))
     return method
+
+
+def of_any_layer(name: str) -> str:
+    """A parameter's name as public/METHOD.json has it: {} for the number of a tower's layer."""
+    return re.sub(r"\bblocks\.\d+", "blocks.{}", name)
+
+
+def compared(reference: dict[str, Any], value: Tensor) -> Tensor:
+    """What is stored and compared of a parameter: all of it, or every n-th value of a matrix."""
+    return value.flatten()[:: reference["every"]] if "every" in reference and value.ndim > 1 else value
+
+
+def teacher_of(case: dict[str, Any]) -> Method:
+    """The teacher of a case on our side, with drawn parameters, on a small CLIP of its own."""
+    taught = METHODS[case["method"]].teacher
+    above = {"method": taught, "settings": case["teacher"]}
+    return method_of(above, small_openai_clip(1, TEACHER_EMBED), 1)
 
 
 def run_backward(loss: Tensor) -> None:

@@ -34,6 +34,8 @@ ALLOWED = {
     "data/dataset.py": "a rule of the few-shot pick",
     "data/fewshot.py": "a rule of the few-shot pick",
     "data/settings.py": "a rule of the few-shot pick, and the folder of the package's cache",
+    # So is a setting.
+    "data/loading.py": "what to do with broken images",
     # What belongs to one method.
     "__init__.py": "the public names",
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",

@@ -36,9 +36,7 @@ def attention_maps(
     for what, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
         if not first <= number <= last:
             raise SettingsError(f"{what} {number} does not exist: choose from {first} to {last}.")
-    block = tower.blocks[layer - 1]
-    assert isinstance(block, Block)
-    with recorded(block) as found:
+    with recorded(method.image_block(layer)) as found:
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
     # A frozen second pass through the layer (for a loss, say) comes later: the first is the method's own.
     weights = found[0][0, head].float().cpu()

@@ -22,7 +22,7 @@ class BundleEncoder:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.features: tuple[str, ...] = predictor.features
-        self.embed: int = predictor.clip.image.embed_dim
+        self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.short_side: int = predictor.bundle.short_side
 
     @cached_property

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dear import __version__
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Exported, ExportForm
+from dear.backbone.towers import TextTower, VisionTower
 from dear.errors import ExportError, OutputError, first_line
 from dear.methods.base import Method
 from dear.training.seeding import generator
@@ -37,8 +38,10 @@ class Tower(nn.Module):
     def __init__(self, method: Method) -> None:
         super().__init__()
         clip = copy.copy(method.clip)
-        clip.__dict__["_modules"] = {"image": method.clip.image}
+        clip.__dict__["_modules"] = {"image": _without_replaced(method)}
         self.method = copy.copy(method)
+        parts = {name: part for name, part in method.named_children() if not isinstance(part, TextTower)}
+        self.method.__dict__["_modules"] = parts
         self.method.__dict__["clip"] = clip
         self.clip = clip
 
@@ -46,6 +49,15 @@ class Tower(nn.Module):
         self, pixels: Float[Tensor, "batch 3 height width"]
     ) -> tuple[Float[Tensor, "batch feature embed"]]:
         return (self.method.image_features(self.method.image_trunk(pixels)).transpose(0, 1),)
+
+
+def _without_replaced(method: Method) -> VisionTower:
+    """The backbone's image tower, without the layers in whose place the method has its own."""
+    tower = copy.copy(method.clip.image)
+    blocks = (tower.block(layer) for layer in range(1, tower.depth + 1))
+    own = [one if method.image_block(at) is one else nn.Identity() for at, one in enumerate(blocks, start=1)]
+    tower.__dict__["_modules"] = dict(tower.named_children()) | {"blocks": nn.ModuleList(own)}
+    return tower
 
 
 class Classifier(Tower):

@@ -20,7 +20,7 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.adapt import adapt
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.records import environment
+from dear.evaluation.records import environment, told_of_teacher
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
@@ -71,7 +71,8 @@ def fit(
     table = role_table(clip, roles) if plan.needs_roles else None
     few, count = _with_shots(images, shots)
     picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
-    held = _held_out(images, picked) if calibrate else None
+    seen = range(len(images.train)) if plan.unlabelled else picked
+    held = _held_out(images, seen) if calibrate else None
     context = RunContext(clip, table, train or TrainOptions(), select)
     run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
     adapted = adapt(context, run, range(len(images.classnames)), progress=progress)
@@ -91,11 +92,13 @@ def fit(
             "data_identity": images.identity,
             "shots": "all" if shots is None else shots,
             "train_images": len(picked),
+            **({"unlabelled_images": len(seen)} if plan.unlabelled else {}),
             "test_images": len(images.test),
             "seed": seed,
             "epoch": adapted.tested,
-            "seconds": sum(epoch["seconds"] for epoch in adapted.epochs),
+            "seconds": sum(epoch["seconds"] for epoch in adapted.all_epochs),
             "train": asdict(run.training),
+            **({} if run.teacher is None else {"teacher": told_of_teacher(run.teacher)}),
             "environment": environment(),
         },
     )

@@ -4,20 +4,23 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from dear.backbone.clip import Clip
 
 
 class Float32Norm(nn.Module):
-    """A LayerNorm computed in float32 whose result has the type of its input."""
+    """A LayerNorm computed in float32 whose result has the type of its input; its parameters keep their
+    names.
+    """
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm: nn.LayerNorm) -> None:
         super().__init__()
-        self.norm = norm
+        self.weight, self.bias = norm.weight, norm.bias
+        self.shape, self.eps = norm.normalized_shape, norm.eps
 
     def forward(self, x: Tensor) -> Tensor:
-        normed: Tensor = self.norm(x.float())
-        return normed.to(x.dtype)
+        return layer_norm(x.float(), self.shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
 def half(clip: Clip) -> Clip:

@@ -4,8 +4,9 @@ Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span``
 gives the same features. Learned tokens enter a span through one :class:`Injection`, whatever the method.
 """
 
+import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -109,16 +110,26 @@ class Tower(nn.Module):
 
     @property
     def heads(self) -> int:
-        return self._block(1).heads
+        return self.block(1).heads
 
     @property
     def embed_dim(self) -> int:
         return int(self.projection.shape[1])
 
-    def _block(self, layer: int) -> Block:
+    def block(self, layer: int) -> Block:
+        """The block of a layer, counted from 1."""
         block = self.blocks[layer - 1]
         assert isinstance(block, Block)
         return block
+
+    def late(self, first: int) -> Self:
+        """A trainable copy of layers ``first`` to the last, the final LayerNorm and the projection: a tower
+        whose layer 1 is that layer. It embeds nothing, its inputs are trunk outputs.
+        """
+        made = copy.copy(self)  # of the kind of this tower; what is registered is replaced next
+        blocks = [copy.deepcopy(self.block(layer)) for layer in range(first, self.depth + 1)]
+        Tower.__init__(made, blocks, copy.deepcopy(self.ln_final), copy.deepcopy(self.projection))
+        return made.requires_grad_(True)
 
     def layers(
         self, x: Float[Tensor, "batch token width"], first: int, last: int, bias: Tensor | None = None
@@ -169,7 +180,7 @@ class Tower(nn.Module):
         """The layer at which tokens are injected. Their queries, keys and values are computed separately,
         once for the batch, so that no gradient flows through those of a frozen ``x``.
         """
-        block, raw = self._block(layer), inject.raw(x)
+        block, raw = self.block(layer), inject.raw(x)
         projected = inject.put(block.project(x), block.project(raw))
         return block.onwards(inject.put(x, raw), projected, bias)
 

@@ -28,6 +28,8 @@ def command(first: str, second: str, *, heads: bool = False) -> Any:
 
 def render(result: "Comparison", console: Console) -> None:
     """Show agreement, kappa, confusion and entropies."""
+    from dear.roles.entropy import UNIT
+
     console.print(f"first:  {result.first}\nsecond: {result.second}\n", markup=False)
     for title, one in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if one.kappa is None else f"{one.kappa:.2f}"
@@ -39,7 +41,7 @@ def render(result: "Comparison", console: Console) -> None:
     for whose, values in (("second", result.entropy), ("first", result.own_entropy)):
         if values:
             words = ", ".join(f"{role} {value:.2f}" for role, value in values.items())
-            console.print(f"mean concept entropy (nats) of the first by the {whose}'s role: {words}")
+            console.print(f"mean concept entropy ({UNIT}) of the first by the {whose}'s role: {words}")
     if result.heads:
         rows = [
             [

@@ -67,6 +67,7 @@ def render(result: Written, console: Console, *, phrases: int = 3) -> None:
 
 def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
     """Show a table."""
+    from dear.roles.entropy import UNIT
     from dear.roles.table import HeadRole, RoleTable
     from dear.roles.trust import share_mark, stability
 
@@ -103,7 +104,7 @@ def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
             "entropy",
             "first phrases",
         )
-        console.print(rich_table("Heads (entropy in nats)", columns_of, rows))
+        console.print(rich_table(f"Heads (entropy in {UNIT})", columns_of, rows))
     if found := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in found]
         dbcv = roles["evidence"]["dbcv"]

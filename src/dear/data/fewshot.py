@@ -191,6 +191,15 @@ class Subset:
         return self.images.load(self.indices[indices])
 
 
+class Unlabelled(Subset):
+    """All items of a set of images without their labels: each is -1, which is no class."""
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(images, torch.arange(len(images)))
+        self.labels = torch.full_like(self.labels, -1)
+        self.identity = fingerprint(images.identity, "unlabelled")
+
+
 class ClassSubset(Subset):
     """All items of some classes, in their original order; classes are renumbered in the given order."""
 

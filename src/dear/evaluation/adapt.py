@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.dataset import Dataset
-from dear.data.fewshot import ClassSubset, Pick, draw_few
+from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.memory import start_counting
 from dear.evaluation.metrics import evaluate
@@ -21,12 +21,18 @@ from dear.training.seeding import generator
 
 @dataclass(frozen=True)
 class Adapted:
-    """A trained method, with what its record reports about the training."""
+    """A trained method, with what its record reports about the training. A teacher's was before its own."""
 
     method: Method
     pick: Pick | None
     epochs: list[dict[str, Any]]
     tested: int | None
+    teacher: "Adapted | None" = None
+
+    @property
+    def all_epochs(self) -> list[dict[str, Any]]:
+        """Its epochs, after those of its teacher if it has one."""
+        return self.epochs if self.teacher is None else self.teacher.epochs + self.epochs
 
 
 def adapt(
@@ -42,6 +48,9 @@ def adapt(
 ) -> Adapted:
     """Train a run's method on a few images of some classes: a fresh one, or continue training ``method``.
 
+    A method that has a teacher gets it first, trained on these images. One that trains without labels is then
+    trained on all training images of the data set; its classes are all of them, the given ones first.
+
     With ``share`` the trained state is kept in the context for runs with the same training, or taken from
     there. Raises DataError if validation images are asked for and there are none, SettingsError for a
     method that cannot score classes it was not trained on where the protocol has such classes.
@@ -49,10 +58,25 @@ def adapt(
     start_counting()
     dataset = run.source
     method = method or fresh(context, run)
-    method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
+    teacher = None
+    if run.teacher is not None:
+        teacher = adapt(
+            context.of_teacher(run),
+            run.teacher,
+            classes,
+            checkpoint=None if checkpoint is None else teacher_checkpoint(checkpoint),
+            share=True,
+            label=f"{label}-teacher",
+            progress=progress,
+        )
+        method.set_teacher(teacher.method)
+    others = [label for label in range(len(dataset.classnames)) if label not in classes]
+    known = [*classes, *(others if run.plan.unlabelled else ())]
+    method.set_classes([dataset.classnames[label] for label in known], dataset.templates)
     if not run.plan.trains:
         return Adapted(method, None, [], None)
     pick, few = draw_few(dataset, run.shots, run.seed, classes)
+    images = Unlabelled(dataset.train) if run.plan.unlabelled else few
     key = run.training_key if share else None
     if key is not None and key in context.trained:
         state, epochs = context.trained[key]
@@ -61,7 +85,7 @@ def adapt(
     else:
         epochs = train(
             method,
-            few,
+            images,
             run.training,
             seed=run.seed,
             cache=context.cache,
@@ -78,7 +102,12 @@ def adapt(
     tested = len(epochs) or None
     if run.select == "val" and epochs:
         tested = max(epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))["epoch"]
-    return Adapted(method, pick, epochs, tested)
+    return Adapted(method, pick, epochs, tested, teacher)
+
+
+def teacher_checkpoint(checkpoint: Path) -> Path:
+    """The checkpoint of a teacher's training, beside that of the method that it teaches."""
+    return checkpoint.with_name(f"{checkpoint.stem}-teacher.pt")
 
 
 def fresh(context: RunContext, run: ResolvedRun) -> Method:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dear.data.fewshot import ClassSubset, Subset
+from dear.data.fewshot import ClassSubset, Subset, Unlabelled
 from dear.errors import DearError, UnknownNameError
 from dear.evaluation.adapt import fresh
 from dear.evaluation.experiment import Experiment, Run
@@ -57,13 +57,13 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
     runner, found, why = Runner(device), list[Estimate](), None
     for experiment in experiments:
         why = why or _missing(runner, experiment)
-    speeds: dict[object, _Speed | None] = {}
+    speeds: dict[object, list[_Speed]] = {}
     for experiment in experiments:
         for run in experiment.runs():
             kind = (experiment.model, run.protocol, run.plan.method, run.plan.settings, experiment.train)
             try:
                 if kind not in speeds:
-                    speeds[kind] = None
+                    speeds[kind] = []
                     speeds[kind] = _timed(runner.context(experiment), runner.resolve(experiment, run))
                 done = runner.existing(experiment, run) is not None
             except DearError as error:
@@ -89,27 +89,34 @@ def _missing(runner: Runner, experiment: Experiment) -> str | None:
     return None
 
 
-def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speed: _Speed | None) -> Estimate:
+def _estimate(runner: Runner, experiment: Experiment, run: Run, done: bool, speeds: list[_Speed]) -> Estimate:
     run_facts = (run.dataset, run.plan.method, run.plan.variant, run.seed, run.shots, done)
-    if done or speed is None:
+    if done or not speeds:
         return Estimate(*run_facts, 0.0 if done else None, None)
     resolved = runner.resolve(experiment, run)
-    training, steps = resolved.training, 0
-    for classes in run.protocol.stages(len(resolved.source.classnames)):
-        images = len(classes) * run.shots if speed.step else 0
-        steps += training.epochs * training.steps(images)
+    trainings = [resolved] if resolved.teacher is None else [resolved, resolved.teacher]
     tested = sum(len(dataset.test) for dataset in resolved.datasets) * run.protocol.test_passes
-    return Estimate(*run_facts, steps * speed.step + tested * speed.image, speed.memory)
+    seconds = tested * speeds[0].image
+    for one, speed in zip(trainings, speeds, strict=True):
+        for classes in run.protocol.stages(len(resolved.source.classnames)):
+            images = len(resolved.source.train) if one.plan.unlabelled else len(classes) * run.shots
+            seconds += one.training.epochs * one.training.steps(images) * speed.step if speed.step else 0
+    return Estimate(*run_facts, seconds, max(speed.memory for speed in speeds))
 
 
-def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
-    """Seconds per training step and per test image."""
-    dataset = run.source
+def _timed(context: RunContext, run: ResolvedRun) -> list[_Speed]:
+    """Seconds per training step and per test image, of the method, then of its teacher if it has one."""
+    dataset, taught = run.source, list[_Speed]()
     classes = run.protocol.stages(len(dataset.classnames))[0]
-    start_counting()
     method = fresh(context, run)
-    method.set_classes([dataset.classnames[label] for label in classes], dataset.templates)
-    pool = ClassSubset(dataset.train, classes)
+    if run.teacher is not None:
+        above = context.of_teacher(run)
+        taught = _timed(above, run.teacher)
+        method.set_teacher(fresh(above, run.teacher))
+    start_counting()
+    known = range(len(dataset.classnames)) if run.plan.unlabelled else classes
+    method.set_classes([dataset.classnames[label] for label in known], dataset.templates)
+    pool = Unlabelled(dataset.train) if run.plan.unlabelled else ClassSubset(dataset.train, classes)
     step = 0.0
     if method.trainable and method.takes_steps:
         once = replace(run.training, epochs=1, warmup_epochs=0, view_cache=0.0)
@@ -124,4 +131,4 @@ def _timed(context: RunContext, run: ResolvedRun) -> _Speed:
     evaluate(method, tested)
     image = (time.perf_counter() - started) / len(tested)
     peaks = peak()
-    return _Speed(step, image, float(peaks["gpu"] or peaks["resident"] or 0.0))
+    return [_Speed(step, image, float(peaks["gpu"] or peaks["resident"] or 0.0)), *taught]

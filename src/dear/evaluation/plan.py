@@ -58,6 +58,11 @@ class Plan:
         """Whether there is anything to train: a run that does not train uses no training images."""
         return METHODS[known_method(self.method)].trains
 
+    @property
+    def unlabelled(self) -> bool:
+        """Whether it trains on the unlabelled training images of all classes."""
+        return METHODS[known_method(self.method)].unlabelled
+
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of this plan; shuffled roles are a different permutation for each seed."""
         from dear.roles.variants import with_attributes, with_quantile

@@ -16,6 +16,7 @@ from dear import __version__
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Pick
 from dear.errors import DataError, OutputError
+from dear.evaluation.adapt import Adapted
 from dear.evaluation.memory import peak
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
@@ -38,9 +39,13 @@ def run_record(
     pick: Pick | None,
     epochs: Sequence[Mapping[str, Any]],
     tested: int | None,
+    teacher: Adapted | None,
     test_seconds: float,
 ) -> dict[str, Any]:
-    """The record of a run whose method was trained on ``pick`` and tested after the epoch ``tested``."""
+    """The record of a run whose method was trained on ``pick`` and tested after the epoch ``tested``; its
+    teacher, if it has one, was trained on ``pick`` before.
+    """
+    taught = () if teacher is None else teacher.epochs
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
@@ -53,6 +58,8 @@ def run_record(
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
+        "transductive": run.plan.unlabelled,
+        "teacher": run.teacher and {**told_of_teacher(run.teacher), "train": {"epochs": [*taught]}},
         "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
         "seed": run.seed,
         "shots": run.shots,
@@ -62,9 +69,18 @@ def run_record(
         "results": dict(results),
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {"train": sum(epoch["seconds"] for epoch in epochs), "test": test_seconds},
+        "seconds": {"train": sum(epoch["seconds"] for epoch in [*taught, *epochs]), "test": test_seconds},
         "peak_memory": peak(),
         "environment": environment() | {"device": _device(context)},
+    }
+
+
+def told_of_teacher(run: ResolvedRun) -> dict[str, Any]:
+    """What a record or a bundle says of how a method's teacher was trained."""
+    return {
+        "method": run.plan.method,
+        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "weights": dict(run.weights),
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dear.data.settings import DataSettings
@@ -16,7 +17,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.values import fitted, known_keys, path_from
-from dear.methods.declaration import MethodSettings
+from dear.methods.declaration import MethodSettings, Published
 from dear.methods.published import AsPublished, as_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
@@ -43,6 +44,7 @@ class ResolvedRun:
             seed); None for a method without head roles.
         weights: The identity of the backbone.
         published: Names of the published rows that apply, apart from the settings of base-to-novel.
+        teacher: The training of the method's teacher; None for a method without one.
     """
 
     protocol: Protocol
@@ -56,6 +58,7 @@ class ResolvedRun:
     roles: "RoleTable | None"
     weights: Mapping[str, Any]
     published: tuple[str, ...] = ()
+    teacher: "ResolvedRun | None" = None
 
     @property
     def source(self) -> "Dataset":
@@ -99,6 +102,7 @@ class ResolvedRun:
             self.training.fingerprint_fields(),
             asdict(self.settings),
             self.roles and self.roles.to_json(),
+            *([] if self.teacher is None else [self.teacher._key("teacher", self.teacher.datasets)]),
         ]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -122,9 +126,12 @@ def resolve(
     roles: "RoleTable | None" = None,
     training: Training | None = None,
     select: Select = "last",
+    own: Published = MappingProxyType({}),
 ) -> ResolvedRun:
-    """Resolve a run. Raises UnknownNameError for the method, SettingsError for invalid settings."""
-    found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions())
+    """Resolve a run; ``own`` are training settings that take the place of the method's published ones. Raises
+    UnknownNameError for the method, SettingsError for invalid settings.
+    """
+    found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions(), own)
     return ResolvedRun(
         protocol,
         plan,
@@ -147,13 +154,18 @@ def settings_of(plan: Plan) -> MethodSettings:
 
 
 def settle(
-    protocol: Protocol, plan: Plan, dataset: str, shots: int, given: Training
+    protocol: Protocol,
+    plan: Plan,
+    dataset: str,
+    shots: int,
+    given: Training,
+    own: Published = MappingProxyType({}),
 ) -> tuple[AsPublished, TrainSettings]:
     """A plan's method settings as published for a protocol, and its training settings: complete ones
-    unchanged, otherwise the published ones with the given overrides. Raises SettingsError.
+    unchanged, otherwise the published ones, then ``own``, then the given overrides. Raises SettingsError.
     """
     found = as_published(settings_of(plan), protocol.name, dataset, shots)
-    return found, given if isinstance(given, TrainSettings) else given.over(found.training)
+    return found, given if isinstance(given, TrainSettings) else given.over({**found.training, **own})
 
 
 def changed(

@@ -1,18 +1,21 @@
 """What runs share: model, roles, training settings, caches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.clip import Clip
 from dear.backbone.half import half
+from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import ResolvedRun, Training, resolve
+from dear.methods.declaration import Published
+from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
 from dear.training.devices import HALF
 from dear.training.settings import TrainOptions
@@ -39,8 +42,9 @@ class RunContext:
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
         keep: Whether to keep the states of methods trained on base classes, for later tests.
-        trained: States of trained methods: those trained on a whole data set, and those kept.
+        trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
         halves: The model with weights in float16, once a run has asked for it.
+        clips: Backbones of teachers, by name and weights, each with its ``halves``.
     """
 
     clip: Clip
@@ -53,6 +57,7 @@ class RunContext:
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     halves: list[Clip] = field(default_factory=list)
+    clips: dict[tuple[str, str | None], tuple[Clip, list[Clip]]] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
@@ -70,15 +75,36 @@ class RunContext:
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
     ) -> ResolvedRun:
-        """Resolve a run on some data sets, the one that is trained on first."""
-        return resolve(
-            protocol,
-            plan,
-            datasets,
-            self.clip,
-            seed=seed,
-            shots=shots,
-            roles=self.roles,
-            training=self.training,
-            select=self.select,
-        )
+        """Resolve a run on some data sets, the one that is trained on first. Raises as `resolve` and, for the
+        backbone of a teacher, `load_clip` do.
+        """
+
+        def settled(plan: Plan, clip: Clip, own: Published) -> ResolvedRun:
+            return resolve(
+                protocol,
+                plan,
+                datasets,
+                clip,
+                seed=seed,
+                shots=shots,
+                roles=self.roles,
+                training=self.training,
+                select=self.select,
+                own=own,
+            )
+
+        run = settled(plan, self.clip, {})
+        if (teacher := METHODS[plan.method].teacher) is None:
+            return run
+        clip = self.of_teacher(run).clip
+        return replace(run, teacher=settled(Plan(teacher), clip, run.settings.teacher_training))
+
+    def of_teacher(self, run: ResolvedRun) -> Self:
+        """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
+        model, pretrained = key = run.settings.teacher_backbone()
+        if not model:
+            return self
+        if key not in self.clips:
+            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device), []
+        clip, halves = self.clips[key]
+        return replace(self, clip=clip, halves=halves)

@@ -13,7 +13,7 @@ from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
-from dear.evaluation.adapt import fresh, validation_images
+from dear.evaluation.adapt import fresh, teacher_checkpoint, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
@@ -128,6 +128,8 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
         runs = [context.resolve(protocol, [one], plan, seed=seed, shots=shots) for one in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             fresh(context, run).set_classes([longest], dataset.templates)
+            if run.teacher is not None:
+                fresh(context.of_teacher(run), run.teacher).set_classes([longest], dataset.templates)
         for run in runs:
             own = run.source.classnames
             tested_on = own if protocol.trained_on is None else [name for name, _ in names]
@@ -179,7 +181,9 @@ def run_one(
         _write(context, path, record)
     if unfinished is not None and context.main:  # even with a record: a process may have ended in between
         for stage, _ in enumerate(run.protocol.stages(len(run.source.classnames))):
-            checkpoint_of(unfinished, run, stage).unlink(missing_ok=True)
+            checkpoint = checkpoint_of(unfinished, run, stage)
+            for one in (checkpoint, teacher_checkpoint(checkpoint)):
+                one.unlink(missing_ok=True)
     done[run.key] = record
     progress(run.name, run.training.epochs, {})
     return record

@@ -41,6 +41,15 @@ class Train(TypedDict):
     epochs: NotRequired[list[dict[str, float]]]
 
 
+class Teacher(TypedDict):
+    """The teacher that a method learned from, and how it was trained."""
+
+    method: str
+    settings: NotRequired[dict[str, Any]]
+    weights: Weights
+    train: NotRequired[Train]
+
+
 class Selection(TypedDict):
     """How the tested epoch was selected."""
 
@@ -76,6 +85,8 @@ class Record(TypedDict):
     dataset: DataTold
     targets: NotRequired[list[DataTold]]
     weights: Weights
+    transductive: NotRequired[bool]
+    teacher: NotRequired[Teacher | None]
     roles: NotRequired[Roles | None]
     seed: Count
     shots: NotRequired[Count]

@@ -8,7 +8,7 @@ from typing import Any
 
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick
-from dear.evaluation.adapt import adapt
+from dear.evaluation.adapt import Adapted, adapt
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.records import run_record
 from dear.evaluation.resolve import ResolvedRun
@@ -31,6 +31,7 @@ class Trial:
         self.context, self.run, self.folder, self.progress = context, run, folder, progress
         self.stage = 0
         self.pick: Pick | None = None
+        self.teacher: Adapted | None = None
         self.epochs: list[dict[str, Any]] = []
         self.tested: int | None = None
         self._method: Method | None = None
@@ -66,7 +67,8 @@ class Trial:
             progress=self.progress,
         )
         self._method, self.tested = adapted.method, adapted.tested
-        self._classes = _named(self.source, classes)
+        self.teacher = adapted.teacher
+        self._classes = adapted.method.classnames, tuple(self.source.templates)
         self.pick = _joined(self.pick, adapted.pick)
         stage = {"stage": self.stage + 1} if self.stage else {}
         self.epochs += [{**epoch, **stage} for epoch in adapted.epochs]
@@ -102,6 +104,7 @@ class Trial:
             pick=self.pick,
             epochs=self.epochs,
             tested=self.tested,
+            teacher=self.teacher,
             test_seconds=self._test_seconds,
         )
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill
 from dear.backbone.towers import Injection, TextTrunk
 from dear.errors import SettingsError
@@ -57,7 +58,7 @@ class Method(nn.Module, ABC):
     """Base of all methods.
 
     A method's :class:`dear.methods.declaration.Declaration` describes it before it is built; a built method
-    has these attributes.
+    has these attributes. It is in torch's training mode during the steps of training only.
 
     Attributes:
         name: Name of the method on the command line and in records.
@@ -170,6 +171,12 @@ class Method(nn.Module, ABC):
         before = tower.layers(tokens, layer, tower.depth - 1)
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
+    def image_block(self, layer: int) -> Block:
+        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
+        the method does not train its own.
+        """
+        return self.clip.image.block(layer)
+
     @torch.no_grad()
     def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
         """The frozen CLIP's unit class feature, from the method's trunk output."""
@@ -185,8 +192,14 @@ class Method(nn.Module, ABC):
         self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
     ) -> Float[Tensor, "batch embed"]:
         """The unit class feature at the end of the span, with learned tokens injected if given."""
+        return normalize(self.class_embedding(trunk, inject), dim=-1)
+
+    def class_embedding(
+        self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
+    ) -> Float[Tensor, "batch embed"]:
+        """The same before it is normalised."""
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=_class_token(trunk))
-        return normalize(self.clip.image.finish(out[:, 0]), dim=-1)
+        return self.clip.image.finish(out[:, 0])
 
     @abstractmethod
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
@@ -237,6 +250,12 @@ class Method(nn.Module, ABC):
         factor (16-mixed precision), so anything computed from them must scale with them.
         """
         run(parts["loss"])
+
+    def set_teacher(self, teacher: "Method") -> None:
+        """Called before the classes are set and training begins, if the declaration names a teacher:
+        ``teacher`` is trained, belongs to this method alone and is not to be changed but for its classes.
+        """
+        del teacher
 
     def before_training(self, images: TrainingImages) -> None:
         """Called when training begins or resumes from a checkpoint, with the classes set and before the

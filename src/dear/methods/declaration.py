@@ -33,9 +33,12 @@ class MethodSettings:
             :class:`dear.training.settings.TrainSettings`, by field.
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         defaults_of_old: Values of fields missing in bundles and records that are older than the field.
+        teacher_training: The authors' training settings of the method's teacher that differ from those of the
+            method that the teacher is trained with.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
+    teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
     defaults_of_old: ClassVar[Published] = MappingProxyType({})
 
@@ -70,6 +73,12 @@ class MethodSettings:
         this.
         """
         raise NotImplementedError(f"{type(self).__name__} has no attribute words for {len(words)} words")
+
+    def teacher_backbone(self) -> tuple[str, str | None]:
+        """The backbone of the method's teacher, if it has one, as arguments of `load_clip`; an empty name is
+        that of the run.
+        """
+        return "", None
 
     def trained_with(self) -> Published:
         """The authors' training settings for these settings; ``training``, unless overridden."""
@@ -106,6 +115,9 @@ class Declaration:
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
         takes_words: Whether its prompts have attribute words, which can be searched for.
+        unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
+            a few labelled ones of the training classes; protocols that cannot give it these refuse it.
+        teacher: Name of the method that trains its teacher on the few labelled images beforehand.
         module: The module of the implementation, for a method outside the package.
     """
 
@@ -117,6 +129,8 @@ class Declaration:
     needs_roles: bool = False
     open_vocabulary: bool = True
     takes_words: bool = False
+    unlabelled: bool = False
+    teacher: str | None = None
     module: str | None = None
 
     @property

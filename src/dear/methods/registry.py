@@ -156,13 +156,13 @@ def build_method(
     roles: "RoleTable | None" = None,
     settings: MethodSettings | None = None,
 ) -> "Method":
-    """Build a new method on a CLIP; ``generator`` draws its initial parameters. Raises UnknownNameError for
-    an unknown name, SettingsError for settings of another method.
+    """Build a new method on a CLIP, in evaluation mode; ``generator`` draws its initial parameters. Raises
+    UnknownNameError for an unknown name, SettingsError for settings of another method.
     """
     kind = method_class(name)
     if settings is not None and type(settings) is not METHODS[name].settings:
         raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")
-    return kind.build(clip, generator, roles, settings)
+    return kind.build(clip, generator, roles, settings).eval()
 
 
 def frozen_clip(clip: "Clip") -> "Method":

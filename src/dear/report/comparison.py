@@ -8,7 +8,16 @@ from dear.evaluation.schema import harmonic_mean
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.intervals import half_width, paired
-from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, grouped, method_label
+from dear.report.reading import (
+    UNLABELLED,
+    Record,
+    accuracy,
+    checked,
+    data_set,
+    data_set_title,
+    grouped,
+    method_label,
+)
 from dear.report.tables import MEASURES, SHOWN
 
 
@@ -93,6 +102,7 @@ def slip_notes(table: str, shown: Iterable[tuple[str, str]]) -> list[str]:
 def _printed_as(method: str, run: Record) -> str | None:
     """The paper's name for the method of a column, if it prints it."""
     settings = (run.get("settings") or {}).get("method")
+    method = method.removesuffix(f" ({UNLABELLED})")
     return published.paper_method(method, settings if isinstance(settings, Mapping) else None)
 
 

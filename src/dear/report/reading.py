@@ -14,6 +14,7 @@ Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
 TUNED = "tuned on targets"
+UNLABELLED = "sees unlabelled images of all classes"
 
 
 def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
@@ -37,9 +38,13 @@ def protocol(record: Record) -> str:
 
 def method_label(record: Record) -> str:
     """The label of a column: the method, or "method (variant)"; a run with settings that were chosen for its
-    targets says so there.
+    targets, or one that saw more images than the labelled ones, says so there.
     """
-    marks = [str(record.get("variant") or ""), TUNED if tuned(record) else ""]
+    marks = [
+        str(record.get("variant") or ""),
+        TUNED if tuned(record) else "",
+        UNLABELLED if record.get("transductive") else "",
+    ]
     shown = ", ".join(filter(None, marks))
     return f"{part_of(record, 'method')} ({shown})" if shown else str(part_of(record, "method"))
 

@@ -9,6 +9,7 @@ from dear.report import plots, roles_plots
 from dear.report.html import page, write_whole
 from dear.report.roles_pictures import gallery, rows
 from dear.report.svg import inline
+from dear.roles.entropy import UNIT
 from dear.roles.layers import LITTLE, LayerCurve, layers_in_words
 from dear.roles.pictures import Pictures
 from dear.roles.table import HeadRole, RoleTable
@@ -59,6 +60,7 @@ def roles_page(
         roles=inline(plots.head_role_map(table)),
         concepts=inline(roles_plots.concept_map(table)) if has_share else None,
         entropy=inline(roles_plots.entropy_histogram(table)) if has_entropy else None,
+        unit=UNIT,
         thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
         map=inline(roles_plots.phrase_map(table)) if points else None,
         clusters=list(evidence.get("clusters") or ()),

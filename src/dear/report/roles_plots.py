@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from dear.errors import DataError
 from dear.report.plots import NEUTRAL, PALETTE, ROLE_COLORS, ROLE_WORDS
 from dear.report.svg import INK, draw
+from dear.roles.entropy import UNIT
 from dear.roles.layers import LITTLE, Ablated, LayerCurve
 
 MARKERS = ("o", "s", "^", "D", "P")
@@ -102,13 +103,13 @@ def entropy_histogram(table: Mapping[str, Any]) -> str:
         )
         for bound in bounds:
             axes.axvline(bound, color=INK, linestyle="--", linewidth=1)
-        axes.set_xlabel("concept entropy (nats)")
+        axes.set_xlabel(f"concept entropy ({UNIT})")
         axes.set_ylabel("heads")
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper center", ncols=4, handlelength=1.1, handleheight=1.0)
 
     limits = f" Thresholds at {' and '.join(f'{one:.2f}' for one in bounds)}." if bounds else ""
-    text = f"Concept entropy of {len(heads)} heads, {min(values):.2f} to {max(values):.2f} nats.{limits}"
+    text = f"Concept entropy of {len(heads)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
     return draw("entropy", text, (5.6, 3.0), paint)
 
 

@@ -13,6 +13,8 @@ from dear.errors import DataError, SettingsError
 from dear.roles.table import HeadRole, Role
 
 Head = tuple[int, int]
+UNIT = "nats"
+"""Of `concept_entropy`, wherever it is shown."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def selected_entropy(share: Mapping[str, float], attributes: Collection[str]) ->
     possible, log K [ours].
     """
     own = [part for concept, part in share.items() if concept in attributes and part > 0]
-    return concept_entropy([part / sum(own) for part in own]) if own else math.log(len(attributes))
+    shares = [part / sum(own) for part in own] or [1 / len(attributes)] * len(attributes)
+    return concept_entropy(shares)
 
 
 def head_concepts(

@@ -90,6 +90,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = settings.lr_at(epoch) * group["rate"]
         sums: dict[str, float] = {}
+        method.train()
         for step, batch in enumerate(batches.of(epoch)):
             given = () if batch.frozen is None else (batch.frozen,)
             labels = images.labels[batch.chosen].repeat(method.views_per_image).to(device)
@@ -108,6 +109,7 @@ def train(
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * len(batch.chosen) * (batch.weight > 0)
+        method.eval()
         sound = all(torch.isfinite(p).all() for p in method.trainable)
         if epoch + 1 == settings.epochs:  # no later loss shows the effect of the last step
             with torch.no_grad(), mixed(device, settings.precision):

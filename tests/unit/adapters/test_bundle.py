@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, table
+from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 from torch import Tensor
 
 from dear.adapters import bundle_files as bundle_files
@@ -32,6 +32,8 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
     """A method with parameters moved away from where they start, as training does, and its bundle."""
     mine = settings or SETTINGS.get(name) or METHODS[name].settings()
     method = build_method(name, clip, torch.Generator().manual_seed(1), roles=table(clip), settings=mine)
+    if (teacher := METHODS[name].teacher) is not None:
+        method.set_teacher(make(teacher, clip))
     method.set_classes(CLASSES, TEMPLATE)
     method.before_training(all_images(method))
     generator = torch.Generator().manual_seed(2)

@@ -90,7 +90,7 @@ def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
     bundle, method = fitted(name, clip)
     predictor = Predictor(bundle, clip=clip)
     before = predictor.logits(images())
-    if not method.open_vocabulary:
+    if not predictor.method.open_vocabulary:
         with pytest.raises(SettingsError, match=f"{name} cannot score classes that it was not trained on"):
             predictor.logits(images(), OTHERS)
         assert torch.equal(predictor.logits(images(), CLASSES), before)

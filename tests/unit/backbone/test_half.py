@@ -22,7 +22,7 @@ def test_what_stays_in_float32(small_clip: Clip) -> None:
         f"{name}.{part}"
         for name, module in found.named_modules()
         if isinstance(module, Float32Norm)
-        for part in ("norm.weight", "norm.bias")
+        for part in ("weight", "bias")
     }
     assert len(full) == 1 + 2 * (2 * 5 + 2 * 4 + 3)  # two of each layer; before and after the layers
     assert found.mean.dtype == found.std.dtype == torch.float32

@@ -198,7 +198,7 @@ class TestMethodsBoundToTheirClasses:
         for protocol in (kind() for kind in PROTOCOLS.values()):
             assert protocol.fits(Plan(name)) == (name in protocol.methods()) == (protocol.name == "few-shot")
         with pytest.raises(
-            SettingsError, match=f"{name} learns something for each class.*run it with few-shot"
+            SettingsError, match=f"{name} is bound to its training classes.*run it with few-shot"
         ):
             Experiment(BaseToNovel(), Path("x"), ("nowhere",), (Plan(name),))
 

@@ -212,7 +212,7 @@ def test_differences_to_published_numbers() -> None:
     # Two seeds, one degree of freedom: 12.706 * sd / sqrt(2), sd = sqrt(2).
     assert difference == Cell(pytest.approx(0.1), pytest.approx(12.7062, abs=1e-3), 2)
     assert any(
-        "Error in the paper: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
+        "Slip: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
         for n in grid.notes
     )
     assert published_grid([record("tools", "dear", 0.5, 0.5)]) is None

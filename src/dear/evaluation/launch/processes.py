@@ -31,6 +31,7 @@ def in_processes(
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     waiting, results = context.Queue(), context.Queue()
+    waiting.cancel_join_thread()  # of an error or a signal: nobody takes the runs that still wait
     jobs = min(jobs, len(tasks))
     for task in tasks.items():
         waiting.put(task)

@@ -31,6 +31,7 @@ class Protocol(ABC):
         shots: The numbers of training images per class that it runs with by default.
         several_shots: Whether its table can show several numbers of shots.
         novel_classes: Whether it scores classes that a method was not trained on.
+        unlabelled: Whether a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
         scored: The parts of the results that are accuracies.
     """
@@ -42,6 +43,7 @@ class Protocol(ABC):
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False
     novel_classes: ClassVar[bool] = True
+    unlabelled: ClassVar[bool] = False
     shared_training: ClassVar[str | None] = None
     scored: ClassVar[tuple[str, ...]] = ()
 
@@ -76,9 +78,14 @@ class Protocol(ABC):
 
     def check_plan(self, plan: Plan) -> None:
         """Raise SettingsError for a method that the protocol cannot run."""
+        if plan.unlabelled and not self.unlabelled:
+            raise SettingsError(
+                f"{plan.method} trains on unlabelled images of all classes that it is tested on, which "
+                f"{self.name} keeps for later: run it with base-to-novel or few-shot."
+            )
         if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
             raise SettingsError(
-                f"{plan.method} learns parameters for each class and cannot score classes that it was not "
+                f"{plan.method} is bound to its training classes and cannot score classes that it was not "
                 f"trained on, which {self.name} tests: run it with few-shot."
             )
 

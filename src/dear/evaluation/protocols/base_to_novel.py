@@ -21,6 +21,7 @@ class BaseToNovel(Protocol):
     summary: ClassVar[str] = "Train on half of the classes, test on both halves."
     place: ClassVar[int] = 1
     shared_training: ClassVar[str | None] = "base"
+    unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")
 
     def stages(self, classes: int) -> Sequence[Sequence[int]]:

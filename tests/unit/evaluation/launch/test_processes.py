@@ -1,6 +1,7 @@
 """Runs on two processes: the records of one, each once; an error of a run ends them all."""
 
 import multiprocessing
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,26 @@ def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
     with pytest.raises(DearError, match="has 64 images, fewer than 65 shots"):
         in_processes({0: (good, run)}, 2, device="cpu", tell=silent)
     assert not [*tmp_path.glob("*.json")]
+
+
+def fail_with_runs_waiting(out: Path) -> None:
+    """The first run fails; the descriptions of those that wait are more than a pipe holds (64 KiB)."""
+    good = experiment(out)
+    wordy = replace(good, data=tuple(f"no such data set {number}" for number in range(5_000)))
+    bad = replace(good.runs()[1], shots=65)
+    with suppress(DearError):
+        in_processes(dict.fromkeys(range(9), (wordy, bad)), 1, device="cpu", tell=silent)
+
+
+def test_an_error_ends_the_process_however_many_runs_wait(tmp_path: Path) -> None:
+    """The thread that hands out the runs cannot finish when nobody takes them: nothing may wait for it."""
+    process = multiprocessing.get_context("spawn").Process(target=fail_with_runs_waiting, args=(tmp_path,))
+    process.start()
+    process.join(timeout=300)
+    hangs = process.is_alive()
+    process.kill()
+    assert not hangs
+    assert process.exitcode == 0
 
 
 def test_workers_end_with_their_parent() -> None:

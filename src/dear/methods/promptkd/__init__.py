@@ -1,0 +1,1 @@
+"""PromptKD (Li et al., CVPR 2024)."""

@@ -1,0 +1,156 @@
+"""PromptKD (Li et al., CVPR 2024): prompts of an image tower, distilled on unlabelled images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_softmax, normalize, relu
+
+from dear.backbone.clip import Clip, layer_share, tensors_hash
+from dear.backbone.towers import Injection
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.initial import linear as linear_start
+from dear.methods.initial import normal
+from dear.methods.promptkd.settings import PromptKdSettings
+
+MOMENTUM = 0.1
+"""Weight of a batch in the running statistics of BatchNorm: torch's default."""
+
+
+class PromptKD(Method):
+    """A student that has the image tower only: deep prompts in it, and a projector of its embedding into the
+    teacher's joint space, where the teacher's class features are. It learns the teacher's scores of images
+    whose labels are not used.
+
+    Source: arXiv 2403.02781; github.com/zhengli97/PromptKD at ec244f7, trainers/promptkd.py and
+    clip/model.py. As in the code, the divergence is summed and divided by the number of scores, so that its
+    weight is large; the student's scores have the student's temperature, the teacher's their own.
+
+    Differs from the code: the projector's first layer has no bias, as BatchNorm takes it out again (its
+    gradient is zero there). A batch of a single image is normalised by the running statistics [ours]; where
+    several devices share a batch, each normalises by its own part [ours]. Views are resized for a teacher of
+    another image size [ours]. Nothing is cast to half precision. The authors test the epoch that is best on
+    the base classes' test images: not followed.
+
+    Without a teacher (in a bundle) it scores the classes whose features it holds and no others.
+    """
+
+    name = "promptkd"
+    settings: PromptKdSettings
+    uses_frozen_image = True
+    target = "view"
+    teacher: Method | None
+    running_mean: Tensor
+    running_var: Tensor
+    class_features: Tensor
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: PromptKdSettings | None = None
+    ) -> None:
+        super().__init__(clip, s := settings or PromptKdSettings())
+        self.image_from, self.text_from = 1, clip.text.depth + 1
+        self.__dict__["teacher"] = None  # frozen: not a submodule, so neither trained nor saved
+        tower = clip.image
+        layers = layer_share(tower.depth, s.depth) if s.share else min(s.depth, tower.depth)
+        drawn = normal(tower.projection, generator, layers, s.tokens, tower.width, std=s.token_std)
+        self.image_prompts = nn.Parameter(drawn)
+        self._seed = int(torch.randint(2**62, (1,), generator=generator))
+        self._project_into(tower.embed_dim)
+
+    def _project_into(self, width: int) -> None:
+        """Make a new projector into a joint space, whose start is the same at each call."""
+        like, generator = self.clip.image.projection, torch.Generator().manual_seed(self._seed)
+        first, _ = linear_start(like, generator, self.clip.image.embed_dim, width)
+        second, bias = linear_start(like, generator, width, width)
+        self.first, self.second, self.bias = nn.Parameter(first), nn.Parameter(second), nn.Parameter(bias)
+        self.norm_weight = nn.Parameter(torch.ones_like(bias))
+        self.norm_bias = nn.Parameter(torch.zeros_like(bias))
+        self.register_buffer("running_mean", torch.zeros_like(bias))
+        self.register_buffer("running_var", torch.ones_like(bias))
+        self.register_buffer("class_features", like.new_zeros(0, width))
+
+    def set_teacher(self, teacher: Method) -> None:
+        """Learn from a trained method with text features of any classes."""
+        self.__dict__["teacher"] = teacher
+        self._project_into(teacher.clip.image.embed_dim)
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Set the classes of the teacher too, whose features of them are kept; without a teacher there is
+        room for them, which holds no numbers until a bundle fills it.
+        """
+        super().set_classes(classnames, templates)
+        if self.teacher is not None:
+            self.teacher.set_classes(classnames, templates)
+            self.class_features = self.teacher.text_features().to(self.first)
+        elif len(self.class_features) != len(classnames):
+            self.class_features = self.first.new_full((len(classnames), len(self.first)), torch.nan)
+
+    @torch.no_grad()
+    def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
+        """The teacher's unit image features."""
+        assert self.teacher is not None, "there is no training without a teacher"
+        size = self.teacher.clip.image_size
+        if views.shape[-1] != size:
+            views = interpolate(views, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+        return self.teacher.image_features(self.teacher.image_trunk(views))[0]
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        first = self.clip.image.ln_pre(self.image_prompts[:1])
+        inject = Injection(torch.cat([first, self.image_prompts[1:]]), beta=1)
+        return normalize(self._projected(self.class_embedding(trunk, inject)), dim=-1).unsqueeze(0)
+
+    def _projected(self, embedding: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch target"]:
+        hidden = batch_norm(
+            linear(embedding, self.first),
+            self.running_mean,
+            self.running_var,
+            self.norm_weight,
+            self.norm_bias,
+            training=self.training and len(embedding) > 1,
+            momentum=MOMENTUM,
+        )
+        return linear(relu(hidden), self.second, self.bias)
+
+    def text_features(self) -> Float[Tensor, "class target"]:
+        """The teacher's."""
+        return self.class_features
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch target"] | None = None,
+    ) -> dict[str, Tensor]:
+        """The weighted divergence of the student's scores from the teacher's. Labels are not used."""
+        del labels
+        assert frozen is not None, "the loop always gives targets of views"
+        assert self.teacher is not None, "there is no training without a teacher"
+        s, text = self.settings, self.text_features()
+        taught = self.teacher.clip.scale * frozen.to(text) @ text.T
+        scores = self.logits(self.image_features(trunk), text)
+        student, wanted = (log_softmax(one / s.temperature, dim=1) for one in (scores, taught))
+        far = kl_div(student, wanted, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
+        return {"loss": s.kd_weight * far}
+
+    def fingerprint_fields(self) -> dict[str, Any]:
+        fields = super().fingerprint_fields()
+        if self.teacher is not None:
+            own = tensors_hash(dict(self.teacher.state_dict()))
+            fields["teacher"] = [self.teacher.clip.identity.sha256, own]
+        return fields
+
+    def kept(self) -> dict[str, Tensor]:
+        return super().kept() | dict(self.named_buffers())
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Without a teacher: take the width of its joint space, and no classes but those kept."""
+        if self.teacher is not None:
+            return
+        kept = tensors.get("class_features")
+        if kept is not None and kept.ndim == 2 and kept.shape[1] != len(self.first):
+            self._project_into(kept.shape[1])
+            self.class_features = self.first.new_full((len(self.classnames), kept.shape[1]), torch.nan)
+        self.open_vocabulary = False

@@ -1,0 +1,1 @@
+"""Skip Tuning (Wu et al., CVPR 2025)."""

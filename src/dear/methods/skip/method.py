@@ -1,0 +1,169 @@
+"""Skip Tuning (Wu et al., CVPR 2025): CLIP's own late layers, trained from the trunk outputs of its early
+ones, on few classes at a time.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.block import Block
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.towers import TextTrunk
+from dear.errors import SettingsError
+from dear.methods.base import ImageFeatures, Method
+from dear.methods.skip.settings import SkipSettings
+
+STEEP = 5.0
+"""The last rank's place on the exponential by which classes stay."""
+
+
+class SkipTuning(Method):
+    """CLIP's layers from ``first`` on, the final LayerNorms and the projections of both towers, trained as
+    they are: no tokens, no layers beside them. The towers' early layers are the trunk (layer skip), and a
+    batch's loss is among few of the classes (class skip, `chosen_classes`). Other classes are scored by the
+    trained towers.
+
+    The layers are copies in the method, ``image`` and ``text``: the backbone, which other methods share,
+    stays as it is. At ViT-B/16 they are 62.1 million parameters, which a bundle, and with SGD's momentum a
+    checkpoint twice, holds.
+
+    Source: arXiv 2412.11509; github.com/Koorye/SkipTuning at 8c4636e, trainers/skip_tuning.py,
+    trainers/feature_loader.py and trainers/baselines/ft_clip.py; the settings of class skip are in train.py.
+
+    Differs from the code: weights are in float32. There they are in float16, as here with ``--train.precision
+    16-true``, and many of their steps, near 1e-5, round to nothing: float32 trains more at the same rate. A
+    class of the batch
+    always stays in the loss, and so does the first rank that can be dropped; there, labels of classes that
+    are dropped become the first class (batches of more classes than stay), and with 2 or 3 classes the
+    probability is 0/0, which drops it: with 2 the loss is then always zero. The batches' places are drawn
+    anew from our generator. In the warm-up the image tower keeps its multiple of the text tower's rate, there
+    both have the same. Towers of other depths [ours].
+    """
+
+    name = "skip"
+    settings: SkipSettings
+    mask_seed: Int[Tensor, ""]
+    kept_ranks: Bool[Tensor, "class"]
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: SkipSettings | None = None) -> None:
+        super().__init__(clip, s := settings or SkipSettings())
+        self.image_from, self.text_from = (_first(tower.depth, s) for tower in (clip.image, clip.text))
+        self.image, self.text = clip.image.late(self.image_from), clip.text.late(self.text_from)
+        seed = torch.randint(2**31, (), generator=generator)
+        self.register_buffer("mask_seed", seed.to(clip.image.projection.device))
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Choose the classes, in the authors' template where the settings take that. The ranks that stay in
+        the loss are drawn for their number, the same each time.
+        """
+        super().set_classes(classnames, self.settings.templates_for(templates)[0])
+        draw = torch.Generator().manual_seed(int(self.mask_seed))
+        chances = stay_chances(len(classnames), self.settings)
+        self.kept_ranks = (torch.rand(len(classnames), generator=draw) < chances).to(self.mask_seed.device)
+
+    def image_block(self, layer: int) -> Block:
+        late = layer - self.image_from
+        return super().image_block(layer) if late < 0 else self.image.block(late + 1)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        token = torch.zeros(1, dtype=torch.long, device=trunk.device)
+        out = self.image.finish(self.image.span(trunk, 1, read=token)[:, 0])
+        return normalize(out, dim=-1).unsqueeze(0)
+
+    def text_features(self, rows: Int[Tensor, "some"] | None = None) -> Float[Tensor, "class embed"]:
+        """Unit text features of the classes, or of some of them."""
+        prompts = self.prompts
+        if rows is not None:
+            prompts = [TextTrunk(each.tokens[rows], each.end[rows]) for each in prompts]
+        features = [normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts]
+        return normalize(torch.stack(features).mean(dim=0), dim=-1)
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Cross-entropy among the classes chosen for the batch. Where several devices share a batch, each
+        chooses for its own part [ours].
+        """
+        del frozen
+        image = self.image_features(trunk)
+        chosen = self.chosen_classes(image[0], labels)
+        logits = self.logits(image, self.text_features(chosen))
+        return {"loss": cross_entropy(logits, torch.searchsorted(chosen, labels))}
+
+    @torch.no_grad()
+    def chosen_classes(
+        self, image: Float[Tensor, "batch embed"], labels: Int[Tensor, "batch"]
+    ) -> Int[Tensor, "chosen"]:
+        """The classes that stay in the loss, in order: those of the batch, and of all classes by their
+        greatest cosine of frozen text features to an image of the batch the ranks in ``kept_ranks``.
+        """
+        with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round many to equal ranks
+            near = image.to(self.frozen_text) @ self.frozen_text.T
+        greatest = near.amax(dim=0)
+        greatest[labels] = torch.inf
+        ranked = greatest.argsort(descending=True)
+        stays = torch.zeros_like(self.kept_ranks)
+        stays[ranked[self.kept_ranks]] = True
+        stays[labels] = True
+        return stays.nonzero().squeeze(1)
+
+    def batches(
+        self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator
+    ) -> list[Int[Tensor, "item"]]:
+        """Batches of one class each, if every class has as many images: classes in a random order, a
+        remainder smaller than a batch left out. Else random ones (the authors: with 1 and 2 shots).
+        """
+        counts = labels.unique(return_counts=True)[1]
+        if int(counts.min()) < size:
+            order = torch.randperm(len(labels), generator=draw)
+            return [*order.split(size)[: max(1, len(labels) // size)]]
+        left = []
+        for label in labels.unique():
+            own = (labels == label).nonzero().squeeze(1).cpu()
+            own = own[torch.randperm(len(own), generator=draw)]
+            left.append([*own.split(size)[: len(own) // size]])
+        found = []
+        while left:
+            at = int(torch.randint(len(left), (), generator=draw))
+            found.append(left[at].pop())
+            if not left[at]:
+                del left[at]
+        return found
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [
+            {"params": [*self.text.parameters()], "rate": 1.0},
+            {"params": [*self.image.parameters()], "rate": self.settings.image_rate},
+        ]
+
+
+def stay_chances(classes: int, settings: SkipSettings) -> Float[Tensor, "class"]:
+    """The probability of each rank of the classes to stay: 1 for the first ones, after them an exponential
+    from 1 to 0.
+    """
+    first = classes if settings.top == 1 else min(math.ceil(settings.top * classes), settings.most)
+    chances = torch.ones(classes)
+    if first < classes - 1:  # else the only other rank is the first of those, and stays
+        x = torch.linspace(0, STEEP, classes - first, dtype=torch.float64)
+        fall, rest, whole = (-each / settings.decay for each in (x, STEEP - x, x[-1]))
+        # (exp(-x) - exp(-5)) / (1 - exp(-5)), not 0 / 0 for a large decay
+        chances[first:] = fall.exp() * rest.expm1() / whole.expm1()
+    return chances
+
+
+def _first(depth: int, settings: SkipSettings) -> int:
+    """The first trained layer of a tower. Raises SettingsError if it has no such layer."""
+    if settings.share:
+        return span_start(depth, settings.first)
+    if settings.first > depth:
+        raise SettingsError(f"first is {settings.first}: a tower has only {depth} layers.")
+    return settings.first

@@ -1,0 +1,317 @@
+"""Skip Tuning: what it copies and trains, which classes stay in the loss, and its batches; what all methods
+share is in tests/contract, its numbers in tests/parity.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from open_clip.model import CLIP
+from tests.unit.training.world import Noise, noise_dataset
+
+from dear.adapters.attention import attention_maps
+from dear.adapters.export import Tower
+from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.convert import to_towers
+from dear.backbone.half import half
+from dear.data.sources.benchmarks import benchmarks
+from dear.errors import SettingsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
+from dear.evaluation.resolve import settle
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.registry import build_method, frozen_clip
+from dear.methods.skip.method import SkipTuning, stay_chances
+from dear.methods.skip.settings import SkipSettings
+from dear.methods.template_settings import hand_templates
+from dear.training.loop import train
+from dear.training.settings import TrainOptions, TrainSettings
+
+CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
+OWN = ["a photo of a {}"]
+FAST = TrainSettings(optimizer="sgd", lr=0.01, epochs=2, batch=4, warmup_epochs=0)
+MakeClip = Callable[..., Clip]
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make(clip: Clip, classes: list[str] = CLASSES, seed: int = 1, **options: Any) -> SkipTuning:
+    method = build_method("skip", clip, seeded(seed), settings=SkipSettings(**options))
+    assert isinstance(method, SkipTuning)
+    method.set_classes(classes, OWN)
+    return method
+
+
+def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.rand(count, 3, 20, 20, generator=seeded(3)).to(dtype)
+
+
+@torch.no_grad()
+def test_it_starts_as_clip_itself(make_small_clip: MakeClip) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    method, frozen = make(clip), frozen_clip(clip)
+    frozen.set_classes(CLASSES, OWN)
+    views = pixels(dtype=torch.float64)
+    torch.testing.assert_close(
+        method.image_features(method.image_trunk(views)), frozen.image_features(frozen.image_trunk(views))
+    )
+    torch.testing.assert_close(method.text_features(), frozen.text_features())
+    torch.testing.assert_close(method.text_features(torch.tensor([5, 1])), frozen.text_features()[[5, 1]])
+
+
+def test_its_layers_are_copies(small_clip: Clip) -> None:
+    """Training it leaves the backbone alone, and what else stands on the backbone."""
+    before, frozen = tensors_hash(small_clip.state_dict()), frozen_clip(small_clip)
+    method = make(small_clip)
+    own = {parameter.data_ptr() for parameter in method.parameters()}
+    assert not own & {parameter.data_ptr() for parameter in small_clip.parameters()}
+    trunk = method.image_trunk(pixels())
+    features, start = method.frozen_image(trunk), method.image_features(trunk)[0].detach()
+    train(method, Noise([0, 1, 2, 3] * 4), FAST, seed=1)
+    assert tensors_hash(small_clip.state_dict()) == before
+    assert torch.equal(method.frozen_image(trunk), features)
+    assert not torch.allclose(method.image_features(trunk)[0], start, atol=1e-3)
+    where = method.image_from
+    maps = [attention_maps(one, pixels()[0], where, 0)["class"] for one in (method, frozen)]
+    assert not torch.allclose(*maps, atol=1e-4)
+    early = [attention_maps(one, pixels()[0], where - 1, 0)["class"] for one in (method, frozen)]
+    torch.testing.assert_close(*early)
+
+
+def test_parameters_at_vit_b_16() -> None:
+    with torch.device("meta"):
+        model = CLIP(
+            **{k: v for k, v in open_clip.get_model_config("ViT-B-16").items() if k != "custom_text"}
+        )
+    image, text = (tower.late(7) for tower in to_towers(model))
+    counts = [sum(parameter.numel() for parameter in tower.parameters()) for tower in (image, text)]
+    assert counts == [42_921_984, 19_177_472]
+    assert all(parameter.requires_grad for tower in (image, text) for parameter in tower.parameters())
+
+
+def test_where_it_begins(make_small_clip: MakeClip) -> None:
+    method = make(make_small_clip(text_depth=12))
+    assert (method.image_from, method.text_from) == (4, 7)  # of 5 and of 12
+    method = make(make_small_clip(), first=4, share=False)
+    assert (len(method.image.blocks), len(method.text.blocks)) == (2, 1)
+    assert method.image_block(3) is method.clip.image.block(3)
+    assert method.image_block(5) is method.image.block(2)
+    with pytest.raises(SettingsError, match="first is 7: a tower has only 5 layers"):
+        make(make_small_clip(), share=False)
+
+
+def test_chances_by_hand() -> None:
+    """Of 10 classes 5 stay; the others lie at 0, 1.25, 2.5, 3.75 and 5 on the exponential."""
+    at = [math.exp(-x / 0.3) for x in (0, 1.25, 2.5, 3.75, 5)]
+    want = [1.0] * 5 + [(x - at[4]) / (at[0] - at[4]) for x in at]
+    assert stay_chances(10, SkipSettings()).tolist() == pytest.approx(want, rel=1e-5)
+    assert stay_chances(10, SkipSettings()).tolist()[5::4] == [1, 0]
+    many = stay_chances(397, SkipSettings())
+    assert int((many == 1).sum()) == 51
+    assert float(many[-1]) == 0
+    assert stay_chances(5, SkipSettings(most=1, decay=1e-4)).tolist() == [1, 1, 0, 0, 0]
+    assert stay_chances(5, SkipSettings(most=1, decay=1e20)).tolist() == pytest.approx(
+        [1, 1, 2 / 3, 1 / 3, 0]
+    )
+    for classes, options in ((1, {}), (2, {}), (3, {}), (9, {"top": 1.0})):
+        assert stay_chances(classes, SkipSettings(**options)).tolist() == [1] * classes
+
+
+def test_the_ranks_are_drawn_once(small_clip: Clip) -> None:
+    options = {"top": 0.3, "decay": 20.0}
+    method = make(small_clip, **options)
+    kept = method.kept_ranks
+    assert kept[:4].all()  # 3 and the next
+    assert not kept[-1]
+    method.set_classes(CLASSES[:5], OWN)
+    assert len(method.kept_ranks) == 5
+    method.set_classes(CLASSES, OWN)
+    assert torch.equal(method.kept_ranks, kept)
+    others = {tuple(make(small_clip, seed=seed, **options).kept_ranks.tolist()) for seed in range(8)}
+    assert len(others) > 1
+    other = make(small_clip, seed=5, **options)
+    other.load_state_dict(method.state_dict())
+    other.set_classes(CLASSES, OWN)
+    assert torch.equal(other.kept_ranks, kept)
+
+
+@torch.no_grad()
+def test_classes_by_hand(small_clip: Clip) -> None:
+    """The batch's own class, then by the greatest cosine to any of its images."""
+    method = make(small_clip)
+    method.kept_ranks = torch.tensor([True, True, False, True] + [False] * 5)
+    image, labels = method.image_features(method.image_trunk(pixels()))[0], torch.tensor([7, 7, 7, 7])
+    ranked = [7]
+    best = {c: max(float(one @ method.frozen_text[c]) for one in image) for c in range(9) if c != 7}
+    ranked += sorted(best, key=lambda c: -best[c])
+    chosen = method.chosen_classes(image, labels)
+    assert chosen.tolist() == sorted([ranked[0], ranked[1], ranked[3]])
+    scores = method.clip.scale * image @ method.text_features()[chosen].T
+    want = -scores.log_softmax(dim=1)[:, chosen.tolist().index(7)].mean()
+    torch.testing.assert_close(method.loss(method.image_trunk(pixels()), labels)["loss"], want)
+
+
+@torch.no_grad()
+def test_classes_of_the_batch_always_stay(small_clip: Clip) -> None:
+    method = make(small_clip, top=0.1, decay=0.01)
+    image = method.image_features(method.image_trunk(pixels()))[0]
+    assert {*method.chosen_classes(image, torch.tensor([8, 0, 5, 2])).tolist()} == {0, 2, 5, 8}
+    two = make(small_clip, CLASSES[:2])
+    assert two.chosen_classes(image, torch.tensor([1, 1, 1, 1])).tolist() == [0, 1]
+    assert two.loss(two.image_trunk(pixels()), torch.tensor([1, 1, 1, 1]))["loss"] > 0
+
+
+def test_prompts_in_chunks_give_the_same_gradients(make_small_clip: MakeClip) -> None:
+    method, found = make(make_small_clip(dtype=torch.float64)), []
+    for chunk in (0, 2):
+        method.text_chunk = chunk
+        method.zero_grad()
+        loss = method.loss(method.image_trunk(pixels(dtype=torch.float64)), torch.tensor([3, 3, 3, 3]))[
+            "loss"
+        ]
+        loss.backward()
+        found.append((loss.detach(), [parameter.grad for parameter in method.trainable]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+
+
+def test_batches_of_one_class(small_clip: Clip) -> None:
+    method = make(small_clip)
+    labels = torch.tensor([2, 0, 1] * 9 + [2, 2])  # 9 of two classes, 11 of one
+    epochs = [method.batches(labels, 4, seeded(seed)) for seed in range(12)]
+    for batches in epochs:
+        assert [len(batch) for batch in batches] == [4] * 6
+        assert all(len(labels[batch].unique()) == 1 for batch in batches)
+        assert len(torch.cat(batches).unique()) == 24
+    orders = {tuple(int(labels[batch[0]]) for batch in batches) for batches in epochs}
+    assert len(orders) > 6
+    assert {int(item) for batches in epochs for item in torch.cat(batches)} == {*range(29)}
+
+
+def test_random_batches_where_a_class_has_too_few(small_clip: Clip) -> None:
+    method = make(small_clip)
+    labels = torch.tensor([0, 1, 2, 3, 4] * 2)
+    batches = method.batches(labels, 4, seeded(1))
+    assert [len(batch) for batch in batches] == [4, 4]
+    assert len(torch.cat(batches).unique()) == 8
+    assert [len(batch) for batch in method.batches(labels[:3], 4, seeded(1))] == [3]
+
+
+def test_a_broken_off_training_goes_on(small_clip: Clip, tmp_path: Path) -> None:
+    images, path = Noise([0, 1, 2, 3] * 4), tmp_path / "run.pt"
+    whole = make(small_clip, decay=20.0)
+    history = train(whole, images, FAST, seed=1)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        train(make(small_clip, decay=20.0), images, FAST, seed=1, checkpoint=path, progress=stop)
+    resumed = make(small_clip, decay=20.0)
+    again = train(resumed, images, FAST, seed=1, checkpoint=path)
+    assert [epoch["loss"] for epoch in again] == [epoch["loss"] for epoch in history]
+    assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
+
+
+def test_in_float16_it_has_the_same_parameters(small_clip: Clip) -> None:
+    """As the authors train it; what was trained fits the model in float32."""
+    rough, exact = make(half(small_clip)), make(small_clip)
+    kinds = {name: parameter.dtype for name, parameter in rough.named_parameters()}
+    assert [*kinds] == [name for name, _ in exact.named_parameters()]
+    assert {name for name, kind in kinds.items() if kind == torch.float32} == {n for n in kinds if "ln_" in n}
+    images = Noise([0, 1, 2, 3] * 4)
+    losses = [
+        train(one, images, replace(FAST, precision=given), seed=1)[0]["loss"]
+        for one, given in ((rough, "16-true"), (exact, "32-true"))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    trunk = exact.image_trunk(pixels())
+    exact.load_state_dict(rough.state_dict())
+    got, want = exact.image_features(trunk), rough.image_features(rough.image_trunk(pixels().half()))
+    torch.testing.assert_close(got, want.float(), rtol=0, atol=1e-2)
+
+
+def test_an_export_has_each_layer_once(small_clip: Clip) -> None:
+    frozen = frozen_clip(small_clip)
+    method = make(small_clip)
+    held = [sum(p.numel() for p in Tower(one).parameters()) for one in (frozen, method)]
+    head = [*small_clip.image.ln_final.parameters(), small_clip.image.projection]
+    assert held[1] - held[0] == sum(parameter.numel() for parameter in head)
+    assert len(small_clip.image.blocks) == 5
+    torch.testing.assert_close(Tower(method)(pixels()), Tower(frozen)(pixels()))
+
+
+def test_a_run_as_published(small_clip: Clip) -> None:
+    run = RunContext(small_clip, training=TrainOptions(epochs=2)).resolve(
+        BaseToNovel(), [noise_dataset()], Plan("skip"), seed=1, shots=2
+    )
+    record = run_one(RunContext(small_clip, training=TrainOptions(epochs=2)), run)
+    settings = record["settings"]
+    assert (settings["train"]["optimizer"], settings["train"]["batch"]) == ("sgd", 4)
+    assert settings["method"]["templates"] == "dataset"
+    assert record["trainable_parameters"] == sum(
+        parameter.numel() for parameter in make(small_clip).trainable
+    )
+
+
+def test_rates() -> None:
+    def rates(protocol: Any, dataset: str) -> tuple[float, float, float, int, int]:
+        found, training = settle(protocol, Plan("skip"), dataset, 16, TrainOptions())
+        image = training.lr * found.settings.image_rate
+        return training.lr, image, training.warmup_lr, training.warmup_epochs, training.epochs
+
+    assert rates(BaseToNovel(), "EuroSAT") == (2e-5, 5e-6, 1e-6, 1, 20)
+    assert rates(BaseToNovel(), "Food101")[-1] == 5
+    for transfer in (CrossDataset(), DomainGeneralization()):
+        assert rates(transfer, "ImageNet") == (1e-5, pytest.approx(1e-6), 1e-8, 1, 5)
+    assert rates(FewShot(), "EuroSAT")[:2] == (1e-5, 1e-5)
+    assert rates(FewShot(), "EuroSAT")[3:] == (0, 40)
+    assert rates(FewShot(), "SUN397")[3:] == (0, 10)
+
+
+def test_each_tower_has_its_rate(small_clip: Clip) -> None:
+    method = make(small_clip, image_rate=0.1)
+    text, image = method.parameter_groups()
+    assert (text["rate"], image["rate"]) == (1.0, 0.1)
+    assert {*map(id, text["params"])} == {*map(id, method.text.parameters())}
+    assert {*map(id, text["params"] + image["params"])} == {*map(id, method.trainable)}
+
+
+def test_templates() -> None:
+    shipped = {name: one.template for name, one in benchmarks().items()}
+    assert {name: one["own"] for name, one in hand_templates("skip").items()} == shipped
+    pets = SkipSettings().for_data("OxfordPets")
+    assert pets.templates_for(["a photo of a {}, a type of pet."])[0] == (
+        "a bad photo of a {}, a type of pet.",
+    )
+    assert pets.templates_for(["{} texture."])[0] == ("{} texture.",)
+    assert SkipSettings().for_data("spun-tiles") == SkipSettings(templates="dataset")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first": 13}, "first is 13: it must be from 1 to 12"),
+        ({"top": 0.0}, "top is 0.0: it must be above 0 and at most 1"),
+        ({"top": 1.5}, "top is 1.5"),
+        ({"most": 0}, "most is 0: it must be at least 1"),
+        ({"decay": 0.0}, "decay is 0.0: it must be above 0"),
+        ({"image_rate": -1.0}, "image_rate is -1.0"),
+        ({"templates": "Pets"}, "templates is 'Pets': it must be per-dataset, dataset or the name of one"),
+    ],
+)
+def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        SkipSettings(**options)
