@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 from tests.unit.roles.samples import HEADS
 
@@ -151,7 +152,8 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
     assert main([*words, "--json"]) == 0
     printed = capsys.readouterr()
     assert "left out 1 blank lines (the first is line 4) and 1 repeats" in printed.err
-    table = json.loads(printed.out)["roles"]
+    result = json.loads(printed.out)
+    table = result["roles"]
     assert table["weights"]["sha256"] == small.identity.sha256
     assert table["source"] == "discovered (TEXTSPAN over 8 images, 10 phrases)"
     assert [(h["layer"], h["head"]) for h in table["heads"]] == [(la, h) for la in (4, 5) for h in range(3)]
@@ -160,13 +162,60 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
     kept = table["evidence"]["stability"]
     assert kept["samples"] == 2
     assert [(h["layer"], h["head"]) for h in kept["heads"]] == [(la, h) for la in (4, 5) for h in range(3)]
-    assert "Role kept" in places["roles.html"].read_text()
+    page = places["roles.html"].read_text()
+    assert "Role kept" in page
+    # The table, which is part of the keys of runs, has neither the pictures nor the curve.
+    assert page.count("data:image/jpeg") == 8
+    assert "green/0.png: " in page
+    assert table == json.loads(places["roles.json"].read_text())
+    assert {"layers", "pictures", "curve"}.isdisjoint(table)
+    assert "data:image" not in places["roles.json"].read_text()
+    assert [one["layer"] for one in result["layers"]["layers"]] == [1, 2, 3, 4, 5]
+    assert 0 <= result["layers"]["whole"] <= 1
+    assert set(result["layers"]["layers"][0]["alone"]) == {"cosine", "lost", "accuracy"}
+    again = [*words[: words.index("--out")], "--bootstrap", "0", "--images-a-head", "0"]
+    again += ["--out", str(tmp_path / "plain.json"), "--settings.cluster", "none"]
+    plain = said(again, capsys)["roles"]
+    assert [h["phrases"] for h in plain["heads"]] == [h["phrases"] for h in table["heads"]]
+    assert "data:image" not in (tmp_path / "plain.html").read_text()
+    assert "What the heads carry" in (tmp_path / "plain.html").read_text()
+    assert main(["roles", "show", str(places["roles.json"]), "--html", str(tmp_path / "shown.html")]) == 0
+    assert "data:image" not in (tmp_path / "shown.html").read_text()
+    capsys.readouterr()
     assert main(["roles", "show", str(places["roles.json"])]) == 0
     assert "role kept" in " ".join(capsys.readouterr().out.split())
     assert places["spans.txt"].read_text().count("Layer 3, Head ") == 3  # counted from 0 there
 
 
+def test_discover_from_a_folder_without_classes(
+    small: Clip, photos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All images of a plain folder are used; without class names there is no accuracy. Late heads that are
+    cut give a warning in the output, in the JSON and on the page.
+    """
+    with torch.no_grad():
+        for block in small.image.blocks[3:]:
+            block.out_proj.weight.mul_(1e-3)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for path in Path(photos).rglob("*.png"):
+        (flat / f"{path.parent.name}{path.name}").write_bytes(path.read_bytes())
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("the color red\nthe color green\na circle\na square\na hammer\nbread\n")
+    words = ["roles", "discover", "--model", "ViT-B-16", "--data", str(flat), "--phrases", str(phrases)]
+    words += ["--settings.cluster", "none", "--settings.k", "1", "--out", str(tmp_path / "flat.json")]
+    result = said(words, capsys)
+    assert result["roles"]["source"] == "discovered (TEXTSPAN over 12 images, 6 phrases)"
+    assert (result["layers"]["whole"], result["layers"]["images"]) == (None, 12)
+    assert result["notes"][0].startswith("Roles will do little, for the analysed heads carry little")
+    assert result["notes"][0] in (tmp_path / "flat.html").read_text()
+    assert "sea2.png: " in (tmp_path / "flat.html").read_text()
+    assert main(words) == 0
+    assert "Roles will do little" in capsys.readouterr().out
+
+
 BAD = [
+    (["discover", "--data", "PHOTOS", "--images-a-head", "51"], "images a head is 51"),
     (
         ["discover", "--data", "PHOTOS", "--images", "5", "--phrases", "PHRASES"],
         "5 images are fewer than the rank 10",

@@ -25,6 +25,7 @@ def command(
     sentence_model: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     bootstrap: int = 0,
+    images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
     out: Path = Path("roles.json"),
@@ -34,13 +35,14 @@ def command(
 
     Decomposes the image embedding over heads, finds the phrases that span each head (TEXTSPAN), clusters them
     into concepts, and gives each head a role by its concept entropy. The same input gives the same table.
+    The page also shows how much of the embedding each layer's heads carry, and images that heads respond to.
 
     Args:
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        data: Images: a folder, a CSV or JSONL file, a zip, a benchmark or a task by name; their training
-            images are used, labels are ignored. For the tiny CLIP, scenes of the Attribute World if
-            not given.
+        data: Images: a folder with or without folders of classes, a CSV or JSONL file, a zip, a benchmark or
+            a task by name; their training images are used. Labels, if there are any, serve only to show
+            accuracies on the page. For the tiny CLIP, scenes of the Attribute World if not given.
         images: How many images to use, evenly spread over the data set.
         phrases: Candidate phrases: general, world, or a file with one phrase per line. If not given, world
             for the tiny CLIP, else general.
@@ -55,6 +57,8 @@ def command(
         bootstrap: Number of samples of the images, drawn with replacement, from which roles are found again:
             the table and its page then show how often each head kept its role. Takes about as many times
             the time after the first step, and 4 bytes a value on disk (1 GB for ViT-B/16).
+        images_a_head: How many of the images with the largest contribution along a head's first phrase the
+            page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
         out: Where the role table is written.
@@ -63,16 +67,21 @@ def command(
     from dear.backbone.load import load_clip
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
-    from dear.data.loading import load_dataset
+    from dear.data.loading import load_images
     from dear.errors import SettingsError
+    from dear.roles.decompose import Decomposition, analysed_layers
     from dear.roles.discover import discover
+    from dear.roles.layers import layer_curve
     from dear.roles.phrases import GENERAL, WORLD, load_pool
+    from dear.roles.pictures import Pictures, check_count, pictures
     from dear.roles.table import make_place
+    from dear.roles.textspan import Span
     from dear.roles.textspan_format import layer_range, write_textspan
     from dear.roles.world import WorldScenes, spread
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
+    check_count(images_a_head)
     page = html or out.with_suffix(".html")
     for place in (out, page, contributions, spans):
         if place is not None:
@@ -81,17 +90,34 @@ def command(
     chosen = layer_range(layers) if layers else None
     if data is None and model != "tiny":
         raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
-    dataset = None if data is None else load_dataset(data)
+    dataset = None if data is None else load_images(data)
     clip = load_clip(model, pretrained, device=device)
     if dataset is None:
-        pictures: WorldScenes | Subset = WorldScenes(images, clip.image_size)
+        seen: WorldScenes | Subset = WorldScenes(images, clip.image_size)
     else:
-        pictures = Subset(dataset.train, spread(len(dataset.train), images))
+        seen = Subset(dataset.train, spread(len(dataset.train), images))
+
+    def name(image: int) -> str:
+        """The file of an image, or its class, or its number."""
+        if dataset is None or isinstance(seen, WorldScenes):
+            return f"scene {image}"
+        paths = getattr(dataset.train, "paths", None)
+        if paths:
+            return str(paths[int(seen.indices[image])])
+        return dataset.classnames[int(seen.labels[image])]
+
+    shown: list[Pictures] = []
+
+    def choose(found: Decomposition, span: Span) -> None:
+        shown.append(
+            pictures(clip, seen, found, span.first, a_head=images_a_head, name=name, progress=progress)
+        )
+
     with StepProgress() as progress:
         progress.note(pool.notice)
         table = discover(
             clip,
-            pictures,
+            seen,
             pool,
             layers=chosen,
             rank=rank,
@@ -101,11 +127,15 @@ def command(
             keep=contributions,
             bootstrap=bootstrap,
             facts={"data": data or "scenes of the Attribute World"},
+            inspect=choose if images_a_head else None,
             progress=progress,
         )
+        classes = dataset.classnames if dataset else ()
+        text = clip.class_features(classes, dataset.templates) if dataset and len(classes) > 1 else None
+        curve = layer_curve(clip, seen, analysed_layers(clip, chosen), text, progress=progress)
     if spans is not None:
         write_textspan(spans, {(h.layer, h.head): h.phrases for h in table.heads})
-    return roles_output.write(table, out, page)
+    return roles_output.write(table, out, page, curve=curve, pictures=shown[0] if shown else None)
 
 
 def render(result: roles_output.Written, console: Console) -> None:

@@ -9,6 +9,8 @@ from rich.console import Console
 from dear.cli.output import table as rich_table
 
 if TYPE_CHECKING:
+    from dear.roles.layers import LayerCurve
+    from dear.roles.pictures import Pictures
     from dear.roles.table import RoleTable
 
 SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
@@ -16,16 +18,28 @@ SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "genera
 
 @dataclass(frozen=True)
 class Written:
-    """A role table, where it was written, its page, and what to know before trusting it."""
+    """A role table, where it was written, its page, what to know before trusting it, and, of a discovery, how
+    much of the embedding the heads of each layer carry.
+    """
 
     roles: dict[str, Any]
     out: Path | None
     html: Path | None
     notes: list[str] = field(default_factory=list)
+    layers: "LayerCurve | None" = None
 
 
-def write(table: "RoleTable", out: Path | None, html: Path | None) -> Written:
-    """Write the table and its page atomically to the given paths; None writes nothing."""
+def write(
+    table: "RoleTable",
+    out: Path | None,
+    html: Path | None,
+    *,
+    curve: "LayerCurve | None" = None,
+    pictures: "Pictures | None" = None,
+) -> Written:
+    """Write the table and its page atomically to the given paths; None writes nothing. The curve and the
+    pictures are not part of the table: records and their keys hold tables.
+    """
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
     from dear.roles.trust import notes
@@ -34,13 +48,16 @@ def write(table: "RoleTable", out: Path | None, html: Path | None) -> Written:
         make_place(out)
         table.save(out)
     if html is not None:
-        write_roles_page(html, table.to_json())
-    return Written(table.to_json(), out, html, notes(table))
+        write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
+    warning = curve.warning() if curve else None
+    return Written(table.to_json(), out, html, [*([warning] if warning else []), *notes(table)], curve)
 
 
 def render(result: Written, console: Console, *, phrases: int = 3) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
     show(result.roles, console, phrases=phrases)
+    if result.layers is not None:
+        console.print(layer_table(result.layers))
     for note in result.notes:
         console.print(note, markup=False)
     for name, path in (("Role table", result.out), ("Page", result.html)):
@@ -94,3 +111,28 @@ def show(roles: dict[str, Any], console: Console, *, phrases: int = 3) -> None:
         console.print(
             rich_table(f"{len(found)} clusters (DBCV {dbcv:.2f})", ("concept", "phrases", "exemplars"), rows)
         )
+
+
+def layer_table(curve: "LayerCurve") -> object:
+    """The ablation by layer; losses and accuracies in percent."""
+    known = curve.whole is not None
+    columns = ["without heads of layer", "cosine", "lost (%)", *(["zero-shot (%)"] if known else [])]
+    columns += ["of it and later ones: cosine", "lost (%)", *(["zero-shot (%)"] if known else [])]
+    rows = [
+        [
+            one.layer,
+            *(
+                value
+                for part in (one.alone, one.onwards)
+                for value in (
+                    part.cosine,
+                    100 * part.lost,
+                    *([] if part.accuracy is None else [100 * part.accuracy]),
+                )
+            ),
+        ]
+        for one in curve.layers
+    ]
+    whole = f"; zero-shot {100 * curve.whole:.1f}% unchanged" if curve.whole is not None else ""
+    title = f"Heads' contributions replaced by their means over {curve.images} images{whole}"
+    return rich_table(title, columns, rows)

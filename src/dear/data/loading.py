@@ -1,13 +1,16 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
+from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages
@@ -15,7 +18,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
 from dear.data.sources.coop import PREFIX, read_coop, split_file
-from dear.data.sources.folder import read_folder
+from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
 from dear.data.world.tasks import load_task, task_names
@@ -43,6 +46,19 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
             allow_fewer=settings.allow_fewer,
         )
     return photographs(read_listing(name_or_path, settings, known=known), settings)
+
+
+def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
+    """The same for a use that needs no labels: also a folder of images without folders of classes, all of
+    which are then training images, and there are no class names. Raises the same errors.
+    """
+    settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
+    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
+        return load_dataset(name_or_path, settings)
+    paths = [path.name for path in image_files(folder)]
+    photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)
+    name, none = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
+    return assemble(name, name, (), (), photos, None, none)
 
 
 def read_listing(
@@ -141,10 +157,21 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
 def _images(
     listing: Listing, rows: tuple[Row, ...], store: DecodeCache | None, settings: DataSettings
 ) -> PhotoImages:
+    labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
+    return _images_of(listing.folder, [row.path for row in rows], labels, store, settings)
+
+
+def _images_of(
+    folder: Path,
+    paths: Sequence[str],
+    labels: Int[Tensor, "item"],
+    store: DecodeCache | None,
+    settings: DataSettings,
+) -> PhotoImages:
     return PhotoImages(
-        listing.folder,
-        [row.path for row in rows],
-        torch.tensor([row.label for row in rows], dtype=torch.int64),
+        folder,
+        paths,
+        labels,
         settings.short_side,
         store=store,
         threads=settings.threads,

@@ -12,6 +12,7 @@ from dear.errors import DataError
 from dear.report.plots import NEUTRAL, PALETTE, ROLE_COLORS, ROLE_WORDS
 from dear.report.svg import INK, draw
 from dear.roles.entropy import UNIT
+from dear.roles.layers import LITTLE, Ablated, LayerCurve
 
 MARKERS = ("o", "s", "^", "D", "P")
 CORE = "#0072B2"
@@ -110,6 +111,48 @@ def entropy_histogram(table: Mapping[str, Any]) -> str:
     limits = f" Thresholds at {' and '.join(f'{one:.2f}' for one in bounds)}." if bounds else ""
     text = f"Concept entropy of {len(heads)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
     return draw("entropy", text, (5.6, 3.0), paint)
+
+
+def ablation_curve(curve: LayerCurve) -> str:
+    """What the embedding loses without the heads of each layer, and without those from it on; beside it the
+    zero-shot accuracies, if they are known.
+    """
+    layers = [one.layer for one in curve.layers]
+    alone, onwards = [one.alone for one in curve.layers], [one.onwards for one in curve.layers]
+    known = curve.whole is not None
+    looks: list[tuple[list[Ablated], str, str, str]] = [
+        (alone, PALETTE[0], "o", "without its heads"),
+        (onwards, PALETTE[4], "s", "without its heads and those of all later layers"),
+    ]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots(1, 2 if known else 1, squeeze=False)[0]
+        for values, color, marker, label in looks:
+            axes[0].plot(layers, [100 * one.lost for one in values], color=color, marker=marker, label=label)
+            if known:
+                accuracy = [100 * (one.accuracy or 0.0) for one in values]
+                axes[1].plot(layers, accuracy, color=color, marker=marker)
+        axes[0].axhline(100 * LITTLE, color=NEUTRAL, linestyle="--", linewidth=1)
+        axes[0].set_ylabel("lost of the embedding (%)")
+        if known:
+            axes[1].axhline(100 * (curve.whole or 0.0), color=NEUTRAL, linestyle="--", linewidth=1)
+            axes[1].set_ylabel("zero-shot accuracy (%)")
+        for one in axes:
+            for layer in curve.which:
+                one.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
+            one.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
+            one.set_xlim(layers[0] - 0.5, layers[-1] + 0.5)
+            one.set_ylim(bottom=-2)
+            one.set_xlabel("layer")
+            one.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper center", ncols=2)
+
+    words = "; ".join(
+        f"layer {one.layer}: {100 * one.alone.lost:.0f}%, with later ones {100 * one.onwards.lost:.0f}%"
+        for one in curve.layers
+    )
+    text = f"Share of the embedding that is lost without the heads of a layer. {words}."
+    return draw("layers", text, (7.6 if known else 5.8, 3.1), paint)
 
 
 def phrase_map(table: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
+from dear.roles.coordinates import Coordinates
 from dear.roles.textspan import Moments
 from dear.writing.files import atomic_write
 
@@ -29,11 +30,13 @@ class Decomposition:
         layers: The analysed layers, counted from 1.
         moments: Moments of each head's contribution, heads as (layer, head).
         values: Each image's contributions, memory-mapped from a float32 file; None if not requested.
+        coordinates: The same in few dimensions, of as many images as fit in memory; None if not requested.
     """
 
     layers: tuple[int, ...]
     moments: Moments
     values: Float[np.ndarray, "item layer head embed"] | None
+    coordinates: Coordinates | None = None
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -65,6 +68,7 @@ def decompose(
     *,
     convention: Convention = "exact",
     keep: Path | None = None,
+    coordinates: bool = False,
     batch: int = 100,
     progress: Progress = silent,
 ) -> Decomposition:
@@ -72,13 +76,15 @@ def decompose(
 
     With ``keep``, each image's contributions are written to that file (.npy, float32) batch by batch: 50,000
     images of ViT-B/16 and 4 layers take 4.9 GB on disk, and one batch in memory. The file is written
-    atomically. Raises DataError for no images, OutputError if the file cannot be written.
+    atomically. With ``coordinates`` they are kept in memory, in few dimensions. Raises DataError for no
+    images, OutputError if the file cannot be written.
     """
     if len(images) == 0:
         raise DataError("there are no images to decompose.")
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
+    own = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
     done = 0
     with ExitStack() as stack:
         shape = (len(images), len(layers), heads, embed)
@@ -88,10 +94,12 @@ def decompose(
             moments.add(part)
             if file is not None:
                 file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())
+            if own is not None:
+                own.add(done, part)
             done += len(part)
             progress("contributions", done, len(images))
     values = None if keep is None else np.load(keep, mmap_mode="r")
-    return Decomposition(tuple(layers), moments, values)
+    return Decomposition(tuple(layers), moments, values, own)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Role discovery: find the role of every head in a CLIP's last layers from images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from dear.roles.entropy import Head
 from dear.roles.phrases import Pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
-from dear.roles.textspan import enough_images, textspan
+from dear.roles.textspan import Span, enough_images, textspan
 from dear.roles.trust import with_stability
 
 TEXT_BATCH = 256
@@ -33,13 +33,12 @@ TEXT_BATCH = 256
 def span_heads(
     clip: Clip,
     found: Decomposition,
-    pool: Pool,
     text: Float[Tensor, "phrase embed"],
     *,
     rank: int = 80,
     top: int | None = None,
     convention: Convention = "exact",
-) -> dict[Head, tuple[str, ...]]:
+) -> Span:
     """The ``top`` phrases that span each head, in greedy order, at most one per dimension of a head; ``text``
     are the phrases' embeddings.
 
@@ -47,12 +46,16 @@ def span_heads(
     remaining directions and say little about the head.
     """
     rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
-    top = min(max(3, width // 3) if top is None else top, rank, width, len(pool))
-    span = textspan(found.moments, text, rank=rank, top=top)
+    top = min(max(3, width // 3) if top is None else top, rank, width, len(text))
+    return textspan(found.moments, text, rank=rank, top=top)
+
+
+def phrases_of(found: Decomposition, span: Span, pool: Pool) -> dict[Head, tuple[str, ...]]:
+    """The phrases of each head by (layer, head)."""
     return {
         (layer, head): tuple(pool.phrases[int(i)] for i in span.phrases[at, head])
         for at, layer in enumerate(found.layers)
-        for head in range(clip.image.heads)
+        for head in range(span.phrases.shape[1])
     }
 
 
@@ -81,6 +84,7 @@ def discover(
     bootstrap: int = 0,
     batch: int = 100,
     facts: dict[str, Any] | None = None,
+    inspect: Callable[[Decomposition, Span], None] | None = None,
     progress: Progress = silent,
 ) -> RoleTable:
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
@@ -101,12 +105,22 @@ def discover(
         kept = keep if folder is None else Path(folder) / "contributions.npy"
         progress("contributions", 0, len(images))
         found = decompose(
-            clip, images, chosen, convention=convention, keep=kept, batch=batch, progress=progress
+            clip,
+            images,
+            chosen,
+            convention=convention,
+            keep=kept,
+            coordinates=inspect is not None,
+            batch=batch,
+            progress=progress,
         )
         progress("phrases", 0, 1)
         text = embed_text(clip, pool.phrases)
-        heads = span_heads(clip, found, pool, text, rank=rank, top=top, convention=convention)
+        span = span_heads(clip, found, text, rank=rank, top=top, convention=convention)
+        heads = phrases_of(found, span, pool)
         progress("phrases", 1, 1)
+        if inspect is not None:
+            inspect(found, span)
         progress("concepts", 0, 1)
         table = build_table(
             heads,
@@ -133,10 +147,10 @@ def discover(
         for number in range(bootstrap):
             progress("bootstrap", number, bootstrap)
             drawn = resampled(found, drawing)
-            spans = span_heads(clip, drawn, pool, text, rank=rank, top=top, convention=convention)
+            spans = span_heads(clip, drawn, text, rank=rank, top=top, convention=convention)
             samples.append(
                 build_table(
-                    spans,
+                    phrases_of(drawn, spans, pool),
                     clip.identity,
                     source=f"bootstrap sample {number + 1}",
                     named=named,

@@ -26,10 +26,13 @@ class Span:
     Attributes:
         phrases: Rows of the phrase embeddings.
         explained: Share (fraction) of the head's variance that each phrase removed.
+        first: Unit direction of the first phrase, projected onto the head's row space; zero if the head
+            contributes nothing.
     """
 
-    phrases: Int[Tensor, "head pick"]
-    explained: Float[Tensor, "head pick"]
+    phrases: Int[Tensor, "*head pick"]
+    explained: Float[Tensor, "*head pick"]
+    first: Float[Tensor, "*head embed"]
 
 
 class Moments:
@@ -94,12 +97,12 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
         )
     pool = text.to(seconds)
     found = [
-        _greedy(*_in_row_space(means[i : i + HEADS_AT_ONCE], seconds[i : i + HEADS_AT_ONCE], pool, rank), top)
+        _span(means[i : i + HEADS_AT_ONCE], seconds[i : i + HEADS_AT_ONCE], pool, rank, top)
         for i in range(0, len(means), HEADS_AT_ONCE)
     ]
-    phrases, explained = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    phrases, explained, first = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
     shape = (*moments.sum.shape[:-1], top)
-    return Span(phrases.reshape(shape), explained.reshape(shape))
+    return Span(phrases.reshape(shape), explained.reshape(shape), first.reshape(moments.sum.shape))
 
 
 def enough_images(count: int, rank: int) -> None:
@@ -110,27 +113,42 @@ def enough_images(count: int, rank: int) -> None:
         )
 
 
+def _span(
+    mean: Float[Tensor, "head embed"],
+    second: Float[Tensor, "head embed embed"],
+    text: Float[Tensor, "phrase embed"],
+    rank: int,
+    top: int,
+) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head embed"]]:
+    projected, covariance, basis = _in_row_space(mean, second, text, rank)
+    picks, explained, first = _greedy(projected, covariance, top)
+    return picks, explained, (basis @ first.unsqueeze(2)).squeeze(2)
+
+
 def _in_row_space(
     mean: Float[Tensor, "head embed"],
     second: Float[Tensor, "head embed embed"],
     text: Float[Tensor, "phrase embed"],
     rank: int,
-) -> tuple[Float[Tensor, "head phrase rank"], Float[Tensor, "head rank rank"]]:
+) -> tuple[
+    Float[Tensor, "head phrase rank"], Float[Tensor, "head rank rank"], Float[Tensor, "head embed rank"]
+]:
     """Phrases and covariance in coordinates of the top right singular vectors, which are the second moment's
-    eigenvectors.
+    eigenvectors, and these.
     """
     values, vectors = torch.linalg.eigh(second)
     kept = values[:, -rank:] > NULL**2 * values[:, -1:]
     basis = vectors[:, :, -rank:] * kept.unsqueeze(1)
     covariance = second - mean.unsqueeze(2) * mean.unsqueeze(1)
-    return text @ basis, basis.mT @ covariance @ basis
+    return text @ basis, basis.mT @ covariance @ basis, basis
 
 
 def _greedy(
     text: Float[Tensor, "head phrase rank"], covariance: Float[Tensor, "head rank rank"], top: int
-) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"]]:
+) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head rank"]]:
+    """Phrases, what each explains, and the first one's unit direction."""
     total = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
-    left, picks, explained = total, [], []
+    left, picks, explained, units = total, [], [], []
     taken = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
     for _ in range(top):
         variance = ((text @ covariance) * text).sum(dim=2)
@@ -145,6 +163,7 @@ def _greedy(
         covariance = covariance - unit.mT * (unit @ covariance)
         remaining = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
         picks.append(pick)
+        units.append(unit.squeeze(1))
         explained.append((left - remaining) / total.clamp(min=1e-300))
         left = remaining
-    return torch.stack(picks, dim=1), torch.stack(explained, dim=1)
+    return torch.stack(picks, dim=1), torch.stack(explained, dim=1), units[0]

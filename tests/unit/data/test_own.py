@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
-from dear.data.loading import load_dataset
+from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
 from dear.data.sources.listing import Row
 from dear.data.sources.splits import seeded_split
@@ -75,6 +76,26 @@ class TestFolder:
         (record,) = (tmp_path / "cache" / "splits").iterdir()
         record.rename(folder / "split_zhou_Mine.json")
         assert paths(load(folder, settings)) == paths(data)
+
+    def test_a_plain_folder_where_no_labels_are_needed(self, tmp_path: Path, settings: DataSettings) -> None:
+        """Only its own files, all of them; any other place is as `load_dataset` reads it."""
+        plain = tmp_path / "plain"
+        for number in range(3):
+            picture(plain / f"{number}.png", number)
+        (plain / "readme.txt").write_text("x")
+        data = load_images(str(plain), settings)
+        assert (data.name, data.classnames, data.train.labels.tolist()) == ("plain", (), [0, 0, 0])
+        assert (len(data.test), data.val) == (0, None)
+        assert [int(p[0, 0, 0]) for p in data.train.load(torch.tensor([2, 1]))] == [2, 1]
+        with pytest.raises(DataError, match="has no folders of classes"):
+            load_dataset(str(plain), settings)
+        folder = class_folders(tmp_path / "mine", COUNTS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert load_images(str(folder), settings).identity == load(folder, settings).identity
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(DataError, match="no files with an image suffix"):
+            load_images(str(tmp_path / "empty"), settings)
 
     def test_train_and_test_folders(self, tmp_path: Path, settings: DataSettings) -> None:
         class_folders(tmp_path / "d" / "train", COUNTS)

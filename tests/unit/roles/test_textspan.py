@@ -52,6 +52,18 @@ def test_the_same_phrases_in_the_same_order_as_the_published_algorithm(seed: int
             assert span.phrases[layer, head].tolist() == published(data[:, layer, head], text, 7, rank)
 
 
+def test_the_direction_of_the_first_phrase() -> None:
+    """The phrase projected onto the row space, of length 1; zero for a head that contributes nothing."""
+    data, text = heads_and_text(1)
+    data[:, 1, 2] = 0
+    span = textspan(moments(data), torch.from_numpy(text), rank=7, top=2)
+    for layer, head in ((0, 0), (0, 2), (1, 1)):
+        rows = np.linalg.svd(data[:, layer, head], full_matrices=False)[2][:7]
+        wanted = text[int(span.phrases[layer, head, 0])] @ rows.T @ rows
+        np.testing.assert_allclose(span.first[layer, head], wanted / np.linalg.norm(wanted), atol=1e-9)
+    assert not span.first[1, 2].any()
+
+
 def test_contributions_of_few_dimensions() -> None:
     """With rank 5 data and r = 17, the published one in the data's own 5 dimensions: the rest is rounding."""
     rng = np.random.default_rng(3)

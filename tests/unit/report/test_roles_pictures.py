@@ -1,0 +1,132 @@
+"""Pictures on a page of roles: each once, within the limit, and nothing of them without a discovery."""
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from PIL import Image
+from tests.unit.report.test_roles_page import table
+
+from dear.report.roles_page import roles_page
+from dear.report.roles_pictures import LIMIT, gallery
+from dear.roles.layers import Ablated, LayerAblation, LayerCurve
+from dear.roles.pictures import HeadImages, Pictures, Shown
+
+PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
+WITHOUT_END = {"meta", "img", "br", "link"}
+
+
+def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> Pictures:
+    """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
+    generator = torch.Generator().manual_seed(1)
+    heads, used = {}, set[int]()
+    for at, place in enumerate(places):
+        mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
+        used |= {*mine}
+        rows = [tuple(Shown(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
+        heads[place] = HeadImages(rows[0], rows[1], (torch.rand(14, 14, generator=generator),) * 2)
+    draw = {
+        one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
+    }
+    return Pictures(images, heads, draw, {one: f"<b>{one}" for one in draw})
+
+
+def curve(lost: float) -> LayerCurve:
+    part = Ablated(1 - lost / 2, lost, 0.25)
+    layers = tuple(LayerAblation(layer, part, part) for layer in range(1, 11))
+    return LayerCurve(120, 0.5, 0.5, layers, part, (9, 10))
+
+
+class Balance(HTMLParser):
+    """Raises AssertionError for an end without its beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        del attrs
+        if tag not in WITHOUT_END:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """An element of a drawing that has no content."""
+        del tag, attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_has_each_picture_once() -> None:
+    page = roles_page(table(), curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5))
+    assert page.count("data:image/jpeg;base64,") == 5
+    assert page.count('class="i p') == 6 * (2 + 2 + 2)
+    assert page.count("data:image/png;base64,") == 6 * 2
+    assert "&lt;b&gt;4: +2.5 standard deviations" in page
+    assert 'id="layer-10-head-2"' in page
+    assert 'href="#layer-10-head-2"' in page
+    assert "of 5 images" in page
+    assert page.count("<svg") == 5
+    assert "What the heads carry" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert page == roles_page(table(), curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5))
+    for url in re.findall(r"url\(data:image/jpeg;base64,([^)]*)\)", page):
+        assert Image.open(io.BytesIO(base64.b64decode(url))).size == (64, 64)
+
+
+def test_a_page_that_is_whole_without_script() -> None:
+    page = roles_page(table(), curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5))
+    reader = Balance()
+    reader.feed(page)
+    assert reader.open == []
+    assert page.count("<script>") == 1
+    assert "src=" not in re.sub(r'src="data:image/[^"]*"', "", page)
+    body = page[: page.index("<script>")]
+    head = body[body.index('class="phrases sortable"') :]
+    head = head[: head.index("</thead>")]
+    assert re.findall(r'data-sort="(\w+)"[^>]*>([^<]*)<', head) == [
+        ("number", "Layer"), ("number", "Head"), ("text", "Role"), ("text", "Concept"), ("number", "Share"),
+        ("number", "Entropy"),
+    ]  # fmt: skip
+    assert head.count("aria-sort") == 1
+    assert "<button" not in body
+    assert '<th scope="row" data-value="9">9</th>' in body
+    assert 'data-value="0.9">90%' in body
+
+
+def test_without_a_discovery() -> None:
+    page = roles_page(table())
+    assert "data:image" not in page
+    assert "Images of each head" not in page
+    assert "What the heads carry" not in page
+    none = Pictures(7, {}, {}, {})
+    assert roles_page(table(), pictures=none) == page
+
+
+def test_the_warning_comes_first() -> None:
+    page = roles_page(table(), curve=curve(0.2))
+    assert re.search(r'<p class="warning">Roles will do little, .* layers 9 to 10 ', page)
+    assert 'class="warning"' not in roles_page(table(), curve=curve(0.9))
+
+
+def test_the_limit() -> None:
+    """48 heads of ViT-B/16 with 20 images each, all different and all noise: the page stays below 10 MB."""
+    places = [(layer, head) for layer in range(9, 13) for head in range(12)]
+    some = noise_pictures(places, 10, 960)
+    found = gallery(some)
+    size = sum(map(len, found.thumbnails.values())) + sum(len(v) for vs in found.veils.values() for v in vs)
+    assert 0.5 * LIMIT < size <= LIMIT
+    assert (found.a_head, len(found.thumbnails)) == (10, 960)
+    heads = [{**table()["heads"][1], "layer": layer, "head": head} for layer, head in places]
+    assert len(roles_page(table(heads=heads), pictures=some).encode()) < 10_000_000
+
+
+@pytest.mark.parametrize(("limit", "a_head"), [(10**6, 4), (40_000, 2), (15_000, 1), (1000, 0)])
+def test_smaller_and_fewer_pictures_below_the_limit(limit: int, a_head: int) -> None:
+    found = gallery(noise_pictures(PLACES, 4, 48), limit)
+    size = sum(map(len, found.thumbnails.values())) + sum(len(v) for vs in found.veils.values() for v in vs)
+    assert (found.a_head, size <= limit) == (a_head, True)
+    assert len(found.thumbnails) == 12 * a_head
