@@ -52,13 +52,17 @@ def notes(table: RoleTable) -> list[str]:
             "choose attributes that have one with --attributes."
         )
     if ties := sum(tied(head) for head in table.heads):
-        found.append(f"=: in {ties} heads another concept has the same share as the dominant one.")
+        found.append(f"=: in {_heads(ties)} another concept has the same share as the dominant one.")
     if doubtful := sum(unclear(head) for head in table.heads):
         found.append(
-            f"?: in {doubtful} heads the dominant concept has a share below {100 * CLEAR:.0f}%: too "
+            f"?: in {_heads(doubtful)} the dominant concept has a share below {100 * CLEAR:.0f}%: too "
             "little to trust it."
         )
     return found
+
+
+def _heads(count: int) -> str:
+    return f"{count} head{'s' * (count > 1)}"
 
 
 def with_stability(table: RoleTable, samples: Sequence[RoleTable]) -> RoleTable:
