@@ -65,6 +65,7 @@ class Index:
             raise DataError(f"the index {place} is empty or incomplete: run `dear index build` again.")
         self.metadata = metadata
         self.features: tuple[str, ...] = tuple(metadata["features"])
+        self.left_out: tuple[str, ...] = tuple(metadata.get("heads", {}).get("left_out", ()))
         self.rows: int = metadata["rows"]
         self.live = self.catalogue.live(self.rows)
         self.vectors = stored(self.catalogue, metadata)
@@ -121,9 +122,14 @@ class Index:
 
     def shares(self, given: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError and SettingsError
-        as `query` does.
+        as `query` does, and SettingsError for an attribute that owns no head.
         """
         for name in given:
+            if name in self.left_out:
+                raise SettingsError(
+                    f"{name} owns no head in the index's role table, so it has no feature: choose among "
+                    f"{', '.join(self.features)}."
+                )
             if name not in self.features:
                 raise UnknownNameError("feature", name, self.features)
         total = sum(abs(weight) for weight in given.values())
