@@ -36,9 +36,10 @@ REST = 0.5  # seconds that running work has to finish once no request waits for 
 
 @dataclass(frozen=True)
 class Upload:
-    """An accepted image: preprocessed for the model, and the SHA-256 of its bytes."""
+    """An accepted image: preprocessed for the model, as images of the index were, and its bytes' SHA-256."""
 
     pixels: Float[Tensor, "3 size size"]
+    searched: Float[Tensor, "3 size size"]
     sha256: str
 
 
@@ -86,13 +87,19 @@ class Service:
         """Check and decode an image. Raises Refused: 413, 415, and 422 for a broken image."""
         with self._decoding:  # headers too: opening a file takes memory of its own
             check_picture(data, self.limits)
+            own = self.predictor.bundle.short_side
+            sides = {own, own if self._heads is None else self._heads.short_side}
             try:
-                picture = decode(Path("upload"), self.predictor.bundle.short_side, data)
+                pictures = {side: decode(Path("upload"), side, data) for side in sides}
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
-        pixels = eval_views([picture], self.predictor.clip.image_size)[0]
-        return Upload(pixels, hashlib.sha256(data).hexdigest())
+        views = {
+            side: eval_views([picture], self.predictor.clip.image_size)[0]
+            for side, picture in pictures.items()
+        }
+        searched = views[own] if self._heads is None else views[self._heads.short_side]
+        return Upload(views[own], searched, hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""
@@ -100,7 +107,7 @@ class Service:
 
     def search_features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """The same for the features that the index has, which may be those of heads."""
-        return self._searches.submit(upload.pixels)
+        return self._searches.submit(upload.searched)
 
     def classify(
         self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
