@@ -110,7 +110,8 @@ class HeadEncoder:
         self.features: tuple[str, ...] = (CLASS, *made["heads"])
         self.embed: int = clip.image.embed_dim
         self.short_side: int = made["short_side"]
-        if [len(row) for row in made["mean"]] != [self.embed] * len(made["heads"]):
+        fits = [len(row) for row in made["mean"]] == [self.embed] * len(made["heads"])
+        if not (fits and made["heads"] and all(made["heads"].values())):
             raise DataError(
                 "the index is damaged (its means do not fit its heads): remove it and build it again."
             )

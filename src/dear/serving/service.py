@@ -88,18 +88,15 @@ class Service:
         with self._decoding:  # headers too: opening a file takes memory of its own
             check_picture(data, self.limits)
             own = self.predictor.bundle.short_side
-            sides = {own, own if self._heads is None else self._heads.short_side}
+            of_index = own if self._heads is None else self._heads.short_side
             try:
-                pictures = {side: decode(Path("upload"), side, data) for side in sides}
+                pictures = {side: decode(Path("upload"), side, data) for side in {own, of_index}}
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
-        views = {
-            side: eval_views([picture], self.predictor.clip.image_size)[0]
-            for side, picture in pictures.items()
-        }
-        searched = views[own] if self._heads is None else views[self._heads.short_side]
-        return Upload(views[own], searched, hashlib.sha256(data).hexdigest())
+        size = self.predictor.clip.image_size
+        views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
+        return Upload(views[own], views[of_index], hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""

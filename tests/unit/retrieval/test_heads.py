@@ -239,6 +239,8 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
         by_image(index, encoder, folder / "0.png", {"color": 1}, words={"shape": "circle"})
     with pytest.raises(DataError, match="means do not fit"):
         HeadEncoder(small_clip, {**encoder.made, "mean": encoder.made["mean"][:1]})
+    with pytest.raises(DataError, match="means do not fit"):
+        HeadEncoder(small_clip, {**encoder.made, "heads": {}, "mean": []})
     plain = tmp_path / "plain"
     build_index(Plain(), gallery(tmp_path / "gallery"), plain)
     with pytest.raises(DataError, match="features of a bundle, not of heads"):
