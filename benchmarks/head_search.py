@@ -4,10 +4,10 @@
     python benchmarks/head_search.py --tasks cluttered-cards --roles discovered
 
 By image: percentage of the ten nearest test images that share the query's factor, mean over the tasks in
-which the factor varies; every test image is a query, and the means are over the same images, as in an index of
-them. "class, centred" shows what centring alone does. By word: percentage of the ten images nearest to the name
-of a factor's value that have it, among scenes that no task or training has. No label is used, and nothing is
-chosen.
+which the factor varies; every test image is a query, and the means are over the same images, as in an index
+of them. "class, centred" shows what centring alone does. By word: percentage of the ten images nearest to the
+name of a factor's value that have it, among scenes that no task or training has. No label is used, and
+nothing is chosen.
 """
 
 import argparse

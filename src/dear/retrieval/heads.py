@@ -115,7 +115,7 @@ class HeadEncoder:
             raise DataError(
                 "the index is damaged (its means do not fit its heads): remove it and build it again."
             )
-        self.mean = torch.tensor(made["mean"], dtype=torch.float32).to(clip.image.projection)
+        self.mean = torch.tensor(made["mean"], dtype=torch.float64).to(clip.image.projection)
 
     @cached_property
     def identity(self) -> str:
