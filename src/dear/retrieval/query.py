@@ -22,6 +22,7 @@ from dear.retrieval.results import Hit
 
 FEWEST_CANDIDATES = 100  # per feature
 CANDIDATES_A_RESULT = 10
+CHUNK = 1024  # rows scored at a time: they stay in the processor's cache
 OFF_ONE = 0.05  # tolerance for the length of a stored float16 unit vector
 
 
@@ -159,11 +160,14 @@ class Index:
         parts = {}
         for name, query in queries.items():
             mapped = self.vectors.read(self.features.index(name), self.rows)
-            found = np.asarray(mapped[rows], dtype=np.float32)
-            lengths = np.linalg.norm(found, axis=1)
-            if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
-                self.vectors.refuse(self.features.index(name))
-            parts[name] = found @ query / lengths
+            cosines = np.empty(len(rows), dtype=np.float32)
+            for start in range(0, len(rows), CHUNK):
+                found = np.asarray(mapped[rows[start : start + CHUNK]], dtype=np.float32)
+                lengths = np.sqrt(np.einsum("re,re->r", found, found))
+                if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
+                    self.vectors.refuse(self.features.index(name))
+                cosines[start : start + CHUNK] = found @ query / lengths
+            parts[name] = cosines
         scores = sum((share * parts[name] for name, share in shares.items()), np.zeros(len(rows)))
         return scores, parts
 
