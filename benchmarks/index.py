@@ -1,4 +1,4 @@
-"""The index of one feature at scale: time to build and to query, recall against exact search, memory, disk.
+"""An index at scale: time to build and to query, recall against exact search, memory, disk.
 
     python benchmarks/index.py                                  # a trial: 2,000 vectors
     python benchmarks/index.py --rows 200000 --embed 512 --data random clustered
@@ -6,7 +6,8 @@
 Each kind and storage runs in a separate process, so that its peak memory is its own. Vectors are random unit
 vectors ("random", which no index can handle well: nothing is near anything) or drawn around centres
 ("clustered", like images of a few thousand things). Recall is the share of the exact ten nearest among the
-ten answers.
+ten answers, by the first feature. With --features N, sizes and the build are of all of them, and queries by
+all of them together are timed too.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from dear.retrieval.vectors import Vectors
 CHUNK = 16_384
 FOUND = 10
 CENTRES_OF = 50  # rows per centre
+SEEDS = 1_000_000_007  # between the seeds of two features
 SPREAD = 0.7  # length of the noise around a centre of length one
 
 
@@ -49,11 +51,13 @@ def draw(kind: str, rows: int, embed: int, seed: int, centres: int) -> np.ndarra
 
 def fill(place: Path, a: argparse.Namespace) -> Catalogue:
     """A catalogue with vectors and without images, as a build leaves it before its FAISS indexes."""
-    metadata = {"identity": "", "features": ["class"], "embed": a.embed, "folder": "", "model": ""}
-    catalogue, vectors = Catalogue.create(place, metadata), Vectors(place / "vectors-1", 1, a.embed)
+    metadata = {"identity": "", "features": names(a), "embed": a.embed, "folder": "", "model": ""}
+    catalogue, vectors = Catalogue.create(place, metadata), Vectors(place / "vectors-1", a.features, a.embed)
     for start in range(0, a.rows, CHUNK):
-        rows = draw(a.data[0], min(CHUNK, a.rows - start), a.embed, 1 + start, max(1, a.rows // CENTRES_OF))
-        vectors.write(start, torch.from_numpy(rows)[:, None])
+        count, centres = min(CHUNK, a.rows - start), max(1, a.rows // CENTRES_OF)
+        drawn = [draw(a.data[0], count, a.embed, 1 + start + SEEDS * f, centres) for f in range(a.features)]
+        rows = np.stack(drawn, axis=1)
+        vectors.write(start, torch.from_numpy(rows))
         with catalogue.change():
             catalogue.put(Entry(f"{start + i}.jpg", Stamp(0, 0), None, start + i) for i in range(len(rows)))
             catalogue.set(rows=start + len(rows))
@@ -75,14 +79,17 @@ def exact(vectors: np.ndarray[Any, Any], queries: np.ndarray[Any, Any]) -> np.nd
 
 def measure(place: Path, a: argparse.Namespace) -> dict[str, Any]:
     """Build one index, then run the queries one after the other."""
-    catalogue, vectors = Catalogue.open(place), Vectors(place / "vectors-1", 1, a.embed)
+    catalogue, vectors = Catalogue.open(place), Vectors(place / "vectors-1", a.features, a.embed)
     mapped, before = vectors.read(0, a.rows), peak_mib()
-    started = time.perf_counter()
-    index = approximate.build(mapped, a.kinds[0], a.storages[0])
-    built = time.perf_counter() - started
-    approximate.save(index, vectors.index(0))
-    peak, size = peak_mib(), vectors.index(0).stat().st_size
-    del index
+    built, size = 0.0, 0
+    for feature in range(a.features):
+        started = time.perf_counter()
+        index = approximate.build(vectors.read(feature, a.rows), a.kinds[0], a.storages[0])
+        built += time.perf_counter() - started
+        approximate.save(index, vectors.index(feature))
+        size += vectors.index(feature).stat().st_size
+        del index
+    peak = peak_mib()
     with catalogue.change():
         catalogue.set(trained=a.rows, kind=a.kinds[0], storage=a.storages[0])
     opened = Index(catalogue)
@@ -94,13 +101,25 @@ def measure(place: Path, a: argparse.Namespace) -> dict[str, Any]:
         found = opened.query({"class": torch.from_numpy(query)}, count=FOUND, effort=a.effort)
         seconds.append(time.perf_counter() - started)
         hits += len({int(hit.path[:-4]) for hit in found} & {*wanted.tolist()})
+    mixed = []
+    opened.query({name: torch.from_numpy(queries[0]) for name in names(a)})
+    for query in queries:
+        started = time.perf_counter()
+        opened.query({name: torch.from_numpy(query) for name in names(a)}, count=FOUND, effort=a.effort)
+        mixed.append(time.perf_counter() - started)
     return {
         "data": a.data[0], "kind": a.kinds[0], "storage": a.storages[0], "rows": a.rows, "embed": a.embed,
-        "build s": round(built, 1), "p50 ms": round(1000 * float(np.quantile(seconds, 0.5)), 2),
+        "features": a.features, "build s": round(built, 1),
+        "p50 ms": round(1000 * float(np.quantile(seconds, 0.5)), 2),
         "p95 ms": round(1000 * float(np.quantile(seconds, 0.95)), 2),
+        "p50 ms, all": round(1000 * float(np.quantile(mixed, 0.5)), 2),
         "recall@10": round(hits / FOUND / len(queries), 4), "index MiB": round(size / 2**20, 1),
         "peak MiB": round(peak), "peak over start MiB": round(peak - before),
     }  # fmt: skip
+
+
+def names(a: argparse.Namespace) -> list[str]:
+    return ["class", *(f"attribute {number}" for number in range(1, a.features))]
 
 
 def peak_mib() -> float:
@@ -113,6 +132,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--embed", type=int, default=64)
+    parser.add_argument("--features", type=int, default=1)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--data", nargs="+", default=["random", "clustered"], choices=["random", "clustered"])
     parser.add_argument("--kinds", nargs="+", default=["flat", "hnsw", "ivf"])
@@ -133,6 +153,7 @@ def main() -> None:
                     words = [sys.executable, __file__, "--place", made, "--data", data, "--kinds", kind]
                     words += ["--storages", storage, "--rows", str(a.rows), "--embed", str(a.embed)]
                     words += ["--queries", str(a.queries), "--effort", str(a.effort)]
+                    words += ["--features", str(a.features)]
                     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
                     row = json.loads(done.stdout)
                     if not columns:

@@ -1,8 +1,9 @@
 """A predictor as the encoder of an image index."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
@@ -25,6 +26,11 @@ class BundleEncoder:
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.short_side: int = predictor.bundle.short_side
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing: the index names the bundle."""
+        return {}
+
     @cached_property
     def identity(self) -> str:
         return bundle_identity(self.predictor.bundle)
@@ -35,14 +41,16 @@ class BundleEncoder:
     ) -> Float[Tensor, "batch feature embed"]:
         return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
 
-    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text embed"]:
-        """Raises SettingsError if the method has prompts for its own classes only."""
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
+        """The same for every feature. Raises SettingsError if the method has prompts for its own classes
+        only.
+        """
         if not self.predictor.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.predictor.method.name} has text features for its own classes only: "
                 "search by an image."
             )
-        return self.predictor.encode_classes(texts).cpu()
+        return self.predictor.encode_classes(texts).cpu()[:, None].expand(-1, len(self.features), -1)
 
 
 def bundle_identity(bundle: Bundle) -> str:

@@ -13,6 +13,8 @@ from dear.backbone.towers import VisionTower
 
 Convention = Literal["public", "exact"]
 """How constants are divided among the terms: as in the public code, or each with what it belongs to."""
+NEGLIGIBLE = 1e-6
+"""Share of the largest singular value up to which a direction is taken for rounding."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,29 @@ def projected_heads(
     weight = block.out_proj.weight.unflatten(1, (block.heads, -1))
     added: Tensor = block.ls_1(torch.einsum("bhd,whd->bhw", outputs, weight))
     return added
+
+
+@torch.no_grad()
+def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Float[Tensor, "rank embed"]:
+    """Orthonormal rows, in float64, that span all that heads (layer from 1, head from 0) can contribute.
+
+    A head of output map W (width, dim) contributes (W z - mean) / deviation * gain @ projection for some z:
+    its contributions lie in the span of dim vectors, whatever the image. The rows are the right singular
+    vectors of all these vectors whose singular value is above a millionth of the largest. In the exact
+    convention only.
+    """
+    gain, projection = tower.ln_final.weight.cpu().double(), tower.projection.cpu().double()
+    rows = []
+    for layer, head in heads:
+        block = tower.blocks[layer - 1]
+        assert isinstance(block, Block)
+        weight = block.out_proj.weight.unflatten(1, (block.heads, -1))[:, head]
+        written = block.ls_1(weight.T).cpu().double()
+        written = written - written.mean(dim=-1, keepdim=True)
+        rows.append(written * gain @ projection)
+    _, values, right = torch.linalg.svd(torch.cat(rows), full_matrices=False)
+    spanning: Tensor = right[values > NEGLIGIBLE * values[0]]
+    return spanning
 
 
 class FrozenFinish:

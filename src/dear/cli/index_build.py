@@ -1,17 +1,23 @@
 """`dear index build`: compute searchable features of all images of a folder."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from dear.errors import SettingsError
 from dear.retrieval.results import Built
+
+if TYPE_CHECKING:
+    from dear.retrieval.encoder import Encoder
 
 
 def command(
-    bundle: str,
-    folder: Path,
+    sources: list[str],
     *,
+    features: Literal["bundle", "heads"] = "bundle",
+    model: str = "tiny",
+    roles: Path | None = None,
     out: Path = Path("index"),
     kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
     storage: Literal["float16", "int8"] = "float16",
@@ -20,45 +26,99 @@ def command(
     batch: int = 64,
     workers: int = 0,
 ) -> Built:
-    """Index the images of a folder by a bundle's class feature and attribute features.
+    """Index the images of a folder: dear index build BUNDLE FOLDER.
+
+    The features are a bundle's class feature and attribute features or, with --features heads and without a
+    bundle, those of an unadapted CLIP: its class feature, and for each core attribute of a role table the sum
+    of what the attribute's heads add to the image embedding.
 
     Run it again to update the index: added, changed and removed files are found by size and time, and only
     new contents are encoded. An interrupted build resumes where it stopped. Unreadable files are reported and
     skipped, and the exit code is 1.
 
     Args:
-        bundle: Folder of the bundle, or its name on the hub.
-        folder: Folder of the images, searched recursively.
+        sources: Folder of the bundle, or its name on the hub, and folder of the images, searched recursively;
+            with --features heads the latter alone.
+        features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
+        model: Backbone, with --features heads: tiny, or an open_clip architecture.
+        roles: Role table, with --features heads: a file, or discovered, ground-truth or published; the
+            package's table for these weights if not given.
         out: Folder of the index.
         kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
         storage: How vectors are stored in memory during searches.
-        pretrained: Location of the backbone's weights, if they have moved.
+        pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
+            an open_clip tag, a local file, or random:SEED.
         device: Where to compute; auto uses the GPU if there is one.
         batch: Images that go through the model at once.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
-    from dear.adapters.encoder import BundleEncoder
-    from dear.adapters.predictor import Predictor
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
     from dear.retrieval.approximate import require_faiss
     from dear.retrieval.build import build_index
 
     require_faiss()
-    encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
-    place = Path(bundle).expanduser()
+    bundle, folder = _sources(sources, features, model, roles)
+    threads = DataSettings(workers=workers).threads
     with StepProgress() as progress:
+        encoder: Encoder
+        if bundle is None:
+            from dear.backbone.load import load_clip
+            from dear.retrieval.heads import encoder_for
+            from dear.roles.packaged import role_table
+
+            clip = load_clip(model, pretrained, device=device)
+            encoder = encoder_for(
+                clip,
+                role_table(clip, roles),
+                folder,
+                out,
+                pretrained=None if pretrained is None else _absolute(pretrained),
+                threads=threads,
+                batch=batch,
+                progress=progress,
+            )
+        else:
+            from dear.adapters.encoder import BundleEncoder
+            from dear.adapters.predictor import Predictor
+
+            encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
         return build_index(
             encoder,
             folder,
             out,
             kind=None if kind == "auto" else kind,
             storage=storage,
-            model=str(place.resolve()) if place.exists() else bundle,
-            threads=DataSettings(workers=workers).threads,
+            model="" if bundle is None else _absolute(bundle),
+            threads=threads,
             batch=batch,
             progress=progress,
         )
+
+
+def _sources(sources: list[str], features: str, model: str, roles: Path | None) -> tuple[str | None, Path]:
+    """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
+    if features == "heads":
+        if len(sources) > 1:
+            raise SettingsError(
+                "--features heads takes no bundle, only the folder of images (here: "
+                f"{', '.join(sources)}). Give the backbone with --model and --pretrained."
+            )
+        return None, Path(sources[0])
+    if model != "tiny" or roles is not None:
+        raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
+    if len(sources) != 2:
+        raise SettingsError(
+            f"give a bundle and a folder of images (here: {', '.join(sources)}), or a folder alone with "
+            "--features heads."
+        )
+    return sources[0], Path(sources[1])
+
+
+def _absolute(name: str) -> str:
+    """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
+    place = Path(name).expanduser()
+    return str(place.resolve()) if place.exists() else name
 
 
 def render(result: Built, console: Console) -> None:
@@ -69,6 +129,8 @@ def render(result: Built, console: Console) -> None:
         markup=False,
     )
     console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
+    if result.left_out:
+        console.print(f"left out, for they own no head: {', '.join(result.left_out)}", markup=False)
     if result.broken:
         console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
         for reason in result.broken.values():

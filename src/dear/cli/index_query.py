@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.errors import BundleError
+from dear.errors import BundleError, SettingsError
 from dear.retrieval.results import Hit
+
+if TYPE_CHECKING:
+    from dear.retrieval.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ def command(
     text: bool = False,
     by: list[str] = ["class"],  # noqa: B006 (never changed; a default that help shows)
     weights: list[float] | None = None,
+    words: list[str] | None = None,
     count: int = 10,
     effort: float = 1.0,
     itself: bool = False,
@@ -48,19 +52,19 @@ def command(
     Args:
         index: Folder made by `dear index build`.
         query: An image file; with --text, a text.
-        text: The query is a text; it goes through the bundle's prompt templates.
-        by: Features to compare by: class, and the bundle's attributes, such as color,texture.
+        text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
+        by: Features to compare by: class, and the attributes of the index, such as color,texture.
         weights: Weight of each feature, 1 if not given; negative weights prefer dissimilar images.
+        words: Features of an image query to compare with words instead, such as color=red.
         count: How many images to find.
         effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.
         itself: Include the query itself in the results if the index has it.
         sheet: PNG file for a contact sheet of the result.
-        bundle: Folder of the bundle, if it has moved since the index was built.
+        bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
+            features, which names its backbone.
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
     """
-    from dear.adapters.encoder import BundleEncoder
-    from dear.adapters.predictor import Predictor
     from dear.retrieval.query import Index, weights_of
     from dear.retrieval.search import by_image, by_text
     from dear.retrieval.sheet import Row, contact_sheet, save_sheet
@@ -68,14 +72,17 @@ def command(
     mixed = weights_of(by, weights)
     opened = Index.open(index)
     opened.shares(mixed)  # before the backbone is loaded
-    encoder = BundleEncoder(
-        Predictor(bundle or _bundle_of(opened.metadata["model"]), device, pretrained=pretrained)
-    )
+    worded = _worded(words or [])
+    if text and worded:
+        raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
+    encoder = _encoder(opened.metadata, bundle, pretrained, device)
     opened.check(encoder)
     if text:
         hits = by_text(opened, encoder, query, mixed, count=count, effort=effort)
     else:
-        hits = by_image(opened, encoder, Path(query), mixed, count=count, effort=effort, itself=itself)
+        hits = by_image(
+            opened, encoder, Path(query), mixed, count=count, effort=effort, itself=itself, words=worded
+        )
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
         row = Row(f"by {title}", hits)
@@ -93,6 +100,34 @@ def render(result: Found, console: Console) -> None:
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
+
+
+def _encoder(metadata: dict[str, Any], bundle: str | None, pretrained: str | None, device: str) -> "Encoder":
+    """The encoder that an index was built with, loaded again. Raises SettingsError for a bundle where none
+    belongs, and what loading raises.
+    """
+    if (made := metadata.get("heads")) is not None:
+        from dear.backbone.load import load_clip
+        from dear.retrieval.heads import HeadEncoder
+
+        if bundle is not None:
+            raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
+        return HeadEncoder(load_clip(made["model"], pretrained or made["pretrained"], device=device), made)
+    from dear.adapters.encoder import BundleEncoder
+    from dear.adapters.predictor import Predictor
+
+    return BundleEncoder(Predictor(bundle or _bundle_of(metadata["model"]), device, pretrained=pretrained))
+
+
+def _worded(pairs: list[str]) -> dict[str, str]:
+    """Texts by feature from NAME=TEXT. Raises SettingsError."""
+    found = dict[str, str]()
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in found:
+            raise SettingsError(f"words {pair!r}: give each feature once, as NAME=TEXT, such as color=red.")
+        found[name.strip()] = text.strip()
+    return found
 
 
 def _bundle_of(model: str) -> str:

@@ -90,6 +90,7 @@ def build_index(
         files,
         metadata["rows"],
         broken,
+        tuple(metadata["heads"]["left_out"]) if "heads" in metadata else (),
     )
 
 
@@ -103,6 +104,12 @@ def stored(catalogue: Catalogue, metadata: dict[str, Any]) -> Vectors:
 def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path) -> None:
     """Raise DataError if the index was built with another model."""
     if metadata["identity"] != encoder.identity:
+        if made := metadata.get("heads"):
+            raise DataError(
+                f"the index {folder} holds features of heads of {made['model']} [{made['sha256'][:12]}], by "
+                f"the role table {made['table']!r}, which are not comparable with the features here. Use "
+                "that model and table with --features heads, or another index."
+            )
         raise DataError(
             f"the index {folder} was built with another bundle ({metadata['identity'][:12]}, here "
             f"{encoder.identity[:12]}): features of two bundles are not comparable. Use its bundle"
@@ -125,6 +132,7 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
                 "embed": encoder.embed,
                 "folder": str(folder.resolve()),
                 "model": model,
+                **encoder.facts,
             },
         )
     catalogue = Catalogue.open(out)

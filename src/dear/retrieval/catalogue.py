@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, Self, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
 from jaxtyping import Bool
@@ -33,6 +33,32 @@ PLACES = {("table", "facts"), ("table", "files"), ("index", "by_content"), ("ind
 """The objects a catalogue's file may define: views or triggers would be executed by readers."""
 
 
+class HeadFacts(TypedDict):
+    """How the features of heads in an index were made.
+
+    Attributes:
+        model, pretrained: The CLIP, as arguments of `load_clip`.
+        sha256: Of its tensors.
+        table: The source of the role table.
+        heads: The heads (layer, head) of each attribute that has any.
+        left_out: The attributes that have none.
+        convention: That of the contributions.
+        mean: What each attribute's sum is centred by, as (attribute, embed), and of how many images it is the
+            mean.
+    """
+
+    model: str
+    pretrained: str | None
+    sha256: str
+    table: str
+    heads: dict[str, list[tuple[Positive, Count]]]
+    left_out: list[str]
+    convention: Literal["exact"]
+    short_side: Positive
+    mean: list[list[float]]
+    images: Positive
+
+
 class Facts(TypedDict):
     """The facts in every catalogue, with their types."""
 
@@ -46,6 +72,7 @@ class Facts(TypedDict):
     trained: NotRequired[Count]
     kind: NotRequired[Kind]
     storage: NotRequired[Storage]
+    heads: NotRequired[HeadFacts]
 
 
 class Entry(NamedTuple):

@@ -20,6 +20,7 @@ class Built:
         files: Number of searchable files.
         rows: Number of rows of vectors, including those of removed files.
         broken: Unreadable files, and why.
+        left_out: Attributes that own no head, of an index of heads' features.
     """
 
     index: Path
@@ -34,6 +35,7 @@ class Built:
     files: int
     rows: int
     broken: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def partly(self) -> bool:

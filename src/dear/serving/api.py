@@ -118,7 +118,7 @@ def create_app(
 
         async def work(upload: Upload, _: dict[str, str]) -> dict[str, Any]:
             given = numbers(weights)
-            features = await asyncio.wrap_future(service.features(upload))
+            features = await asyncio.wrap_future(service.search_features(upload))
             hits = await run_in_threadpool(
                 service.neighbours, features, words(by) or [], given, count, upload.sha256
             )

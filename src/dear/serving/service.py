@@ -22,6 +22,7 @@ from dear.data.images.decode import as_image, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
+from dear.retrieval.heads import HeadEncoder
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
@@ -35,9 +36,10 @@ REST = 0.5  # seconds that running work has to finish once no request waits for 
 
 @dataclass(frozen=True)
 class Upload:
-    """An accepted image: preprocessed for the model, and the SHA-256 of its bytes."""
+    """An accepted image: preprocessed for the model, as images of the index were, and its bytes' SHA-256."""
 
     pixels: Float[Tensor, "3 size size"]
+    searched: Float[Tensor, "3 size size"]
     sha256: str
 
 
@@ -49,17 +51,27 @@ class Service:
     def __init__(
         self, predictor: Predictor, limits: Limits, index: Index | None = None, name: str = ""
     ) -> None:
-        """``name`` is the bundle's display name. Raises DataError if the index is of another bundle."""
+        """``name`` is the bundle's display name. Raises DataError if the index is of another bundle or, with
+        features of heads, of another backbone.
+        """
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name = name or predictor.bundle.method
+        self._heads: HeadEncoder | None = None
         if index is not None:
-            index.check(BundleEncoder(predictor))
+            if (made := index.metadata.get("heads")) is not None:
+                self._heads = HeadEncoder(predictor.clip, made)
+            index.check(BundleEncoder(predictor) if self._heads is None else self._heads)
         self._model, self._words, self._searching = (threading.Lock() for _ in range(3))
         self._decoding = threading.Semaphore(limits.decoders)
         self._ended: bool | None = None
         self.batches: Batcher[Tensor, Tensor] = Batcher(
             self._encode, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
         )
+        self._searches = self.batches
+        if self._heads is not None:
+            self._searches = Batcher(
+                self._encode_heads, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
+            )
 
     @property
     def roles(self) -> RoleTable | None:
@@ -75,17 +87,24 @@ class Service:
         """Check and decode an image. Raises Refused: 413, 415, and 422 for a broken image."""
         with self._decoding:  # headers too: opening a file takes memory of its own
             check_picture(data, self.limits)
+            own = self.predictor.bundle.short_side
+            of_index = own if self._heads is None else self._heads.short_side
             try:
-                picture = decode(Path("upload"), self.predictor.bundle.short_side, data)
+                pictures = {side: decode(Path("upload"), side, data) for side in {own, of_index}}
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
-        pixels = eval_views([picture], self.predictor.clip.image_size)[0]
-        return Upload(pixels, hashlib.sha256(data).hexdigest())
+        size = self.predictor.clip.image_size
+        views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
+        return Upload(views[own], views[of_index], hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""
         return self.batches.submit(upload.pixels)
+
+    def search_features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
+        """The same for the features that the index has, which may be those of heads."""
+        return self._searches.submit(upload.searched)
 
     def classify(
         self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
@@ -110,13 +129,14 @@ class Service:
         count: int = 8,
         without: str | None = None,
     ) -> list[Hit]:
-        """The nearest images of the index by some features. Raises Refused: 404 without an index, 503 if it
-        can no longer be read.
+        """The nearest images of the index by some of an image's `search_features`. Raises Refused: 404
+        without an index, 503 if it can no longer be read.
         """
         self._check_count("count", count)
         if self.index is None:
             raise Refused(404, "this server has no index of images: start it with --index DIR.")
-        queries = dict(zip(self.predictor.features, features, strict=True))
+        known = self.predictor.features if self._heads is None else self._heads.features
+        queries = dict(zip(known, features, strict=True))
         shares = weights_of(by, weights)
         with self._searching:
             try:
@@ -144,7 +164,7 @@ class Service:
         """Stop accepting work; returns whether all running work has ended within a moment."""
         if self._ended is None:
             until = time.monotonic() + REST
-            ended = [self.batches.close(REST)]
+            ended = [one.close(REST) for one in {self.batches, self._searches}]
             for lock in (self._model, self._words, self._searching):
                 ended.append(lock.acquire(timeout=max(0.0, until - time.monotonic())))
             for _ in range(self.limits.decoders):
@@ -156,6 +176,12 @@ class Service:
     def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
         with self._model:
             return [*self.predictor.encode(torch.stack([*pixels])).cpu()]
+
+    @torch.no_grad()
+    def _encode_heads(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
+        assert self._heads is not None
+        with self._model:
+            return [*self._heads.of_views(torch.stack([*pixels])).cpu()]
 
     def _check_count(self, name: str, value: int) -> None:
         if not 1 <= value <= MOST_RESULTS:

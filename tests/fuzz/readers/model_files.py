@@ -9,6 +9,7 @@ from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import small_predictor
+from tests.unit.training.world import role_table
 
 from dear.adapters.bundle import Bundle
 from dear.backbone import hub, tiny
@@ -17,7 +18,9 @@ from dear.backbone.load import load_clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
+from dear.retrieval.heads import HeadEncoder, encoder_for
 from dear.retrieval.query import Index
+from dear.retrieval.search import by_text
 
 
 def bundle(folder: Path) -> Path:
@@ -61,6 +64,22 @@ def ask(place: Path) -> None:
     opened.check(Plain())
     query = {name: torch.eye(5)[0] for name in ("class", "color")}
     hits = opened.query(query, {"class": 1.0, "color": 0.5}) + opened.query({"class": query["class"]})
+    if not all(np.isfinite(hit.score) for hit in hits):
+        raise TakenOver("a score is no number")
+
+
+def index_of_heads(folder: Path) -> Path:
+    """Of the small CLIP, by a table in which color and object own a head each."""
+    images, out = gallery(folder / "images"), folder / "index"
+    build_index(encoder_for(clip(), role_table(clip()), images, out), images, out)
+    return out / FILE
+
+
+def ask_heads(file: Path) -> None:
+    opened = Index.open(file.parent)
+    encoder = HeadEncoder(clip(), opened.metadata["heads"]) if "heads" in opened.metadata else Plain()
+    opened.check(encoder)
+    hits = by_text(opened, encoder, "a red circle", {"class": 1.0, "color": 0.5})
     if not all(np.isfinite(hit.score) for hit in hits):
         raise TakenOver("a score is no number")
 

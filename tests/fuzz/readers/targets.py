@@ -33,6 +33,7 @@ TARGETS = {
         "safetensors", model_files.tensors, model_files.use_bundle, model_files.sealed
     ),
     "index's catalogue": Target("sqlite", model_files.index, lambda file: model_files.ask(file.parent)),
+    "index of heads": Target("sqlite", model_files.index_of_heads, model_files.ask_heads),
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
     "decode cache": Target("npy", data_files.picture, data_files.use_picture),
     "finding about images": Target(

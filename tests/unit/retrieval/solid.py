@@ -31,6 +31,7 @@ class Plain:
 
     def __init__(self, identity: str = "plain") -> None:
         self.identity, self.features, self.embed, self.short_side = identity, ("class", "color"), 5, 20
+        self.facts: dict[str, object] = {}
         self.seen = 0
 
     def images(self, pictures: Sequence[Tensor]) -> Tensor:
@@ -46,4 +47,4 @@ class Plain:
         rows = torch.zeros(len(texts), 5)
         for row, text in zip(rows, texts, strict=True):
             row[:3] = torch.tensor(SHADES[text], dtype=torch.float32)
-        return normalize(rows, dim=-1)
+        return normalize(rows, dim=-1)[:, None].expand(-1, 2, -1)

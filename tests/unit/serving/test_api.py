@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from tests.conftest import small_clip_of
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 from dear.adapters.encoder import BundleEncoder
@@ -15,7 +16,9 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
+from dear.retrieval.heads import encoder_for
 from dear.retrieval.query import Index
+from dear.retrieval.search import by_image
 from dear.serving.limits import Limits
 from dear.serving.service import Service
 
@@ -210,6 +213,30 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
     other = small_predictor(predictor.clip)
     other.bundle.tensors["fusion"].add_(1)  # type: ignore[attr-defined]
     with pytest.raises(DataError, match="another bundle"):
+        Service(other, LIMITS, Index.open(tmp_path / "index"))
+
+
+def test_neighbours_of_an_index_of_heads(predictor: Predictor, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    folder, clip = tmp_path / "images", predictor.clip
+    folder.mkdir()
+    for seed in range(7):
+        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
+    assert predictor.bundle.roles is not None
+    encoder = encoder_for(clip, predictor.bundle.roles, folder, tmp_path / "index")
+    build_index(encoder, folder, tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    asked = {"by": "object,class", "weights": "1,0.5", "count": "3"}
+    with TestClient(create_app(service), base_url=URL) as client:
+        found = client.post("/api/neighbours", params=asked, content=png(picture(3))).json()["neighbours"]
+        assert client.get("/api/info").json()["index"]["features"] == ["class", "color", "object"]
+        assert client.post("/api/predict", content=png(picture(3))).status_code == 200
+    want = by_image(
+        Index.open(tmp_path / "index"), encoder, folder / "3.png", {"object": 1, "class": 0.5}, count=3
+    )
+    assert [one["path"] for one in found] == [hit.path for hit in want]
+    other = small_predictor(small_clip_of(seed=1))
+    with pytest.raises(DataError, match="features of two models"):
         Service(other, LIMITS, Index.open(tmp_path / "index"))
 
 

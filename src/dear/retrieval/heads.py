@@ -1,0 +1,291 @@
+"""Attribute features without training: what the core heads of a role table add to CLIP's image embedding.
+
+The feature of attribute a in image x, with H_a the core heads of a and c the contributions in the exact
+convention (`dear.backbone.head_contributions`), is
+
+    f_a(x) = u(sum of c_h(x) over h in H_a, minus m_a),    u(v) = v / |v|,
+
+where m_a is the mean of that sum over images. The feature "class" is CLIP's own, not centred. A text t is
+compared with f_a within the subspace that the heads of H_a can write to: t_a = u(P_a t), with P_a the
+orthogonal projection onto it (`written_subspace`). f_a lies in it, so cos(f_a, t_a) = <f_a, t> / |P_a t|:
+images come in the order of <f_a, t>, on a scale that does not depend on how much of t lies outside.
+
+Source: Gandelsman et al., ICLR 2024, property-based image retrieval: neighbours by the sum. Centring, and the
+projection of texts, are ours.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.backbone.clip import Clip
+from dear.backbone.head_contributions import head_contributions, written_subspace
+from dear.data.dataset import fingerprint
+from dear.data.images.decode import decode
+from dear.data.images.photos import SHORT_SIDE, in_parallel
+from dear.data.images.transforms import eval_views
+from dear.errors import DataError, RoleTableError, SettingsError
+from dear.progress import Progress, silent
+from dear.retrieval.catalogue import Catalogue, HeadFacts
+from dear.retrieval.scan import scan
+from dear.roles.table import RoleTable
+
+Place = tuple[int, int]
+"""A head: its layer, counted from 1, and its number, counted from 0."""
+
+CLASS = "class"
+SAMPLE = 1024
+"""Most images that means are taken over: their error is a thirty-second of an image's spread."""
+CONVENTION: Literal["exact"] = "exact"
+"""In the public convention contributions hold shares of constants too, which the heads do not write."""
+SAME = 1e-5
+"""Distance from the mean, as a share of the length, up to which images do not differ in an attribute."""
+
+
+def core_heads(table: RoleTable) -> dict[str, tuple[Place, ...]]:
+    """The core heads of each attribute of a table, in its order; none for an attribute without any."""
+    return {
+        name: tuple(sorted((one.layer, one.head) for one in table.heads if one.attribute == name))
+        for name in table.attributes
+    }
+
+
+class HeadSums:
+    """The class embedding and the sums of heads' contributions, in one forward pass."""
+
+    def __init__(self, clip: Clip, heads: Mapping[str, Sequence[Place]]) -> None:
+        """``heads`` of each attribute, at least one. Raises RoleTableError for heads that do not exist."""
+        tower = clip.image
+        for name, places in heads.items():
+            for layer, head in places:
+                if not (1 <= layer <= tower.depth and 0 <= head < tower.heads):
+                    raise RoleTableError(
+                        f"{name} owns layer {layer} head {head}, but {clip.identity.model} has {tower.depth} "
+                        f"layers of {tower.heads} heads."
+                    )
+        self.clip = clip
+        self.heads = {name: tuple(places) for name, places in heads.items()}
+        self.layers = sorted({layer for places in heads.values() for layer, _ in places})
+
+    @torch.no_grad()
+    def __call__(
+        self, views: Float[Tensor, "batch 3 size size"]
+    ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
+        """The embeddings of views in [0, 1], and each attribute's sum over its heads."""
+        pixels = self.clip.normalize_pixels(views.to(self.clip.image.projection))
+        found = head_contributions(self.clip.image, pixels, self.layers, CONVENTION)
+        sums = [
+            torch.stack([found.heads[:, self.layers.index(layer), head] for layer, head in places]).sum(dim=0)
+            for places in self.heads.values()
+        ]
+        return found.total(), torch.stack(sums, dim=1)
+
+
+class HeadEncoder:
+    """A CLIP and the core heads of a role table as the encoder of an image index: no adapter, no training.
+
+    Attributes:
+        made: What an index records of it.
+    """
+
+    def __init__(self, clip: Clip, made: HeadFacts) -> None:
+        """Raises DataError for a CLIP with other weights or a mean of another shape, RoleTableError for heads
+        that do not exist.
+        """
+        if made["sha256"] != clip.identity.sha256:
+            raise DataError(
+                f"the index was built with {made['model']} [{made['sha256'][:12]}], not with "
+                f"{clip.identity}: features of two models are not comparable. Give its weights with "
+                "--pretrained, or build an index with these elsewhere."
+            )
+        self.clip, self.made = clip, made
+        self.sums = HeadSums(clip, made["heads"])
+        self.features: tuple[str, ...] = (CLASS, *made["heads"])
+        self.embed: int = clip.image.embed_dim
+        self.short_side: int = made["short_side"]
+        fits = [len(row) for row in made["mean"]] == [self.embed] * len(made["heads"])
+        if not (fits and made["heads"] and all(made["heads"].values())):
+            raise DataError(
+                "the index is damaged (its means do not fit its heads): remove it and build it again."
+            )
+        self.mean = torch.tensor(made["mean"], dtype=torch.float64).to(clip.image.projection)
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of what the features depend on: weights, heads, convention, means, size of pictures."""
+        made = self.made
+        return fingerprint(
+            "heads",
+            made["sha256"],
+            made["convention"],
+            str(made["short_side"]),
+            *(repr((name, [tuple(one) for one in places])) for name, places in made["heads"].items()),
+            repr(made["mean"]),
+        )
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"heads": self.made}
+
+    @torch.no_grad()
+    def of_views(self, views: Float[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
+        """Unit features of views in [0, 1], in the order of ``features``."""
+        whole, sums = self.sums(views)
+        return normalize(torch.cat([whole[:, None], sums - self.mean], dim=1), dim=-1)
+
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        return self.of_views(eval_views(pictures, self.clip.image_size)).cpu()
+
+    @torch.no_grad()
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
+        """Unit features of texts, taken as they are: whole for the class, in each attribute's subspace. Zero
+        for a text without any part in a subspace.
+        """
+        whole = normalize(self.clip.encode_text(texts), dim=-1)
+        parts = [normalize(whole @ rows.T @ rows, dim=-1) for rows in self._subspaces]
+        return torch.stack([whole, *parts], dim=1).cpu()
+
+    @cached_property
+    def _subspaces(self) -> list[Float[Tensor, "_rank embed"]]:
+        tower = self.clip.image
+        return [written_subspace(tower, one).to(tower.projection) for one in self.sums.heads.values()]
+
+
+def head_facts(
+    clip: Clip,
+    table: RoleTable,
+    views: Iterable[Float[Tensor, "batch 3 size size"]],
+    *,
+    pretrained: str | None = None,
+    short_side: int = SHORT_SIDE,
+) -> HeadFacts:
+    """What a `HeadEncoder` is made from, with the means over some images.
+
+    Args:
+        views: The images, in [0, 1], in batches.
+        pretrained: The weights, as the argument of `load_clip`, for queries to find them again.
+
+    Raises:
+        RoleTableError: for a table of other weights, or one in which no attribute owns a head.
+        DataError: for no images, or images that do not differ.
+    """
+    owned = require_heads(clip, table)
+    sums = HeadSums(clip, owned)
+    total = squares = torch.zeros(())
+    count = 0
+    for part in views:
+        found = sums(part)[1].cpu().double()
+        total, squares = total + found.sum(dim=0), squares + found.square().sum(dim=(0, 2))
+        count += len(found)
+    if not count:
+        raise DataError("there are no readable images to centre the features by.")
+    mean = total / count
+    spread = squares / count - mean.square().sum(dim=1)
+    if not (spread > SAME**2 * squares / count).all():
+        raise DataError(
+            "the images do not differ in what the heads of an attribute write, so there is nothing to centre "
+            "the features by: give a folder with at least two different images."
+        )
+    return HeadFacts(
+        model=clip.identity.model,
+        pretrained=pretrained,
+        sha256=clip.identity.sha256,
+        table=table.source,
+        heads={name: list(places) for name, places in owned.items()},
+        left_out=[name for name in table.attributes if name not in owned],
+        convention=CONVENTION,
+        short_side=short_side,
+        mean=mean.float().tolist(),
+        images=count,
+    )
+
+
+def require_heads(clip: Clip, table: RoleTable) -> dict[str, tuple[Place, ...]]:
+    """The core heads of each attribute that has any. Raises RoleTableError as `head_facts` does."""
+    if not table.fits(clip.identity):
+        raise RoleTableError(
+            f"this role table was computed from {table.weights}, not from {clip.identity}: head numbers have "
+            "no common meaning across weights. Find the roles of these weights with `dear roles discover`."
+        )
+    owned = {name: places for name, places in core_heads(table).items() if places}
+    if not owned:
+        raise RoleTableError(f"no attribute of the role table {table.source!r} owns a head: choose another.")
+    if CLASS in owned:
+        raise RoleTableError(f"the role table {table.source!r} has an attribute named {CLASS!r}: rename it.")
+    return owned
+
+
+def encoder_for(
+    clip: Clip,
+    table: RoleTable,
+    folder: Path,
+    out: Path,
+    *,
+    pretrained: str | None = None,
+    threads: int = 1,
+    batch: int = 64,
+    progress: Progress = silent,
+) -> HeadEncoder:
+    """The encoder to index a folder's images with: that of the index if there is one already, else one whose
+    means are over up to `SAMPLE` of the images, evenly spread over their paths.
+
+    Means are fixed by the first build: with others, the rows that an index has could not be compared with
+    those of new images and of queries.
+
+    Raises:
+        DataError: for a folder without readable images, or whose images do not differ; for an index of a
+            bundle's features, of other weights or of other heads.
+        RoleTableError: for a table of other weights, or one in which no attribute owns a head.
+        SettingsError: for a batch or a number of threads below 1.
+    """
+    if batch < 1 or threads < 1:
+        raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
+    owned = require_heads(clip, table)
+    if not Catalogue.exists(out):
+        views = _sample(folder, out, clip.image_size, threads, batch, progress)
+        return HeadEncoder(clip, head_facts(clip, table, views, pretrained=pretrained))
+    with closing(Catalogue.open(out)) as catalogue:
+        made = catalogue.metadata().get("heads")
+    if made is None:
+        raise DataError(
+            f"the index {out} holds features of a bundle, not of heads: choose another with --out."
+        )
+    if {name: [*places] for name, places in owned.items()} != made["heads"]:
+        raise DataError(
+            f"the index {out} was built with other heads, those of the role table {made['table']!r}: give "
+            "that table with --roles, or choose another place with --out."
+        )
+    return HeadEncoder(clip, made)
+
+
+def _sample(
+    folder: Path, out: Path, size: int, threads: int, batch: int, progress: Progress
+) -> Iterator[Float[Tensor, "batch 3 size size"]]:
+    """Views of some images of a folder, in batches; unreadable ones are left out."""
+    paths = sorted(scan(folder, leave_out=out))
+    chosen = [paths[at * len(paths) // SAMPLE] for at in range(SAMPLE)] if len(paths) > SAMPLE else paths
+    if not chosen:
+        raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
+
+    def look(path: str) -> UInt8[Tensor, "3 height width"] | None:
+        try:
+            return decode(folder / path, SHORT_SIDE)
+        except DataError:  # the build reports it
+            return None
+
+    for start in range(0, len(chosen), batch):
+        pictures = [
+            one for one in in_parallel(look, chosen[start : start + batch], threads) if one is not None
+        ]
+        if pictures:
+            yield eval_views(pictures, size)
+        progress("means of heads", min(start + batch, len(chosen)), len(chosen))
