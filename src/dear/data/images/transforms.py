@@ -13,6 +13,7 @@ from dear.data.dataset import Pictures
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
 """Random numbers per image: area and aspect ratio for each attempt, then top, left and flip."""
+FLIP = 2 * ATTEMPTS + 2
 RATIO = (3 / 4, 4 / 3)
 THIN = 8
 """Aspect ratio above which the ends of a picture are cut off before it is resized for its centre."""
@@ -40,7 +41,7 @@ def train_views(
     for image, row in zip(images, numbers.tolist(), strict=True):
         top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
         part = _resized(image[:, top : top + height, left : left + width], size, size)
-        views.append(part.flip(-1) if row[-1] < 0.5 else part)
+        views.append(part.flip(-1) if row[FLIP] < 0.5 else part)
     return _to_unit(torch.stack(views))
 
 
