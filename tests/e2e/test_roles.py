@@ -89,6 +89,7 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert RoleTable.load(dealt).source.startswith("shuffled (seed 1), from assigned")
     same = said(["roles", "compare", str(out), str(out)], capsys)
+    assert said(["roles", "show", str(out)], capsys)["unclear"] == [[6, 0]]
     assert (same["concepts"]["heads"], same["concepts"]["agree"], same["roles"]["kappa"]) == (6, 6, 1.0)
     assert main(["roles", "compare", str(out), str(dealt)]) == 0
     assert "Dominant concepts: " in capsys.readouterr().out

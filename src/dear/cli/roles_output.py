@@ -18,14 +18,15 @@ SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "genera
 
 @dataclass(frozen=True)
 class Written:
-    """A role table, where it was written, its page, what to know before trusting it, and, of a discovery, how
-    much of the embedding the heads of each layer carry.
+    """A role table, where it was written, its page, what to know before trusting it, the layer and head of
+    each unclear head, and, of a discovery, how much of the embedding the heads of each layer carry.
     """
 
     roles: dict[str, Any]
     out: Path | None
     html: Path | None
     notes: list[str] = field(default_factory=list)
+    unclear: list[tuple[int, int]] = field(default_factory=list)
     layers: "LayerCurve | None" = None
 
 
@@ -42,7 +43,7 @@ def write(
     """
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
-    from dear.roles.trust import notes
+    from dear.roles.trust import notes, unclear
 
     if out is not None:
         make_place(out)
@@ -50,7 +51,9 @@ def write(
     if html is not None:
         write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
     warning = curve.warning() if curve else None
-    return Written(table.to_json(), out, html, [*([warning] if warning else []), *notes(table)], curve)
+    doubtful = [(head.layer, head.head) for head in table.heads if unclear(head)]
+    doubts = [*([warning] if warning else []), *notes(table)]
+    return Written(table.to_json(), out, html, doubts, doubtful, curve)
 
 
 def render(result: Written, console: Console, *, phrases: int = 3) -> None:
