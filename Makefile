@@ -37,8 +37,9 @@ help: ## Show this list
 demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out/report.html
 	$(BIN)/dear demo --out $(OUT)
 
+# Two processes, a file of tests in one of them; ARGS="-n 0" for a single one.
 test: $(VENV)/.dev ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 fuzz: $(VENV)/.dev ## Run the long fuzz tests: malformed files for the readers, kills for the commands
 	$(BIN)/python -m pytest tests/fuzz --fuzz-long $(ARGS)
