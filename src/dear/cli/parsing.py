@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -271,8 +271,13 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         parser.add_argument(
             f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)
         )
-    listed = {f"--{key}": hint for key, hint in hints.items() if key not in flat and _is_list(hint)}
-    texts = {key for key, hint in listed.items() if list[str] in (hint, *get_args(hint))}
+    options = {key: hint for key, hint in hints.items() if key not in flat}
+    for one in parameters:
+        if one.name not in families and is_dataclass(hints.get(one.name)):  # --settings.attributes
+            inside = get_type_hints(hints[one.name])
+            options |= {f"{one.name}.{field}": hint for field, hint in inside.items()}
+    listed = {f"--{key}": hint for key, hint in options.items() if _is_list(hint)}
+    texts = {key for key, hint in listed.items() if {list[str], tuple[str, ...]} & {hint, *get_args(hint)}}
     known = parser._option_string_actions
     renamed = {old: new for old, new in RENAMED.items() if new in known and old not in known}
     parser.renamed = renamed

@@ -102,7 +102,7 @@ def command(
         method=name,
         settings=settings_of_methods([name], settings).get(name),
         words=some,
-        sizes=(least, most or len(some)),
+        sizes=(least, len(some) if most is None else most),
         shots=shots,
         seed=seed,
         training=training,

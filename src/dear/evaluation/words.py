@@ -81,8 +81,10 @@ class WordSearch:
         if not METHODS[known_method(self.method)].takes_words:
             able = ", ".join(name for name, one in METHODS.items() if one.takes_words)
             raise SettingsError(f"{self.method} has no attribute words in its prompts; these have: {able}.")
-        if not 1 <= len(self.words) <= MOST_WORDS or len({*self.words}) < len(self.words):
-            raise SettingsError(f"{len(self.words)} words: give 1 to {MOST_WORDS}, each once.")
+        if twice := [word for word in {*self.words} if self.words.count(word) > 1]:
+            raise SettingsError(f"the word {min(twice)!r} is given more than once: give each word once.")
+        if not 1 <= len(self.words) <= MOST_WORDS:
+            raise SettingsError(f"{len(self.words)} words: give 1 to {MOST_WORDS}.")
         least, most = self.sizes
         if not 1 <= least <= most <= len(self.words):
             raise SettingsError(

@@ -49,8 +49,7 @@ def build_table(
     for heads without phrases and for fewer than two clusters, SettingsError for unsuitable settings.
     """
     s, pool = settings or RoleSettings(), named or general_pool()
-    if not pool.concepts:
-        raise SettingsError(f"the phrases of {pool.name} have no concepts to name clusters.")
+    require_concepts(pool, s)
     head_concepts(
         {head: [*texts] for head, texts in heads.items()}
     )  # raises for heads without a phrase, before the work
@@ -64,10 +63,6 @@ def build_table(
     owners = _owners(found, low, s)
     by_k = _dbcv_by_k(clusters, found, centres, s, owners)
     attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general, owners)
-    if unknown := [name for name in attributes if name not in set(pool.concepts)]:
-        raise SettingsError(
-            f"there is no concept {unknown[0]!r}. Known concepts: {', '.join(sorted(set(pool.concepts)))}."
-        )
     if s.over == "selected":
         found = {h: replace(o, entropy=selected_entropy(o.share, attributes)) for h, o in found.items()}
         low, high = thresholds([one.entropy for one in found.values()], s.quantile)
@@ -93,6 +88,16 @@ def build_table(
         settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
         evidence=evidence,
     )
+
+
+def require_concepts(pool: Pool, settings: RoleSettings) -> None:
+    """Raises SettingsError for a pool without concepts, and for core attributes that are none of them."""
+    if not pool.concepts:
+        raise SettingsError(f"the phrases of {pool.name} have no concepts to name clusters.")
+    if unknown := [name for name in settings.attributes if name not in pool.concepts]:
+        raise SettingsError(
+            f"there is no concept {unknown[0]!r}. Known concepts: {', '.join(sorted({*pool.concepts}))}."
+        )
 
 
 def _owners(found: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:

@@ -18,10 +18,10 @@ from dear.data.dataset import Images
 from dear.data.seeds import checked_seed
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
-from dear.roles.build import build_table
+from dear.roles.build import build_table, require_concepts
 from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, resampled
 from dear.roles.entropy import Head
-from dear.roles.phrases import Pool
+from dear.roles.phrases import Pool, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 from dear.roles.textspan import Span, enough_images, textspan
@@ -97,10 +97,13 @@ def discover(
     """
     if bootstrap < 0:
         raise SettingsError(f"bootstrap is {bootstrap}: it must be at least 0.")
+    if top is not None and top < 1:
+        raise SettingsError(f"{top} phrases per head: give --phrases-a-head at least 1, or omit it.")
     chosen, settings = analysed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
     enough_images(len(images), head_rank(clip, rank, convention))
     named = named or (pool if pool.concepts else None)
+    require_concepts(named or general_pool(), settings)  # before the images are read
     with TemporaryDirectory() if bootstrap and keep is None else nullcontext() as folder:
         kept = keep if folder is None else Path(folder) / "contributions.npy"
         progress("contributions", 0, len(images))

@@ -65,6 +65,8 @@ class RoleSettings:
             "dimensions": (self.dimensions >= 2, "at least 2"),
             "min_sizes": (bool(self.min_sizes) and min(self.min_sizes, default=0) >= 2, "at least 2 each"),
             "min_samples": (self.min_samples >= 1, "at least 1"),
+            "seed": (0 <= self.seed < 2**32, "from 0 to 4294967295"),  # what scikit-learn takes
+            "attributes": (len({*self.attributes}) == len(self.attributes), "names that differ"),
         }
         for name, (good, wanted) in checks.items():
             if not good:

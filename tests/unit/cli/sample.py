@@ -17,10 +17,14 @@ class Training:
     Args:
         epochs: Passes over the shots.
         rate: How fast, if not as usual.
+        stages: Names of stages.
+        sizes: Sizes of stages.
     """
 
     epochs: int = 7
     rate: float | None = None
+    stages: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = (3,)
 
 
 def sample(

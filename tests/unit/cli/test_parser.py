@@ -6,6 +6,7 @@ import pytest
 from tests.unit.cli.sample import Training, sample
 
 from dear.cli.parsing import UsageError, build_parser
+from dear.cli.registry import COMMANDS
 
 
 def test_options_of_every_sort() -> None:
@@ -51,6 +52,19 @@ def test_texts_between_commas_are_texts(value: str, texts: list[str]) -> None:
     parser = build_parser("sample", sample)
     assert parser.parse(["d", "--tasks", value])[0]["tasks"] == texts
     assert parser.parse(["d", f"--tasks={value}"])[0]["tasks"] == texts
+
+
+def test_lists_of_a_group_of_options_are_written_with_commas() -> None:
+    parser = build_parser("sample", sample)
+    words = ["d", "--training.stages", "yes,two", "--training.sizes=4,5"]
+    assert parser.parse(words)[0]["training"] == Training(stages=("yes", "two"), sizes=(4, 5))
+    words = ["d", "--training.stages", "[]", "--training.sizes", "6"]
+    assert parser.parse(words)[0]["training"] == Training(sizes=(6,))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_options_of_every_command_can_be_built(name: str) -> None:
+    assert build_parser(name, COMMANDS[name].load()[0]).help()
 
 
 def test_options_from_a_file(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_the_cost(small_clip: Clip) -> None:
     ("options", "message"),
     [
         ({"method": "coop"}, "coop has no attribute words in its prompts; these have: atprompt"),
-        ({"words": ()}, "0 words: give 1 to 8, each once"),
-        ({"words": ("sea", "sea")}, "each once"),
+        ({"words": ()}, "0 words: give 1 to 8"),
+        ({"words": ("sea", "tree", "sea")}, "the word 'sea' is given more than once"),
         ({"words": tuple("abcdefghi"), "sizes": (1, 9)}, "9 words"),
         ({"sizes": (2, 1)}, "combinations of 2 to 1 words"),
         ({"sizes": (1, 3)}, "must be of 1 to 2"),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import log
+from typing import Any
 
 import pytest
 from tests.unit.roles.samples import HEADS, WEIGHTS
@@ -92,3 +93,16 @@ def test_heads_without_phrases_and_a_pool_without_concepts() -> None:
         build_table({**HEADS, (6, 9): ()}, WEIGHTS, source="by hand")
     with pytest.raises(SettingsError, match=r"phrases of mine.txt have no concepts"):
         build_table(HEADS, WEIGHTS, source="by hand", named=Pool("mine.txt", ("a dog",)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed is -1: it must be from 0 to 4294967295"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"attributes": ("color", "color")}, r"attributes is .*: it must be names that differ"),
+    ],
+)
+def test_settings_that_no_later_step_could_use(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RoleSettings(**options)
