@@ -14,7 +14,7 @@ from dear.cli.output import PrintableConsole, json_text, table, to_jsonable
 def test_what_a_result_may_hold() -> None:
     value = {"a": Training(3), "b": (1, float("nan")), "c": {"z", "y"}, "d": Path("x/y"), "e": None}
     assert to_jsonable(value) == {
-        "a": {"epochs": 3, "rate": None},
+        "a": {"epochs": 3, "rate": None, "stages": [], "sizes": [3]},
         "b": [1, None],
         "c": ["y", "z"],
         "d": "x/y",
