@@ -7,6 +7,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from dear.errors import SettingsError, UnknownNameError
+from dear.reading.typed import shown
 
 SPOKEN = {bool: "true or false", int: "a whole number", str: "text", Path: "text"}
 
@@ -26,14 +27,14 @@ def listed(value: Any) -> list[Any]:
 def mapping(key: str, value: Any) -> dict[str, Any]:
     """A mapping of keys to values."""
     if not isinstance(value, Mapping):
-        raise SettingsError(f"the key {key!r} is {value!r}: it must be a mapping of keys to values.")
+        raise SettingsError(f"the key {key!r} is {shown(value)}: it must be a mapping of keys to values.")
     return dict(value)
 
 
 def text(key: str, value: Any) -> str:
     """Text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise SettingsError(f"the key {key!r} is {value!r}: it must be text that is not empty.")
+        raise SettingsError(f"the key {key!r} is {shown(value)}: it must be text that is not empty.")
     return value
 
 
@@ -46,7 +47,9 @@ def numbers(key: str, value: Any) -> tuple[int, ...]:
     """A whole number or a list of them."""
     found = listed(value)
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
-        raise SettingsError(f"the key {key!r} is {value!r}: it must be a whole number or a list of them.")
+        raise SettingsError(
+            f"the key {key!r} is {shown(value)}: it must be a whole number or a list of them."
+        )
     return tuple(found)
 
 
@@ -55,7 +58,7 @@ def path_from(key: str, value: Any, folder: Path) -> Path:
     try:
         return folder / Path(text(key, value)).expanduser()
     except RuntimeError as error:
-        raise SettingsError(f"the key {key!r} is {value!r}: {error}") from error
+        raise SettingsError(f"the key {key!r} is {shown(value)}: {error}") from error
 
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
@@ -66,12 +69,12 @@ def fitted(name: str, value: Any, kind: Any) -> Any:
         return None
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
-            raise SettingsError(f"{name} is {value!r}: it must be one of {', '.join(get_args(wanted))}.")
+            raise SettingsError(f"{name} is {shown(value)}: it must be one of {', '.join(get_args(wanted))}.")
         return value
     if wanted is float:
         return _number(name, value)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise SettingsError(f"{name} is {value!r}: it must be {SPOKEN[wanted]}.")
+        raise SettingsError(f"{name} is {shown(value)}: it must be {SPOKEN[wanted]}.")
     return value
 
 
@@ -81,5 +84,5 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
-        raise SettingsError(f"{name} is {value!r}: it must be a number.")
+        raise SettingsError(f"{name} is {shown(value)}: it must be a number.")
     return found

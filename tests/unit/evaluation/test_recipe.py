@@ -288,3 +288,11 @@ def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) 
 
 def test_errors_can_be_mended() -> None:
     assert issubclass(RecipeError, DearError)
+
+
+def test_a_long_value_is_shortened_in_the_message(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text(f"protocol: base-to-novel\nout: runs\nseeds: {[[{}] * 2_000]}\n")
+    with pytest.raises(DearError, match=r"the key 'seeds' is \[\[") as caught:
+        load_recipe(path)
+    assert len(str(caught.value)) < 300
