@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from tests.unit.roles.samples import HEADS
 
 from dear.backbone.clip import Clip
@@ -30,21 +29,6 @@ def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
     """The small CLIP in place of whatever a command loads."""
     monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
     return small_clip
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> str:
-    """Twelve plain pictures in CoOp's layout, 8 to train on."""
-    folder = tmp_path / "photos"
-    rows: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
-    for label, name in enumerate(("red", "green", "blue", "sea")):
-        for number in range(3):
-            path = f"{name}/{number}.png"
-            (folder / "images" / name).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (29, 23), (60 * label, 70 * number, 99)).save(folder / "images" / path)
-            rows["train" if number < 2 else "test"].append([path, label, name])
-    (folder / "split_zhou_Photos.json").write_text(json.dumps(rows))
-    return str(folder)
 
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -126,7 +110,7 @@ def test_the_real_textspan_result(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 10 <= len(table["evidence"]["clusters"]) <= 14
 
 
-def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_discover(small: Clip, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From images and a phrase file to a table, with every file that can be asked for."""
     phrases = tmp_path / "phrases.txt"
     colors = ["the color red", "the color green", "the color blue"]
@@ -136,7 +120,7 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
         "roles",
         "discover",
         "--data",
-        photos,
+        str(photos),
         "--phrases",
         str(phrases),
         "--layers",
@@ -189,7 +173,7 @@ def test_discover(small: Clip, photos: str, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_discover_from_a_folder_without_classes(
-    small: Clip, photos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Clip, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All images of a plain folder are used; without class names there is no accuracy. Late heads that are
     cut give a warning in the output, in the JSON and on the page.
@@ -199,7 +183,7 @@ def test_discover_from_a_folder_without_classes(
             block.out_proj.weight.mul_(1e-3)
     flat = tmp_path / "flat"
     flat.mkdir()
-    for path in Path(photos).rglob("*.png"):
+    for path in photos.rglob("*.png"):
         (flat / f"{path.parent.name}{path.name}").write_bytes(path.read_bytes())
     phrases = tmp_path / "phrases.txt"
     phrases.write_text("the color red\nthe color green\na circle\na square\na hammer\nbread\n")
@@ -255,7 +239,7 @@ def test_bad_input(
     words: list[str],
     message: str,
     small: Clip,
-    photos: str,
+    photos: Path,
     spans: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -263,7 +247,7 @@ def test_bad_input(
     del small
     (tmp_path / "latin.txt").write_bytes("ein Gem\xe4lde\n".encode("latin-1"))
     write_textspan(tmp_path / "empty.txt", {**HEADS, (6, 2): ()})
-    stand_ins = {"PHOTOS": photos, "SPANS": str(spans), "LATIN": str(tmp_path / "latin.txt")}
+    stand_ins = {"PHOTOS": str(photos), "SPANS": str(spans), "LATIN": str(tmp_path / "latin.txt")}
     (tmp_path / "phrases.txt").write_text("the color red\na circle\n")
     stand_ins["PHRASES"] = str(tmp_path / "phrases.txt")
     stand_ins["BELOW"] = str(tmp_path / "phrases.txt" / "file")
@@ -295,14 +279,14 @@ def test_a_table_with_missing_heads(spans: Path, tmp_path: Path, capsys: pytest.
     assert "lacks 1 heads of layers in the other table; the first is layer 6 head 1" in line
 
 
-def test_ablate(small: Clip, photos: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(["roles", "ablate", "--data", photos], capsys)
+def test_ablate(small: Clip, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(["roles", "ablate", "--data", str(photos)], capsys)
     assert [*found["ablated"]] == ["layer 4", "layer 5"]
     assert (found["images"], found["classes"], found["heads"]) == (4, 4, {"layer 4": 3, "layer 5": 3})
     accuracies = [found["whole"], *found["ablated"].values()]
     assert all(value in (0, 0.25, 0.5, 0.75, 1) for value in accuracies)
-    found = said(["roles", "ablate", "--data", photos, "--by", "head", "--layers", "5"], capsys)
+    found = said(["roles", "ablate", "--data", str(photos), "--by", "head", "--layers", "5"], capsys)
     assert [*found["ablated"]] == [f"layer 5 head {head}" for head in range(3)]
-    assert main(["roles", "ablate", "--data", photos, "--heads", "4.0,5.2"]) == 0
+    assert main(["roles", "ablate", "--data", str(photos), "--heads", "4.0,5.2"]) == 0
     assert "4.0, 5.2" in capsys.readouterr().out
     del small

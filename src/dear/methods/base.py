@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.towers import Injection, TextTrunk
 from dear.errors import SettingsError
 from dear.limits import at_most
@@ -122,6 +122,22 @@ class Method(nn.Module, ABC):
         """
         del roles
         return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]
+
+    def spans_begin(self, first: int, share: bool) -> tuple[int, int]:
+        """The layers of the image and the text tower at which spans begin that cover the layers from
+        ``first`` of 12: the same share of each tower, or the layers as numbered. Raises SettingsError for a
+        tower with fewer layers than that.
+        """
+        depths = (self.clip.image.depth, self.clip.text.depth)
+        if share:
+            return span_start(depths[0], first), span_start(depths[1], first)
+        if first > min(depths):
+            prefix = ".".join(filter(None, [self.settings.folder(), "first"]))
+            raise SettingsError(
+                f"{prefix} is {first}: a tower has only {min(depths)} layers. Give a lower one, or let it "
+                f"count of 12 with {prefix.removesuffix('first')}share true."
+            )
+        return first, first
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from dear.backbone.clip import Clip, span_start
+from dear.backbone.clip import Clip
 from dear.backbone.towers import Injection
-from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.initial import normal
 from dear.methods.losses import cosine_distance
@@ -36,7 +35,7 @@ class Representation(Method):
     ) -> None:
         super().__init__(clip, settings)
         self.beta = beta
-        self.image_from, self.text_from = (_first(tower.depth, settings) for tower in (clip.image, clip.text))
+        self.image_from, self.text_from = self.spans_begin(settings.first, settings.share)
         self.tokens = nn.Parameter(
             normal(clip.image.projection, generator, settings.tokens, settings.space, std=settings.token_std)
         )
@@ -94,14 +93,6 @@ class Representation(Method):
         ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
-
-
-def _first(depth: int, settings: RepresentationSettings) -> int:
-    if settings.share:
-        return span_start(depth, settings.first)
-    if settings.first > depth:
-        raise SettingsError(f"first is {settings.first}: a tower has only {depth} layers.")
-    return settings.first
 
 
 def layers_of(clip: Clip, spans: Sequence[int]) -> tuple[int, int]:

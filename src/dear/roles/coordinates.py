@@ -28,16 +28,18 @@ class Coordinates:
         values: Coordinates of the contributions in these bases.
     """
 
+    items: Int[Tensor, "item"]
+    bases: Float[Tensor, "layer head embed basis"]
+    values: Float[Tensor, "item layer head basis"]
+
     def __init__(
         self, tower: VisionTower, layers: Sequence[int], convention: Convention, images: int, most: int = MOST
     ) -> None:
         self.bases = head_bases(tower, layers, convention)
         a_head = self.bases.shape[-1]
         wanted = min(images, max(1, most // (4 * len(layers) * tower.heads * a_head)))
-        self.items: Int[Tensor, item] = torch.arange(wanted) * images // wanted
-        self.values: Float[Tensor, "item layer head basis"] = torch.zeros(
-            wanted, len(layers), tower.heads, a_head
-        )
+        self.items = torch.arange(wanted) * images // wanted
+        self.values = torch.zeros(wanted, len(layers), tower.heads, a_head)
 
     def add(self, first: int, part: Float[Tensor, "batch layer head embed"]) -> None:
         """Keep the contributions of a batch that begins with image ``first``."""

@@ -17,7 +17,7 @@ MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
 TAGS: dict[str, dict[str, Any]] = {
     "plain": {"hf_hub": "someone/prime-clip/", "mean": MEAN, "std": STD},
     "quick": {"hf_hub": "someone/prime/quick.pt", "mean": MEAN, "std": STD, "quick_gelu": True},
-    "by_url": {"url": "https://example.org/prime.pt", "mean": MEAN, "std": STD},
+    "by_url": {"url": "file:///nowhere/prime.pt", "mean": MEAN, "std": STD},
 }
 
 

@@ -128,7 +128,7 @@ def test_a_local_file_has_the_pixels_on_which_the_tags_agree(
     [
         ("plain", r"open_clip_model\.safetensors of https://huggingface\.co/someone/prime-clip"),
         ("quick", r"quick\.pt of https://huggingface\.co/someone/prime"),
-        ("by_url", r"https://example\.org/prime\.pt"),
+        ("by_url", r"file:///nowhere/prime\.pt"),
     ],
 )
 def test_a_failed_download_says_which_file_is_wanted(

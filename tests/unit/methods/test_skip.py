@@ -106,7 +106,7 @@ def test_where_it_begins(make_small_clip: MakeClip) -> None:
     assert (len(method.image.blocks), len(method.text.blocks)) == (2, 1)
     assert method.image_block(3) is method.clip.image.block(3)
     assert method.image_block(5) is method.image.block(2)
-    with pytest.raises(SettingsError, match="first is 7: a tower has only 5 layers"):
+    with pytest.raises(SettingsError, match="first is 7: a tower has only 4 layers"):
         make(make_small_clip(), share=False)
 
 

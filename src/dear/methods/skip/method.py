@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
-from dear.backbone.clip import Clip, span_start
+from dear.backbone.clip import Clip
 from dear.backbone.towers import TextTrunk
-from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.skip.settings import SkipSettings
 
@@ -52,7 +51,7 @@ class SkipTuning(Method):
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: SkipSettings | None = None) -> None:
         super().__init__(clip, s := settings or SkipSettings())
-        self.image_from, self.text_from = (_first(tower.depth, s) for tower in (clip.image, clip.text))
+        self.image_from, self.text_from = self.spans_begin(s.first, s.share)
         self.image, self.text = clip.image.late(self.image_from), clip.text.late(self.text_from)
         seed = torch.randint(2**31, (), generator=generator)
         self.register_buffer("mask_seed", seed.to(clip.image.projection.device))
@@ -158,12 +157,3 @@ def stay_chances(classes: int, settings: SkipSettings) -> Float[Tensor, "class"]
         # (exp(-x) - exp(-5)) / (1 - exp(-5)), not 0 / 0 for a large decay
         chances[first:] = fall.exp() * rest.expm1() / whole.expm1()
     return chances
-
-
-def _first(depth: int, settings: SkipSettings) -> int:
-    """The first trained layer of a tower. Raises SettingsError if it has no such layer."""
-    if settings.share:
-        return span_start(depth, settings.first)
-    if settings.first > depth:
-        raise SettingsError(f"first is {settings.first}: a tower has only {depth} layers.")
-    return settings.first
