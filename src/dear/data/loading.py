@@ -21,7 +21,7 @@ from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
-from dear.data.world.tasks import load_task, task_names
+from dear.data.world.tasks import earlier_names, load_task, task_names
 from dear.errors import DataError, UnknownNameError
 
 
@@ -32,7 +32,7 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, known = settings or DataSettings(), tuple(task_names())
-    if name_or_path in known:
+    if name_or_path in (*known, *earlier_names()):
         task = load_task(name_or_path)
         return assemble(
             task.name,
@@ -53,7 +53,12 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     which are then training images, and there are no class names. Raises the same errors.
     """
     settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
-    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
+    if (
+        name_or_path in (*task_names(), *earlier_names())
+        or not folder.is_dir()
+        or subfolders(folder)
+        or split_file(folder)
+    ):
         return load_dataset(name_or_path, settings)
     paths = [path.name for path in image_files(folder)]
     photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)
