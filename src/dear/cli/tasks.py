@@ -74,7 +74,7 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone.load import load_clip
-    from dear.data.loading import load_dataset
+    from dear.data.loading import load_dataset, load_for_checks
     from dear.data.world.tasks import downstream_names, task_names
     from dear.evaluation.headroom import headroom
 
@@ -93,7 +93,8 @@ def command(
         return Tasks(rows)
     from dear.report.facts import check_facts
 
-    datasets = [_dataset(row.name, images) for row in rows]
+    load = load_for_checks if images == "check" else load_dataset
+    datasets = [load(row.name) for row in rows]
     records = _run(clip, datasets, plans, seeds or [1], validate)
     return Tasks(rows, check_facts(records, rooms, _alone(rows)))
 
@@ -123,26 +124,6 @@ def _plans(methods: list[str] | None) -> list[Any]:
     for plan in plans:
         BaseToNovel().check_plan(plan)
     return plans
-
-
-def _dataset(name: str, images: str) -> "Dataset":
-    """A task whose test images are those to measure on."""
-    from dear.data.dataset import assemble
-    from dear.data.loading import load_dataset
-    from dear.data.world.tasks import load_task
-
-    data = load_dataset(name)
-    if images == "test":
-        return data
-    return assemble(
-        data.name,
-        data.title,
-        data.classnames,
-        data.templates,
-        data.train,
-        data.val,
-        load_task(name).check,
-    )
 
 
 def _run(

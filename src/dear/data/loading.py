@@ -21,7 +21,8 @@ from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
-from dear.data.world.tasks import earlier_names, load_task, task_names
+from dear.data.world.images import WorldImages
+from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_names
 from dear.errors import DataError, UnknownNameError
 
 
@@ -34,18 +35,30 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
     settings, known = settings or DataSettings(), tuple(task_names())
     if name_or_path in (*known, *earlier_names()):
         task = load_task(name_or_path)
-        return assemble(
-            task.name,
-            task.title,
-            task.classnames,
-            settings.templates() or (task.template,),
-            task.train,
-            task.val,
-            task.test,
-            sampling=settings.sampling,
-            allow_fewer=settings.allow_fewer,
-        )
+        return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, known=known), settings)
+
+
+def load_for_checks(name: str) -> Dataset:
+    """A task of the Attribute World whose test images are its check images: to measure on while something is
+    being set, a task or a method's default. Raises UnknownNameError for any other name.
+    """
+    task = load_task(name)
+    return _of_task(task, task.check, DataSettings())
+
+
+def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Dataset:
+    return assemble(
+        task.name,
+        task.title,
+        task.classnames,
+        settings.templates() or (task.template,),
+        task.train,
+        task.val,
+        tested,
+        sampling=settings.sampling,
+        allow_fewer=settings.allow_fewer,
+    )
 
 
 def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:

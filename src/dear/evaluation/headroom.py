@@ -43,28 +43,24 @@ def headroom(clip: Clip, dataset: Dataset, shots: int = 16) -> Headroom:
     Looks that can be learned leave a wide gap between zero-shot and the probe; noise does not. Constants show
     how much of it is only that some classes win too often.
     """
-    labels, scale = dataset.train.labels, clip.scale
-    halves = base_novel(len(dataset.classnames))
-    method = frozen_clip(clip)
-    scores, answers = [], []
-    taught = _rows(labels, halves[0], 0, shots)
-    inputs = _features(clip, dataset, taught)
-    for half in halves:
-        rows = _rows(labels, half, shots, len(labels))
-        method.set_classes([dataset.classnames[label] for label in half], dataset.templates)
-        text = method.frozen_text.T.cpu()
-        if not scores:
-            constants = class_constants(float(scale) * inputs @ text, labels[taught])
-        features = _features(clip, dataset, rows)
-        if not scores:
-            probed = features.double() @ linear_probe(inputs, labels[taught])
-        scores.append(float(scale) * features @ text)
-        answers.append(labels[rows] - half[0])
-    names = [[dataset.classnames[label] for label in half] for half in halves]
-    own = (constants, carried_over(constants, *names))
-    found = [100 * _accuracy(each, answer) for each, answer in zip(scores, answers, strict=True)]
-    biased = [100 * _accuracy(each + c, answer) for each, c, answer in zip(scores, own, answers, strict=True)]
-    return Headroom(*found, 100 * _accuracy(probed, answers[0]), *biased)
+    labels = dataset.train.labels
+    base, novel = base_novel(len(dataset.classnames))
+    names = [[dataset.classnames[label] for label in half] for half in (base, novel)]
+    texts = [_texts(clip, half, dataset.templates) for half in names]
+    taught, others = _rows(labels, base, 0, shots), _rows(labels, base, shots, len(labels))
+    unknown = _rows(labels, novel, shots, len(labels))
+    inputs, of_base = _features(clip, dataset, taught), _features(clip, dataset, others)
+    on_base, on_novel = of_base @ texts[0], _features(clip, dataset, unknown) @ texts[1]
+    constants = class_constants(inputs @ texts[0], labels[taught])
+    probe = linear_probe(inputs, labels[taught])
+    of_novel = carried_over(constants, *names)
+    return Headroom(
+        base=_percent(on_base, labels[others]),
+        novel=_percent(on_novel, labels[unknown] - novel[0]),
+        probe=_percent(of_base.double() @ probe, labels[others]),
+        bias_base=_percent(on_base + constants, labels[others]),
+        bias_novel=_percent(on_novel + of_novel, labels[unknown] - novel[0]),
+    )
 
 
 @torch.enable_grad()
@@ -139,5 +135,12 @@ def _features(clip: Clip, dataset: Dataset, rows: Int[Tensor, "item"]) -> Float[
     return normalize(torch.cat(features), dim=-1).cpu()
 
 
-def _accuracy(scores: Tensor, labels: Tensor) -> float:
-    return float((scores.argmax(dim=1) == labels.to(scores.device)).double().mean())
+def _texts(clip: Clip, names: Sequence[str], templates: Sequence[str]) -> Float[Tensor, "embed class"]:
+    """Text features divided by the temperature."""
+    method = frozen_clip(clip)
+    method.set_classes(names, templates)
+    return (clip.scale * method.frozen_text.T).cpu()
+
+
+def _percent(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    return 100 * float((scores.argmax(dim=1) == labels).double().mean())

@@ -104,7 +104,7 @@ def _zero_shot(
             "zero-shot: novel at least as high as base, both between 45 and 80",
             _halves(zero),
             _halves(known),
-            zero and zero["novel"] >= zero["base"] and all(45 <= zero[h] <= 80 for h in ("base", "novel")),
+            None if zero is None else 45 <= zero["base"] <= zero["novel"] <= 80,
         ),
         Fact(
             1,
@@ -124,14 +124,16 @@ def _prompts(ours: Mapping[str, Average], printed: Mapping[str, Average]) -> lis
             "CoOp: base up by at least 6, novel below zero-shot by at least 2",
             _change(coop, zero),
             _change(printed["coop"], printed[FROZEN]),
-            zero and coop and coop["base"] - zero["base"] >= 6 and coop["novel"] - zero["novel"] <= -2,
+            None
+            if zero is None or coop is None
+            else coop["base"] - zero["base"] >= 6 and coop["novel"] - zero["novel"] <= -2,
         ),
         Fact(
             2,
             "CoCoOp's novel above CoOp's",
             _both("novel", cocoop, coop),
             _both("novel", printed["cocoop"], printed["coop"]),
-            coop and cocoop and cocoop["novel"] > coop["novel"],
+            None if coop is None or cocoop is None else cocoop["novel"] > coop["novel"],
         ),
     ]
 
@@ -149,7 +151,7 @@ def _constants(ours: Mapping[str, Average], headrooms: Mapping[str, Headroom]) -
             "one constant a class explains at most a third of the best method's gain on base",
             f"{base:+.1f} of {best:+.1f}" if zero else "-",
             "",
-            zero and base <= best / 3,
+            None if zero is None else base <= best / 3,
         ),
         Fact(
             3,
