@@ -21,9 +21,10 @@ import torch
 from dear.backbone.load import load_clip
 from dear.data.loading import load_dataset
 from dear.data.world.factors import FACTOR_NAMES, SIZES
-from dear.data.world.tasks import downstream_names, load_task
+from dear.data.world.tasks import load_task
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.recipe import data_names
 from dear.evaluation.run_context import CACHE_BYTES, RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.dear.settings import DearSettings
@@ -54,7 +55,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="file of the runs, one JSON object per line")
-    parser.add_argument("--tasks", default=",".join(downstream_names()))
+    parser.add_argument("--tasks", default="world", help="tasks, or world, or world-3 for the earlier ones")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--variants", default="zero-shot,exclusive,eq9,isolated,mixed,shuffled")
     parser.add_argument("--pretrained", help="folder of `dear pretrain`; the embedded weights if not given")
@@ -70,7 +71,7 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     lines = given.out.read_text().splitlines() if given.out.exists() else []
     done = {tuple(json.loads(line)["run"]) for line in lines}
-    for seed, task in product(map(int, given.seeds.split(",")), given.tasks.split(",")):
+    for seed, task in product(map(int, given.seeds.split(",")), data_names(given.tasks.split(","))):
         cache = TrunkCache(CACHE_BYTES)  # the variants see the same batches
         for name in given.variants.split(","):
             if (name, task, seed) not in done:

@@ -24,7 +24,8 @@ from dear.backbone.load import load_clip
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.data.world.factors import FACTOR_NAMES, FACTORS
-from dear.data.world.tasks import downstream_names, load_task
+from dear.data.world.tasks import load_task
+from dear.evaluation.recipe import data_names
 from dear.retrieval.heads import HeadEncoder, head_facts
 from dear.retrieval.neighbours import chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
@@ -86,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", default=",".join(downstream_names()))
+    parser.add_argument("--tasks", default="world", help="tasks, or world, or world-3 for the earlier ones")
     parser.add_argument("--roles", nargs="+", default=["ground-truth", "discovered"])
     parser.add_argument("--scenes", type=int, default=1500)
     given = parser.parse_args()
@@ -94,7 +95,7 @@ def main() -> None:
     clip = load_clip("tiny")
     head = "| " + " | ".join(("feature", *FACTOR_NAMES)) + " |\n| --- |" + " ---: |" * len(FACTOR_NAMES)
     for kind in given.roles:
-        runs = [by_image(clip, kind, task) for task in given.tasks.split(",")]
+        runs = [by_image(clip, kind, task) for task in data_names(given.tasks.split(","))]
         print(f"\nBy image, {kind} roles ({len(runs)} tasks)\n\n{head}")
         features = ["class", CENTRED, *(name for name in FACTOR_NAMES if name in runs[0][0])]
         for name in features:

@@ -1,0 +1,184 @@
+"""Write the measured tables of docs/study.md and README from run records:
+`python -m dear.cli.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
+
+Run it in the root of the repository, after `recipes/study`. The rest of the pages is written by hand.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from dear.cli.document import with_table
+from dear.data.world.tasks import downstream_names, load_task
+from dear.evaluation.records import read_record
+from dear.evaluation.schema import harmonic_mean
+from dear.methods.registry import FROZEN, OWN
+from dear.report.facts import Fact, check_facts
+from dear.report.intervals import paired
+from dear.report.reading import Record, accuracy, data_set, grouped, method_label, readable
+
+if TYPE_CHECKING:
+    from dear.evaluation.headroom import Headroom
+
+STUDY, README = Path("docs/study.md"), Path("README.md")
+SHORT = (FROZEN, "coop", "maple", "promptsrc", "mmrl", OWN)
+"""The methods in README's table."""
+
+Halves = tuple[float, float]
+
+
+def by_task(records: Iterable[Record], read: str = "accuracy") -> dict[str, Halves]:
+    """Task -> base and novel in percent, means over seeds."""
+    tasks = grouped(readable(records), data_set)
+    return {
+        task: tuple(100 * fmean(accuracy(run, half, read=read) for run in runs) for half in ("base", "novel"))  # type: ignore[misc]
+        for task, runs in tasks.items()
+    }
+
+
+def mean_of(halves: Mapping[str, Halves], tasks: Sequence[str]) -> tuple[float, float, float]:
+    """Base, novel and their HM, averaged over some tasks."""
+    base, novel = (fmean(halves[task][half] for task in tasks) for half in (0, 1))
+    return base, novel, harmonic_mean(base, novel)
+
+
+def gap(one: Mapping[str, Halves], other: Mapping[str, Halves], tasks: Sequence[str]) -> str:
+    """Mean difference of the tasks' HMs, with half the width of its 95% t interval."""
+    difference, width = paired(*([harmonic_mean(*of[task]) for task in tasks] for of in (one, other)))
+    return f"{difference:+.2f}" + ("" if width is None else f" ± {width:.2f}")
+
+
+def methods_table(records: Sequence[Record]) -> str:
+    """One row per method that was run on all tasks, by HM: averages over all tasks, HM on the calibrated and
+    on the unseen ones, difference to zero-shot CLIP, cost.
+    """
+    everything, parts = downstream_names(), (downstream_names("calibrated"), downstream_names("unseen"))
+    runs = {
+        method: own
+        for method, own in grouped(readable(records), method_label).items()
+        if {data_set(run) for run in own} >= {*everything}
+    }
+    halves = {method: by_task(own) for method, own in runs.items()}
+    lines = [
+        "| method | base | novel | HM | HM, eight calibrated | HM, four unseen | HM minus zero-shot's "
+        "| seeds | trained parameters | seconds a run |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for method in sorted(runs, key=lambda method: mean_of(halves[method], everything)[2]):
+        base, novel, hm = mean_of(halves[method], everything)
+        apart = " | ".join(f"{mean_of(halves[method], part)[2]:.2f}" for part in parts)
+        versus = "" if method == FROZEN else gap(halves[method], halves[FROZEN], everything)
+        seeds = ", ".join(map(str, sorted({run["seed"] for run in runs[method]})))
+        parameters = max(run.get("trainable_parameters") or 0 for run in runs[method])
+        seconds = median(run["seconds"]["train"] + run["seconds"]["test"] for run in runs[method])
+        lines.append(
+            f"| {method} | {base:.2f} | {novel:.2f} | {hm:.2f} | {apart} | {versus} | {seeds} "
+            f"| {parameters:,} | {seconds:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def variants_table(default: Sequence[Record], records: Sequence[Record]) -> str:
+    """One row per variant of DeAR: averages over all tasks, and the difference of its HM to the default's, on
+    the same seeds, over all tasks and over the unseen ones.
+    """
+    everything, unseen = downstream_names(), downstream_names("unseen")
+    lines = [
+        "| variant | base | novel | HM | HM minus the default's | on the four unseen |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for label, runs in grouped(readable(records), lambda run: str(run.get("variant") or "")).items():
+        if not label or {data_set(run) for run in runs} < {*everything}:
+            continue
+        seeds = {run["seed"] for run in runs}
+        own, usual = by_task(runs), by_task(run for run in default if run["seed"] in seeds)
+        row = " | ".join(f"{value:.2f}" for value in mean_of(own, everything))
+        lines.append(f"| {label} | {row} | {gap(own, usual, everything)} | {gap(own, usual, unseen)} |")
+    first = by_task(run for run in default if run["seed"] == 1)
+    rows = {"default": first, "default, class feature alone": by_task(_seed_1(default), "decoupled")}
+    for label, own in rows.items():
+        row = " | ".join(f"{value:.2f}" for value in mean_of(own, everything))
+        versus = f"{gap(own, first, everything)} | {gap(own, first, unseen)}" if own is not first else "|"
+        lines.append(f"| {label} | {row} | {versus} |")
+    return "\n".join(lines)
+
+
+def facts_table(records: Sequence[Record], rooms: Mapping[str, "Headroom"]) -> str:
+    """The facts on the calibrated tasks, on the unseen ones and on all, beside what was published."""
+    found = [_facts(records, rooms, downstream_names(which)) for which in ("calibrated", "unseen", "all")]
+    lines = [
+        "| | fact | eight calibrated | four unseen | all twelve | published | holds on all |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for calibrated, unseen, every in zip(*found, strict=True):
+        verdict = {True: "yes", False: "**no**", None: "not run"}[every.holds]
+        lines.append(
+            f"| {every.number} | {every.statement} | {calibrated.measured} | {unseen.measured} "
+            f"| {every.measured} | {every.published} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def short_table(records: Sequence[Record]) -> str:
+    """README's table: a few methods, averages over all tasks."""
+    lines = ["| method | base | novel | HM |", "| --- | ---: | ---: | ---: |"]
+    runs = grouped(readable(records), method_label)
+    for method in SHORT:
+        row = " | ".join(f"{value:.1f}" for value in mean_of(by_task(runs[method]), downstream_names()))
+        lines.append(f"| `{method}` | {row} |")
+    return "\n".join(lines)
+
+
+def _facts(records: Sequence[Record], rooms: Mapping[str, "Headroom"], tasks: Sequence[str]) -> list[Fact]:
+    known = {name: load_task(name).train for name in tasks}
+    alone = {
+        name: images.factors_of_class[0]
+        for name, images in known.items()
+        if len(images.factors_of_class) == 1 and not images.habits
+    }
+    of_tasks = [record for record in records if data_set(record) in tasks]
+    complete = grouped(of_tasks, lambda run: str(run["method"]))
+    usable = [
+        run for runs in complete.values() if {data_set(run) for run in runs} == {*tasks} for run in runs
+    ]
+    return check_facts(usable, {name: rooms[name] for name in tasks}, alone)
+
+
+def _seed_1(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record["seed"] == 1]
+
+
+def _records(folder: Path) -> list[Record]:
+    return [read_record(path) for path in sorted(folder.glob("*.json"))]
+
+
+def main() -> int:
+    """Write the tables into the pages."""
+    from dear.backbone.load import load_clip
+    from dear.data.loading import load_dataset
+    from dear.evaluation.headroom import headroom
+
+    parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md and README.")
+    parser.add_argument("--methods", type=Path, required=True, help="folder of recipes/study/methods.yaml")
+    parser.add_argument("--variants", type=Path, nargs="+", required=True, help="folders of DeAR's variants")
+    given = parser.parse_args()
+    records = _records(given.methods)
+    variants = [record for folder in given.variants for record in _records(folder)]
+    default = [record for record in records if record["method"] == OWN and not record.get("variant")]
+    clip = load_clip("tiny")
+    rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names()}
+    page = STUDY.read_text(encoding="utf-8")
+    page = with_table(page, "facts", facts_table(records, rooms))
+    page = with_table(page, "methods", methods_table(records))
+    page = with_table(page, "variants", variants_table(default, variants))
+    STUDY.write_text(page, encoding="utf-8")
+    readme = with_table(README.read_text(encoding="utf-8"), "results", short_table(records))
+    README.write_text(readme, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
