@@ -257,3 +257,7 @@ def test_images_of_classes_with_looks_load_alone_as_in_a_batch():
     images = load_task("street-signs").test
     together = images.load(torch.tensor([3, 301, 159]))
     assert torch.equal(images.load(torch.tensor([301]))[0], together[1])
+
+
+def test_no_images_load_as_none():
+    assert load_task("street-signs").test.load(torch.empty(0, dtype=torch.int64)).shape == (0, 3, 48, 48)

@@ -96,7 +96,7 @@ class WorldImages:
             scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
         for kind, strength in self.shift:
             scene = shifted(scene, kind, strength, stream)
-        return self._with_own(scene, stream, labels) if self.own else scene
+        return self._with_own(scene, stream, labels) if self.own and len(labels) else scene
 
     def _with_own(self, scene: Scene, stream: Stream, labels: Int[Tensor, "batch"]) -> Scene:
         """The scenes under the shifts of their classes."""
