@@ -9,7 +9,7 @@ from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.launch.claims import MARK, claimed, distinct_places
 from dear.evaluation.plan import Plan
-from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
+from dear.evaluation.recipe import RecipeError, data_names, load_recipe, load_recipes, restricted
 from dear.methods.dear.settings import DearSettings
 from dear.methods.registry import METHODS
 
@@ -296,3 +296,15 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path: Path) -> None:
     with pytest.raises(DearError, match=r"the key 'seeds' is \[\[") as caught:
         load_recipe(path)
     assert len(str(caught.value)) < 300
+
+
+def test_sets_of_tasks_by_one_name() -> None:
+    today, earlier = data_names(["world"]), data_names(["world-3"])
+    assert (len(today), len(earlier)) == (12, 12)
+    assert "street-signs" in today
+    assert "fine-shades" in earlier
+    assert data_names(["fine-shades", "world-3", "photos"]) == (
+        "fine-shades",
+        *(name for name in earlier if name != "fine-shades"),
+        "photos",
+    )
