@@ -36,6 +36,10 @@ VARIANTS: dict[str, tuple[DearSettings, TrainOptions]] = {
     "fusion by image": (DearSettings(gate=True, fusion_rate=30), TrainOptions()),
     "learned roles": (DearSettings(soft_roles=True), TrainOptions()),
     "batch 4": (DearSettings(), TrainOptions(batch=4)),
+    # The next came after test results of the mask ablation had been seen (docs/study.md).
+    "only read": (DearSettings(read_only=True), TrainOptions()),
+    "only read, beta 0.9 to 0.1": (DearSettings(read_only=True, beta_last=0.1), TrainOptions()),
+    "only read, batch 4": (DearSettings(read_only=True), TrainOptions(batch=4)),
 }
 
 

@@ -73,7 +73,9 @@ class TestOff:
         assert method.features == ("cls", "color", "object")
         assert method.parameter_groups() == [{"params": method.trainable, "rate": 1.0}]
 
-    @pytest.mark.parametrize("options", [{"beta_last": 0.2}, {"gate": True}, {"soft_roles": True}, ALL_ON])
+    @pytest.mark.parametrize(
+        "options", [{"beta_last": 0.2}, {"gate": True}, {"read_only": True}, {"soft_roles": True}, ALL_ON]
+    )
     def test_an_option_draws_nothing(self, options: dict[str, Any], clip: Clip) -> None:
         usual = dict(dear(clip).named_parameters())
         assert usual.keys() == {"attribute_tokens", "text_tokens", "projection", "fusion"}
@@ -329,3 +331,22 @@ def test_all_of_them_train(precision: Precision, small_clip: Clip) -> None:
 def test_values_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         DearSettings(**options)
+
+
+class TestReadOnly:
+    @pytest.mark.parametrize("soft", [False, True])
+    def test_the_class_feature_is_the_frozen_one_whatever_was_trained(self, soft: bool, clip: Clip) -> None:
+        method = moved(dear(clip, read_only=True, soft_roles=soft))
+        trunk = method.image_trunk(images())
+        with torch.no_grad():
+            torch.testing.assert_close(method.image_features(trunk)[0], method.frozen_image(trunk))
+            usual = moved(dear(clip, soft_roles=soft))
+            assert (usual.image_features(trunk)[0] - method.frozen_image(trunk)).abs().max() > 1e-4
+
+    def test_nothing_else_is_blocked(self, clip: Clip) -> None:
+        """Rows of attribute tokens, and columns of original tokens, are the paper's."""
+        usual, method = dear(clip, tokens=2).masks(), dear(clip, tokens=2, read_only=True).masks()
+        assert torch.equal(method[:, :, ORIGINAL:], usual[:, :, ORIGINAL:])
+        assert torch.equal(method[..., :ORIGINAL], usual[..., :ORIGINAL])
+        assert (method[:, :, :ORIGINAL, ORIGINAL:] == float("-inf")).all()
+        assert (usual[:, :, :ORIGINAL, ORIGINAL:] == 0).any()

@@ -74,6 +74,7 @@ class Dear(Method):
                       beta + (beta_last - beta) (i - 1) / (m - 1), or beta_last if m = 1; P keeps beta
         gate          alpha = softmax(w + G f0_cls / sqrt(E)) for each image; G starts at 0. E is the width of
                       f0_cls, which is the last image feature. L_fusion has the batch's mean of alpha_cls
+        read_only     M is x for (O, A) in all heads: f_cls = f0_cls, and only f_a and f_t adapt
         soft_roles    M = log sigmoid(theta), with a theta for each layer, head and pair (query, key) of the
                       groups O, I_1 to I_K, but 0 for (O, O). sigmoid(theta) starts at soft_open where the
                       table's M is 0, and at 1 - soft_open where it is x
@@ -153,15 +154,25 @@ class Dear(Method):
             masks = [
                 role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
             ]
-            self.register_buffer("mask", torch.stack(masks).to(like), persistent=False)
+            mask = torch.stack(masks)
+            self.register_buffer("mask", self._without_writing(mask).to(like), persistent=False)
         places = torch.tensor([0, *range(original, original + len(self.attribute_tokens))])
         self.register_buffer("read", places.to(like.device), persistent=False)
 
     def masks(self) -> Float[Tensor, "layer head query key"]:
         """M of each layer of the span."""
         if self.settings.soft_roles:
-            return soft_mask(self.role_gates, self.original, self.settings.tokens)
+            return self._without_writing(soft_mask(self.role_gates, self.original, self.settings.tokens))
         return self.mask
+
+    def _without_writing(
+        self, mask: Float[Tensor, "layer head query key"]
+    ) -> Float[Tensor, "layer head query key"]:
+        """The mask, with the edges from original to attribute tokens blocked too if these only read."""
+        if not self.settings.read_only:
+            return mask
+        places = torch.arange(mask.shape[-1], device=mask.device) >= self.original
+        return mask.masked_fill(places & ~places[:, None], float("-inf"))
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """f_cls and f_a, from the original tokens as they enter layer J; with a gate, f0_cls after them."""

@@ -36,6 +36,8 @@ class DearSettings(MethodSettings):
             after J it changes linearly from beta to this. null: beta at each layer, as in the paper.
         gate: Not in the paper: the fusion weights depend on the image, by a linear map of the frozen CLIP's
             image feature. It starts at zero, with the paper's fusion, and trains at fusion_rate.
+        read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that these only
+            read; the class feature is then the frozen CLIP's.
         soft_roles: Not in the paper: the role mask is learned, as a gate for each kind of edge of each head,
             from the role table.
         soft_open: With soft_roles, the initial gate of an edge that the role table opens; of one that it
@@ -50,6 +52,7 @@ class DearSettings(MethodSettings):
             "fusion_rate": 1.0,
             "beta_last": None,
             "gate": False,
+            "read_only": False,
             "soft_roles": False,
             "soft_open": 0.99,
             "soft_rate": 10.0,
@@ -80,6 +83,7 @@ class DearSettings(MethodSettings):
     core_mask: CoreMask = "exclusive"
     beta_last: float | None = None
     gate: bool = False
+    read_only: bool = False
     soft_roles: bool = False
     soft_open: float = 0.99
     soft_rate: float = 10.0
