@@ -1,7 +1,7 @@
 """A custom method, in every command and from Python: CLIP's image embedding, mixed with the output of a small
 network on it (CLIP-Adapter). From this folder:
 
-    dear run few-shot --methods zero-shot,add_a_method:Adapter --adapter.share 0.5 --data fine-shades
+    dear run few-shot --methods zero-shot,add_a_method:Adapter --adapter.share 0.5 --data street-signs
 
 docs/how-to/add-a-method.md explains how to add a method to the package.
 """
@@ -58,7 +58,7 @@ class Adapter(Method):
 
 
 def main() -> None:
-    clip, data = dear.load_clip("tiny"), dear.load_dataset("fine-shades")
+    clip, data = dear.load_clip("tiny"), dear.load_dataset("street-signs")
     plans = [dear.Plan("zero-shot"), dear.Plan(register("add_a_method:Adapter").name)]
     training = dear.TrainOptions(epochs=5, lr=0.01)
     for record in dear.run_all(clip, [data], plans, shots=2, training=training):

@@ -53,6 +53,6 @@ if __name__ == "__main__":
         if len(sys.argv) == 3:
             main(Path(sys.argv[1]), Path(sys.argv[2]), Path(folder))
         else:
-            task = dear.load_dataset("cluttered-cards")
+            task = dear.load_dataset("travel-posters")
             dear.fit(task, Path(folder) / "bundle", shots=4, train=dear.TrainOptions(epochs=3))
             main(Path(folder) / "bundle", world_images(task, Path(folder) / "images"), Path(folder))

@@ -47,6 +47,6 @@ def main(model: str, pretrained: str, data: str, out: Path, images: int) -> None
 
 
 if __name__ == "__main__":
-    model, pretrained, data = sys.argv[1:] or ("tiny", "random:0", "fine-shades")
+    model, pretrained, data = sys.argv[1:] or ("tiny", "random:0", "street-signs")
     with tempfile.TemporaryDirectory() as folder:
         main(model, pretrained, data, Path(folder) / "roles.json", images=10_000 if sys.argv[1:] else 400)

@@ -15,7 +15,7 @@ def make_records(out: Path) -> Path:
     """Two short runs, to have something to read."""
     dear.run_all(
         dear.load_clip("tiny"),
-        [dear.load_dataset("fine-shades")],
+        [dear.load_dataset("street-signs")],
         [dear.Plan("zero-shot"), dear.Plan("dear")],
         shots=1,
         roles=dear.role_table(dear.load_clip("tiny")),

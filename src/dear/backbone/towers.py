@@ -39,11 +39,12 @@ class Injection:
     ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
     after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
     ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
-    beta * raw + (1 - beta) * previous output. ``of_class`` takes over at its step.
+    beta * raw + (1 - beta) * previous output; ``beta`` is one for all of them, or a tuple with one for each
+    layer after the span's first. ``of_class`` takes over at its step.
     """
 
     tokens: Float[Tensor, "*layer token width"]
-    beta: float
+    beta: float | tuple[float, ...]
     at: int | None = None
     written: bool = False
     of_class: ClassTokens | None = None
@@ -79,7 +80,8 @@ class Injection:
         if self.tokens.ndim == 3 and step >= len(self.tokens):
             return x
         raw = self._raw(step).to(x.dtype)
-        return torch.cat([x[:, :at], self.beta * raw + (1 - self.beta) * x[:, at:end], x[:, end:]], dim=1)
+        beta = self.beta[step - 1] if isinstance(self.beta, tuple) else self.beta
+        return torch.cat([x[:, :at], beta * raw + (1 - beta) * x[:, at:end], x[:, end:]], dim=1)
 
     def rows(self, rows: Int[Tensor, "some"]) -> "Injection":
         """The injection for some of the prompts."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dear.report.tables import Table
 
-RETRIEVAL_TASK = "cluttered-cards"
+RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
 NEXT = """\
 Next:

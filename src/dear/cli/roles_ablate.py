@@ -23,7 +23,7 @@ class Ablated:
 
 def command(
     *,
-    data: str = "cluttered-cards",
+    data: str = "travel-posters",
     model: str = "tiny",
     pretrained: str | None = None,
     by: Literal["layer", "head", "role"] = "layer",

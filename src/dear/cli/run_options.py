@@ -32,8 +32,9 @@ class RunOptions:
     """What it runs on, and where the records are written.
 
     Attributes:
-        data: Data sets: tasks of the Attribute World ("world" for its twelve) or benchmarks by name, folders
-            of images, CSV or JSONL files, zips. Those of the protocol if not given.
+        data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-3" for those of an
+            earlier version) or benchmarks by name, folders of images, CSV or JSONL files, zips. Those of the
+            protocol if not given.
         model: Backbone: tiny, or an open_clip architecture.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not

@@ -21,7 +21,8 @@ from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
-from dear.data.world.tasks import load_task, task_names
+from dear.data.world.images import WorldImages
+from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_names
 from dear.errors import DataError, UnknownNameError
 
 
@@ -32,20 +33,32 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, known = settings or DataSettings(), tuple(task_names())
-    if name_or_path in known:
+    if name_or_path in (*known, *earlier_names()):
         task = load_task(name_or_path)
-        return assemble(
-            task.name,
-            task.title,
-            task.classnames,
-            settings.templates() or (task.template,),
-            task.train,
-            task.val,
-            task.test,
-            sampling=settings.sampling,
-            allow_fewer=settings.allow_fewer,
-        )
+        return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, known=known), settings)
+
+
+def load_for_checks(name: str) -> Dataset:
+    """A task of the Attribute World whose test images are its check images: to measure on while something is
+    being set, a task or a method's default. Raises UnknownNameError for any other name.
+    """
+    task = load_task(name)
+    return _of_task(task, task.check, DataSettings())
+
+
+def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Dataset:
+    return assemble(
+        task.name,
+        task.title,
+        task.classnames,
+        settings.templates() or (task.template,),
+        task.train,
+        task.val,
+        tested,
+        sampling=settings.sampling,
+        allow_fewer=settings.allow_fewer,
+    )
 
 
 def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
@@ -53,7 +66,12 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     which are then training images, and there are no class names. Raises the same errors.
     """
     settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
-    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
+    if (
+        name_or_path in (*task_names(), *earlier_names())
+        or not folder.is_dir()
+        or subfolders(folder)
+        or split_file(folder)
+    ):
         return load_dataset(name_or_path, settings)
     paths = [path.name for path in image_files(folder)]
     photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)

@@ -2,7 +2,8 @@
 
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
-data: world                      # the twelve tasks, or a list; for transfer protocols, the targets
+data: world                      # the twelve tasks, or a list; for transfer protocols, the targets;
+                                 # world-3 for the tasks of the earlier version 3
 source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
 of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
@@ -38,7 +39,7 @@ from dear.methods.registry import USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
 
-WORLD = "world"
+WORLD, EARLIER = "world", "world-3"
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 KEYS = (
@@ -136,10 +137,13 @@ def _protocol(content: Mapping[str, Any]) -> Protocol:
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
-    from dear.data.world.tasks import downstream_names
+    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World, and
+    "world-3" by those of its earlier version 3.
+    """
+    from dear.data.world.tasks import downstream_names, earlier_names
 
-    found = [one for name in names for one in (downstream_names() if name == WORLD else [name])]
+    sets = {WORLD: downstream_names(), EARLIER: earlier_names()}
+    found = [one for name in names for one in sets.get(name, [name])]
     return tuple(dict.fromkeys(found))
 
 

@@ -13,7 +13,7 @@ from dear.errors import SettingsError
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
 
-Published = Mapping[str, float | int | str]
+Published = Mapping[str, float | int | str | None]
 
 Bounds = tuple[str, Callable[[Any], bool]]
 ANY: Bounds = ("", lambda _: True)

@@ -11,15 +11,24 @@ from dear.data.world.finish import hued
 from dear.data.world.hashing import Stream
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
-from dear.data.world.tasks import adversarial_candidates, load_task, task_names
+from dear.data.world.tasks import (
+    adversarial_candidates,
+    downstream_names,
+    earlier_names,
+    load_task,
+    make_task,
+    task_names,
+)
 from dear.errors import DataError, UnknownNameError
 
-NAMES = [name for name in task_names() if name != "source-adversarial"]
-PLAIN = [name for name in NAMES if not name.startswith("source")]
+EARLIER = earlier_names()
+NAMES = [name for name in (*task_names(), *EARLIER) if name != "source-adversarial"]
 
 
-def test_there_are_at_least_ten_tasks_and_a_source_with_four_variants():
-    assert len(PLAIN) >= 10
+def test_there_are_twelve_tasks_and_a_source_with_four_variants():
+    assert len(downstream_names()) == len(EARLIER) == 12
+    assert len(downstream_names("calibrated")) == 8
+    assert downstream_names("calibrated") + downstream_names("unseen") == downstream_names()
     assert {name for name in task_names() if name.startswith("source-")} == {
         "source-resampled",
         "source-sketch",
@@ -33,8 +42,8 @@ def test_counts_of_classes_and_images(name):
     task = load_task(name)
     classes = len(task.classnames)
     assert len(set(task.classnames)) == classes
-    assert classes >= 100 if name.startswith("source") else 12 <= classes <= 40
-    for split, per_class in ((task.train, 64), (task.val, 8), (task.test, 40)):
+    assert classes >= 100 if name.startswith("source") else 8 <= classes <= 40
+    for split, per_class in ((task.train, 64), (task.val, 8), (task.check, 40), (task.test, 40)):
         assert len(split) == classes * per_class
         assert split.labels.bincount().tolist() == [per_class] * classes
 
@@ -43,14 +52,15 @@ def test_counts_of_classes_and_images(name):
 def test_labels_follow_from_the_factors_and_the_rest_varies(name):
     split = load_task(name).test
     columns = [FACTOR_NAMES.index(factor) for factor in split.factors_of_class]
+    habits = {FACTOR_NAMES.index(name) for name, _, _ in split.habits}
     assert split.factors.shape == (len(split), 5)
     expected = torch.tensor(split.classes)[split.labels]
     assert torch.equal(split.factors[:, columns], expected)
-    for column in set(range(5)) - set(columns):
+    for column in set(range(5)) - set(columns) - habits:
         assert len(split.factors[:, column].unique()) == len(FACTORS[FACTOR_NAMES[column]])
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", EARLIER)
 def test_base_and_novel_share_values_but_no_class(name):
     classes = load_task(name).train.classes
     half = (len(classes) + 1) // 2
@@ -58,6 +68,26 @@ def test_base_and_novel_share_values_but_no_class(name):
     assert not set(base) & set(novel)
     for position in range(len(classes[0])):
         assert {values[position] for values in novel} <= {values[position] for values in base}
+
+
+@pytest.mark.parametrize("name", downstream_names())
+def test_base_and_novel_share_no_class_and_one_factor_sets_them_apart(name):
+    images = load_task(name).train
+    half = (len(images.classes) + 1) // 2
+    base, novel = images.classes[:half], images.classes[half:]
+    apart = [not {c[place] for c in base} & {c[place] for c in novel} for place in range(len(base[0]))]
+    assert sum(apart) == 1
+    assert not set(base) & set(novel)
+
+
+def test_each_factor_alone_separates_the_classes_of_a_task_and_is_told_by_nothing_else():
+    """With one factor a class, no other factor may tell: all are as frequent in each class."""
+    alone = [
+        load_task(name) for name in downstream_names() if len(load_task(name).train.factors_of_class) == 1
+    ]
+    assert {task.train.factors_of_class[0] for task in alone} == set(FACTOR_NAMES)
+    for task in alone:
+        assert task.train.habits == ()
 
 
 def test_choice_of_classes_by_hand():
@@ -178,3 +208,52 @@ def test_turned_and_cast_are_the_same_for_all_images():
     for name in ("plate_turn", "icon_turn"):
         torch.testing.assert_close(getattr(changed, name) - getattr(scene, name), torch.full((13,), 0.25))
     torch.testing.assert_close(changed.gain / scene.gain, torch.tensor([1.25, 0.95, 0.35]).expand(13, 3))
+
+
+def test_habits_hold_for_their_share_of_the_images():
+    """The share itself, and by chance in 1 of 8 (textures) or 10 (places) of the other images."""
+    images = load_task("street-signs").train
+    assert [name for name, _, _ in images.habits] == ["texture", "place"]
+    for name, preferred, share in images.habits:
+        size = len(FACTORS[name])
+        has = images.factors[:, FACTOR_NAMES.index(name)] == torch.tensor(preferred)[images.labels]
+        assert abs(has.double().mean() - (share + (1 - share) / size)) < 0.04  # 3 deviations of 1,024 images
+        assert len(set(preferred[:8])) == len(set(preferred[8:])) == 8
+
+
+def test_strengths_of_own_shifts_are_spread_evenly_over_each_half():
+    (hue, strengths), (turned, _) = load_task("street-signs").train.own
+    assert (hue, turned) == ("hue", "turned")
+    for half in (strengths[:8], strengths[8:]):
+        assert sorted(half) == pytest.approx([0.8 * place / 7 for place in range(8)])
+    assert strengths[:8] != tuple(sorted(strengths[:8]))
+
+
+def test_own_shifts_are_those_of_each_class():
+    """Image by image as the shift itself gives it, at the strength of the image's class."""
+    row = {
+        "name": "x",
+        "title": "X",
+        "factors": ["object"],
+        "pattern": "{object}",
+        "template": "a {}.",
+        "seed": 5,
+    }
+    row |= {"values": {"object": 6}, "classes": 6, "shift": [], "image_seed": 5, "version": 4}
+    plain, own = (make_task(row | more).val for more in ({}, {"own": [["turned", 0.5], ["cast", 1.0]]}))
+    index = torch.tensor([47, 3, 20, 11, 4])
+    before, after = plain.scenes(index), own.scenes(index)
+    (_, turned), (_, cast) = own.own
+    for place, label in enumerate(own.labels[index].tolist()):
+        assert after.plate_turn[place] - before.plate_turn[place] == pytest.approx(
+            0.5 * turned[label], abs=1e-6
+        )
+        assert after.gain[place, 2] / before.gain[place, 2] == pytest.approx(1 - 0.65 * cast[label], abs=1e-6)
+    assert torch.equal(after.factors, before.factors)
+    assert plain.identity != own.identity
+
+
+def test_images_of_classes_with_looks_load_alone_as_in_a_batch():
+    images = load_task("street-signs").test
+    together = images.load(torch.tensor([3, 301, 159]))
+    assert torch.equal(images.load(torch.tensor([301]))[0], together[1])

@@ -22,8 +22,7 @@ def choose_classes(values: Sequence[Sequence[int]], count: int, seed: int) -> li
     candidates = list(product(*values))
     if count > len(candidates):
         raise ValueError(f"{count} classes were requested, but there are only {len(candidates)} combinations")
-    rank = Stream(seed, torch.arange(len(candidates))).bits("classes")[:, 0].tolist()
-    candidates = [candidate for _, candidate in sorted(zip(rank, candidates, strict=True))]
+    candidates = _ranked(values, seed)
     base = _spread(candidates, (count + 1) // 2)
     seen = set(_values_of(base))
     rest = [candidate for candidate in candidates if candidate not in base]
@@ -31,6 +30,13 @@ def choose_classes(values: Sequence[Sequence[int]], count: int, seed: int) -> li
     novel = _spread(familiar, min(count // 2, len(familiar)))
     others = [candidate for candidate in rest if candidate not in novel]
     return base + novel + _spread(others, count // 2 - len(novel))
+
+
+def _ranked(values: Sequence[Sequence[int]], seed: int) -> list[Class]:
+    """All combinations in a seeded order."""
+    candidates = list(product(*values))
+    rank = Stream(seed, torch.arange(len(candidates))).bits("classes")[:, 0].tolist()
+    return [candidate for _, candidate in sorted(zip(rank, candidates, strict=True))]
 
 
 def _values_of(classes: Sequence[Class]) -> list[tuple[int, int]]:
@@ -52,9 +58,12 @@ def _spread(candidates: Sequence[Class], count: int) -> list[Class]:
 def classes_of(row: dict[str, Any]) -> list[Class]:
     """The classes of a task row: those it lists as value names under `list`, or a seeded choice.
 
-    `values` gives for each factor the names to choose from, or their number (then a seeded choice).
+    `values` gives for each factor the names to choose from, or their number (then a seeded choice); base and
+    novel classes share no value of the factors under `apart`.
     """
     names = row["factors"]
+    if "apart" in row:
+        return _with_values_apart(row)
     if "list" in row:
         return [
             tuple(FACTORS[name].values.index(value) for name, value in zip(names, values, strict=True))
@@ -63,6 +72,24 @@ def classes_of(row: dict[str, Any]) -> list[Class]:
     return choose_classes(
         [_pool(name, row["values"][name], row["seed"]) for name in names], row["classes"], row["seed"]
     )
+
+
+def _with_values_apart(row: dict[str, Any]) -> list[Class]:
+    """A seeded choice in which some factors have other values in the novel half than in the base half."""
+    seed, count = row["seed"], row["classes"]
+    pools = {name: _pool(name, row["values"][name], seed) for name in row["factors"]}
+    chosen: list[Class] = []
+    for half, wanted in enumerate(((count + 1) // 2, count // 2)):
+        own = [_part(pool, half, seed) if name in row["apart"] else pool for name, pool in pools.items()]
+        left = [candidate for candidate in _ranked(own, seed) if candidate not in chosen]
+        chosen += _spread(left, wanted)
+    return chosen
+
+
+def _part(pool: Sequence[int], half: int, seed: int) -> list[int]:
+    """The values of the base (0) or the novel half (1)."""
+    ranked = [value for (value,) in _ranked([pool], seed)]
+    return sorted(ranked[half::2])
 
 
 def _pool(factor: str, wanted: int | list[str], seed: int) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.hashing import Stream, slot_number
 from dear.data.world.render import render
-from dear.data.world.scene import Scene, draw_scenes
+from dear.data.world.scene import Scene, draw_scenes, joined
 from dear.data.world.shifts import shifted
 
 SIZE = 48
@@ -30,6 +30,9 @@ class WorldImages:
         factors_of_class: the names of the factors that define a class.
         classes: their values, for each class in label order.
         shift: names and strengths of the shifts, in order of application.
+        own: names and strengths, one for each class, of the shifts that each class has of its own.
+        habits: names of other factors, the value that each class prefers, and the share of its images that
+            have it.
         kept: if given, the numbers of the images to keep, in order.
     """
 
@@ -40,6 +43,8 @@ class WorldImages:
     classes: tuple[tuple[int, ...], ...]
     per_class: int
     shift: tuple[tuple[str, float], ...]
+    own: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    habits: tuple[tuple[str, tuple[int, ...], float], ...] = ()
     kept: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
@@ -64,26 +69,45 @@ class WorldImages:
     @cached_property
     def identity(self) -> str:
         """A stable string that changes with the images: task, split, seed, version, hash of the rest."""
-        rest = json.dumps([self.factors_of_class, self.classes, self.per_class, self.shift, self.kept])
+        facts: list[object] = [self.factors_of_class, self.classes, self.per_class, self.shift, self.kept]
+        rest = json.dumps(facts + [looks for looks in (self.own, self.habits) if looks])
         return f"world/{self.source}/seed{self.seed}/v{self.version}/{slot_number(rest):08x}"
 
     def scenes(self, indices: Int[Tensor, "batch"]) -> Scene:
-        """The scenes of the given items: the class sets its factors, the other factors vary freely."""
+        """The scenes of the given items: the class sets its factors, the other factors vary freely but for
+        the class's habits.
+        """
         numbers = self._numbers[indices]
         seed = (self.seed << 32) + slot_number(self.source)
-        scene = draw_scenes(seed, numbers)
-        values = torch.tensor(self.classes)[torch.div(numbers, self.per_class, rounding_mode="floor")]
+        scene, stream = draw_scenes(seed, numbers), Stream(seed, numbers)
+        labels = torch.div(numbers, self.per_class, rounding_mode="floor")
         factors = scene.factors.clone()
-        for name, value in zip(self.factors_of_class, values.unbind(1), strict=True):
+        for name, value in zip(
+            self.factors_of_class, torch.tensor(self.classes)[labels].unbind(1), strict=True
+        ):
             factors[:, FACTOR_NAMES.index(name)] = value
+        for name, preferred, share in self.habits:
+            column, usual = FACTOR_NAMES.index(name), torch.tensor(preferred)[labels]
+            has = stream.chance(f"habit {name}", share)
+            factors[:, column] = torch.where(has, usual, factors[:, column])
         scene = scene.with_(factors=factors)
         if "color" in self.factors_of_class:  # a sketch has no colour, so its label would be undecidable
             sketch = scene.style == STYLES.values.index("sketch")
             scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
-        stream = Stream(seed, numbers)
         for kind, strength in self.shift:
             scene = shifted(scene, kind, strength, stream)
-        return scene
+        return self._with_own(scene, stream, labels) if self.own else scene
+
+    def _with_own(self, scene: Scene, stream: Stream, labels: Int[Tensor, "batch"]) -> Scene:
+        """The scenes under the shifts of their classes."""
+        order, counts = labels.argsort(stable=True), labels.unique(return_counts=True)[1]
+        parts = []
+        for rows in order.split(counts.tolist()):
+            part, own = scene[rows], Stream(stream.seed, stream.index[rows])
+            for kind, strengths in self.own:
+                part = shifted(part, kind, strengths[int(labels[rows[0]])], own)
+            parts.append(part)
+        return joined(parts)[order.argsort()]
 
     def load(self, indices: Int[Tensor, "batch"]) -> UInt8[Tensor, "batch 3 48 48"]:
         """Render the given items."""

@@ -1,5 +1,6 @@
 """A batch of scenes: everything an image shows, as tensors, a pure function of (seed, index)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Self
 
@@ -77,6 +78,14 @@ class Scene:
         if unknown := changes.keys() - known:
             raise TypeError(f"a Scene has no field {sorted(unknown)}; it has {sorted(known)}")
         return replace(self, factors=factors, **changes)
+
+
+def joined(parts: Sequence[Scene]) -> Scene:
+    """The scenes of all parts, in order; there must be a part."""
+    columns = {
+        field.name: torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Scene)
+    }
+    return replace(parts[0], **columns)
 
 
 def draw_factors(stream: Stream, combinations: Combinations) -> Int[Tensor, "batch 5"]:

@@ -2,18 +2,22 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from dear.data.world.adversarial import adversarial_numbers
 from dear.data.world.classes import classes_of, classname
 from dear.data.world.factors import bulk
 from dear.data.world.images import WorldImages
+from dear.data.world.looks import own_strengths, preferred_values
 from dear.errors import UnknownNameError
 
 
 @dataclass(frozen=True)
 class WorldTask:
-    """A classification task. The first ceil(n / 2) classes are the base classes, the rest the novel ones."""
+    """A classification task. The first ceil(n / 2) classes are the base classes, the rest the novel ones.
+
+    ``check`` is a fourth split, for measurements while a task is being set: neither trained nor tested on.
+    """
 
     name: str
     title: str
@@ -21,34 +25,45 @@ class WorldTask:
     template: str
     train: WorldImages
     val: WorldImages
+    check: WorldImages
     test: WorldImages
 
 
 def task_names() -> list[str]:
-    """The names of all tasks, in the order of tasks.json."""
-    return [row["name"] for row in bulk("tasks")["tasks"]]
+    """The names of today's tasks: the base-to-novel tasks, then `source` and its shifted variants."""
+    return [row["name"] for role in ("tasks", "sources") for row in bulk("tasks")[role]]
 
 
-def downstream_names() -> list[str]:
-    """The names of the base-to-novel tasks: all but `source` and its shifted variants."""
-    return [row["name"] for row in bulk("tasks")["tasks"] if row["name"].split("-")[0] != "source"]
+def downstream_names(which: Literal["all", "calibrated", "unseen"] = "all") -> list[str]:
+    """The names of the base-to-novel tasks: those that the looks of the tasks were set on, and the others."""
+    rows = bulk("tasks")["tasks"]
+    return [row["name"] for row in rows if which == "all" or row.get("unseen", False) == (which == "unseen")]
+
+
+def earlier_names() -> list[str]:
+    """The names of the base-to-novel tasks of an earlier version, for records that were made with them."""
+    return [row["name"] for row in bulk("tasks")["earlier"]]
 
 
 @cache
 def load_task(name: str) -> WorldTask:
-    """A task by its name; its images are rendered when loaded.
+    """A task by its name, of today's or an earlier version; its images are rendered when loaded.
 
     Raises UnknownNameError for an unknown name, DataError for `source-adversarial` until its images are
     chosen.
     """
-    row = _row(name)
+    return make_task(_row(name))
+
+
+def make_task(row: dict[str, Any]) -> WorldTask:
+    """A task from a row of tasks.json."""
     classes = classes_of(row)
-    train, val, test = (_images(row, split) for split in ("train", "val", "test"))
+    train, val, check, test = (_images(row, split) for split in ("train", "val", "check", "test"))
     if row.get("test_from") == "adversarial":
-        candidates = adversarial_candidates(name)
+        candidates = adversarial_candidates(row["name"])
         test = candidates.keep(adversarial_numbers(candidates))
     names = tuple(classname(row, values) for values in classes)
-    return WorldTask(row["name"], row["title"], names, row["template"], train, val, test)
+    return WorldTask(row["name"], row["title"], names, row["template"], train, val, check, test)
 
 
 def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
@@ -58,7 +73,13 @@ def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
 
 def _row(name: str) -> dict[str, Any]:
     """A task's row; a variant (`like`) inherits from the row it names, including the seed of the classes."""
-    rows = {row["name"]: row for row in bulk("tasks")["tasks"]}
+    facts = bulk("tasks")
+    version = {
+        "tasks": facts["version"],
+        "sources": facts["earlier_version"],
+        "earlier": facts["earlier_version"],
+    }
+    rows = {row["name"]: {**row, "version": version[role]} for role in version for row in facts[role]}
     if name not in rows:
         raise UnknownNameError("task", name, rows)
     row = rows[name]
@@ -70,12 +91,21 @@ def _row(name: str) -> dict[str, Any]:
 def _images(row: dict[str, Any], split: str) -> WorldImages:
     facts = bulk("tasks")
     counts = facts["per_class"] | {"candidates": facts["adversarial_candidates"]}
+    classes, seed = classes_of(row), row["seed"]
     return WorldImages(
         source=f"{row['name']}/{split}",
         seed=row["image_seed"],
-        version=facts["version"],
+        version=row["version"],
         factors_of_class=tuple(row["factors"]),
-        classes=tuple(classes_of(row)),
+        classes=tuple(classes),
         per_class=counts[split],
         shift=tuple((kind, float(strength)) for kind, strength in row["shift"]),
+        own=tuple(
+            (kind, own_strengths(kind, float(strongest), len(classes), seed))
+            for kind, strongest in row.get("own", ())
+        ),
+        habits=tuple(
+            (factor, preferred_values(factor, len(classes), seed), float(share))
+            for factor, share in row.get("habits", ())
+        ),
     )

@@ -45,7 +45,7 @@ class Retrieval(BaseToNovel):
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
     place: ClassVar[int] = 6
-    data: ClassVar[tuple[str, ...]] = ("cluttered-cards",)
+    data: ClassVar[tuple[str, ...]] = ("travel-posters",)
 
     def run(self, trial: "Trial") -> dict[str, Any]:
         from dear.data.world.images import WorldImages
