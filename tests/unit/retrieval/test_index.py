@@ -152,6 +152,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         build_index(Plain("other"), folder, out)
     with pytest.raises(DataError, match="another bundle"):
         Index.open(out).check(Plain("other"))
+    before = sorted(folder.iterdir())
+    with pytest.raises(SettingsError, match="is the folder of the images"):
+        build_index(Plain(), folder, folder / ".")
+    assert sorted(folder.iterdir()) == before
     with pytest.raises(DataError, match="is of the folder"):
         build_index(Plain(), gallery(tmp_path / "others"), out)
     (tmp_path / "empty").mkdir()
