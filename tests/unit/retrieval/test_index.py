@@ -170,6 +170,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         index.query(query, {"colour": 1})
     with pytest.raises(SettingsError, match="positive weight"):
         index.query(query, {"color": -1})
+    assert Index.open(out).shares({"class": 1e308, "color": -1e308}) == {"class": 0.5, "color": -0.5}
     with pytest.raises(SettingsError, match="2 weights for 1"):
         weights_of(["color"], [1, 2])
     with only_writer(out), pytest.raises(OutputError, match="another process"):
