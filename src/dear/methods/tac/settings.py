@@ -26,7 +26,8 @@ class TacSettings(MethodSettings):
             folder with one for each data set, DATASET.json; of each class that is trained on. "templates"
             fills 60 of CLIP's templates for ImageNet instead, as the authors do for EuroSAT and DTD only.
         descriptions_sha256: The SHA-256 of the file, which a record has; if given, the file must have it.
-        clusters: Clusters of the training classes; with fewer classes, as many as there are.
+        clusters: Clusters of the training classes; with fewer classes, as many as there are. Prompts
+            must have room for all that are asked for.
         centres: The cluster centres with which other classes are scored: those of the "training" classes, or
             those of these classes' "own" descriptions.
         image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
