@@ -317,7 +317,7 @@ class TestDescriptions:
         assert found.for_data("second") == found
         self.check(small_clip, given)
         second.unlink()
-        with pytest.raises(DearError, match=r"second\.json: No such file"):
+        with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
             self.check(small_clip, given)
 
     @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from dear.errors import SettingsError, listing
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.imagenet_templates import imagenet_templates
-from dear.reading.files import read_bytes
+from dear.reading.files import ReadingError, read_bytes
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -115,7 +115,10 @@ class TacSettings(MethodSettings):
 
     def _read(self, path: Path) -> tuple[bytes, str]:
         """A file and its hash. Raises SettingsError if the settings expect another hash."""
-        content = read_bytes(path)
+        try:
+            content = read_bytes(path)
+        except ReadingError as error:
+            raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
         found = hashlib.sha256(content).hexdigest()
         if self.descriptions_sha256 not in ("", found):
             raise SettingsError(
