@@ -340,3 +340,26 @@ class TestFaults:
         told += ["'Red' has no images", "'empty' has no images"] * 2
         assert_told(found["faults"], told)
         assert [*found["broken"]] == ["train/red/0.png"]
+
+
+def test_an_error_before_the_work_stands_alone(
+    photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the data set has a note: that its images have been split."""
+    shutil.copytree(photos["folder"] / "train", unsplit := tmp_path / "unsplit")
+    words, out = ["--data", str(unsplit)], str(tmp_path / "out")
+    many = ["--shots", "99", "--out", out]
+    for asked in (
+        ["run", "few-shot", "--methods", "coop", *words, *many],
+        ["run", "few-shot", "--methods", "coop", *words, *many, "--dry-run"],
+        ["fit", "--method", "coop", *words, *many],
+        ["fit", "--method", "coop", *words, "--out", out, "--coop.tokens", "77"],
+        ["words", "sea", *words, *many],
+        ["roles", "ablate", *words, "--heads", "99"],
+    ):
+        assert main(asked) == 2
+        told = capsys.readouterr().err
+        assert (told.count("\n"), told.startswith("dear: error: ")) == (1, True), told
+    asked = ["run", "few-shot", "--methods", "zero-shot", *words, "--shots", "1", "--dry-run", "--out", out]
+    assert main(asked) == 0
+    assert capsys.readouterr().err.startswith("dear: note: unsplit: the data has no split")

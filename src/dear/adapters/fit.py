@@ -15,9 +15,10 @@ from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few
 from dear.data.loading import load_dataset
+from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.adapt import adapt
+from dear.evaluation.adapt import adapt, check_prompts, longest_name
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import environment, told_of_teacher
@@ -64,17 +65,20 @@ def fit(
     kind = METHODS[known_method(method)].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
-    images = data if isinstance(data, Dataset) else load_dataset(str(data), dataset)
-    distinct(images.classnames, images.name)
-    clip = load_clip(model, pretrained, device=device)
-    plan = Plan(method, settings=settings)
-    table = role_table(clip, roles) if plan.needs_roles else None
-    few, count = _with_shots(images, shots)
-    picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
-    seen = range(len(images.train)) if plan.unlabelled else picked
-    held = _held_out(images, seen) if calibrate else None
-    context = RunContext(clip, table, train or TrainOptions(), select)
-    run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
+    with held_notes():
+        images = data if isinstance(data, Dataset) else load_dataset(str(data), dataset)
+        distinct(images.classnames, images.name)
+        clip = load_clip(model, pretrained, device=device)
+        plan = Plan(method, settings=settings)
+        table = role_table(clip, roles) if plan.needs_roles else None
+        few, count = _with_shots(images, shots)
+        picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
+        seen = range(len(images.train)) if plan.unlabelled else picked
+        held = _held_out(images, seen) if calibrate else None
+        context = RunContext(clip, table, train or TrainOptions(), select)
+        run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
+        check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
+        run.settings.check_classes(few.classnames, few.classnames)
     adapted = adapt(context, run, range(len(images.classnames)), progress=progress)
     bundle = Bundle(
         method=method,

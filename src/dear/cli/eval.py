@@ -35,10 +35,11 @@ def command(
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import evaluate_bundle
     from dear.data.loading import load_dataset
+    from dear.data.notes import held_notes
 
     loaded = Bundle.from_pretrained(bundle)
-    images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
-    with progress_console().status("scoring"):
+    with held_notes(), progress_console().status("scoring"):
+        images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
         predictor = Predictor(loaded, device, pretrained=pretrained)
         return evaluate_bundle(predictor, images, split=split, own_classes=classes == "bundle")
 

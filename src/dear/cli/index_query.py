@@ -67,9 +67,11 @@ def command(
     """
     from dear.retrieval.query import Index, weights_of
     from dear.retrieval.search import by_image, by_text
-    from dear.retrieval.sheet import Row, contact_sheet, save_sheet
+    from dear.retrieval.sheet import Row, check_sheet, contact_sheet, save_sheet
 
     mixed = weights_of(by, weights)
+    if sheet is not None:
+        check_sheet(sheet)
     opened = Index.open(index)
     opened.shares(mixed)  # before the backbone is loaded
     worded = _worded(words or [])

@@ -51,6 +51,7 @@ def command(
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_dataset
+    from dear.data.notes import held_notes
     from dear.errors import SettingsError
     from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
     from dear.roles.decompose import analysed_layers
@@ -60,17 +61,18 @@ def command(
 
     if images is not None and images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
-    dataset = load_dataset(data)
-    clip = load_clip(model, pretrained, device=device)
-    chosen = analysed_layers(clip, layer_range(layers) if layers else None)
-    if heads:
-        sets = head_set(heads.split(","))
-    elif by == "role":
-        table = role_table(clip, roles)
-        table.check(clip.identity)
-        sets = by_role(table)
-    else:
-        sets = by_layer(clip, chosen) if by == "layer" else by_head(clip, chosen)
+    with held_notes():
+        dataset = load_dataset(data)
+        clip = load_clip(model, pretrained, device=device)
+        chosen = analysed_layers(clip, layer_range(layers) if layers else None)
+        if heads:
+            sets = head_set(heads.split(","))
+        elif by == "role":
+            table = role_table(clip, roles)
+            table.check(clip.identity)
+            sets = by_role(table)
+        else:
+            sets = by_layer(clip, chosen) if by == "layer" else by_head(clip, chosen)
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:

@@ -68,6 +68,7 @@ def command(
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_images
+    from dear.data.notes import held_notes
     from dear.errors import SettingsError
     from dear.roles.decompose import Decomposition, analysed_layers
     from dear.roles.discover import discover
@@ -90,8 +91,9 @@ def command(
     chosen = layer_range(layers) if layers else None
     if data is None and model != "tiny":
         raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
-    dataset = None if data is None else load_images(data)
-    clip = load_clip(model, pretrained, device=device)
+    with held_notes():
+        dataset = None if data is None else load_images(data)
+        clip = load_clip(model, pretrained, device=device)
     if dataset is None:
         seen: WorldScenes | Subset = WorldScenes(images, clip.image_size)
     else:

@@ -86,6 +86,7 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset
+    from dear.data.notes import held_notes
     from dear.evaluation.records import make_folder
     from dear.evaluation.words import WordSearch, candidates, search_settings
     from dear.reading.plain import read_json
@@ -96,19 +97,20 @@ def command(
     some, training = candidates(words), search_settings(epochs, batch, lr, text_chunk)
     name = method or next(name for name, one in METHODS.items() if one.takes_words)
     known = typed(read_json(out), dict[str, list[str]], out) if out.exists() else {}
-    search = WordSearch(
-        clip=load_clip(model, pretrained, device=device),
-        dataset=load_dataset(data, dataset),
-        method=name,
-        settings=settings_of_methods([name], settings).get(name),
-        words=some,
-        sizes=(least, len(some) if most is None else most),
-        shots=shots,
-        seed=seed,
-        training=training,
-        weight_lr=weight_lr,
-    )
-    cost = search.cost()
+    with held_notes():
+        search = WordSearch(
+            clip=load_clip(model, pretrained, device=device),
+            dataset=load_dataset(data, dataset),
+            method=name,
+            settings=settings_of_methods([name], settings).get(name),
+            words=some,
+            sizes=(least, len(some) if most is None else most),
+            shots=shots,
+            seed=seed,
+            training=training,
+            weight_lr=weight_lr,
+        )
+        cost = search.cost()
     console.print(_told(cost), markup=False, soft_wrap=True)
     if dry_run:
         return Chosen(search.dataset.name, vars(cost), None, [], None)

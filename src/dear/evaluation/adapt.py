@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
@@ -134,6 +135,20 @@ def fresh(context: RunContext, run: ResolvedRun) -> Method:
             f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."
         )
     return method
+
+
+def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: Sequence[str]) -> None:
+    """Check that the settings of a run's method, and of its teacher's if it has one, suit the backbone and a
+    class name. Raises as `fresh`, and SettingsError for a prompt that does not fit.
+    """
+    fresh(context, run).set_classes([name], templates)
+    if run.teacher is not None:
+        check_prompts(context.of_teacher(run), run.teacher, name, templates)
+
+
+def longest_name(clip: Clip, names: Sequence[str]) -> int:
+    """Which class name has the most tokens."""
+    return int(clip.tokenize(fill("{}", names)).argmax(dim=-1).argmax())
 
 
 def _validation(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from dear.data.fewshot import ClassSubset, Subset, Unlabelled
+from dear.data.notes import held_notes
 from dear.errors import DearError, UnknownNameError
 from dear.evaluation.adapt import fresh
 from dear.evaluation.experiment import Experiment, Run
@@ -55,8 +56,9 @@ def estimates(experiments: Sequence[Experiment], device: str = "auto") -> tuple[
     any error other than missing data or weights.
     """
     runner, found, why = Runner(device), list[Estimate](), None
-    for experiment in experiments:
-        why = why or _missing(runner, experiment)
+    with held_notes():
+        for experiment in experiments:
+            why = why or _missing(runner, experiment)
     speeds: dict[object, list[_Speed]] = {}
     for experiment in experiments:
         for run in experiment.runs():

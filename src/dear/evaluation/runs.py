@@ -8,12 +8,12 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
-from dear.evaluation.adapt import fresh, teacher_checkpoint, validation_images
+from dear.evaluation.adapt import check_prompts, longest_name, teacher_checkpoint, validation_images
 from dear.evaluation.experiment import Experiment, Model, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
@@ -120,16 +120,13 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     and the longest class name. The source, if there is one, is the last data set. Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
-    lengths = context.clip.tokenize(fill("{}", [name for name, _ in names])).argmax(dim=-1)
-    longest, dataset = names[int(lengths.argmax())]
+    longest, dataset = names[longest_name(context.clip, [name for name, _ in names])]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [one], plan, seed=seed, shots=shots) for one in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
-            fresh(context, run).set_classes([longest], dataset.templates)
-            if run.teacher is not None:
-                fresh(context.of_teacher(run), run.teacher).set_classes([longest], dataset.templates)
+            check_prompts(context, run, longest, dataset.templates)
         for run in runs:
             own = run.source.classnames
             tested_on = own if protocol.trained_on is None else [name for name, _ in names]

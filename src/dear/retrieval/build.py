@@ -59,6 +59,10 @@ def build_index(
     approximate.require_faiss()
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
+    if out.expanduser().resolve() == folder.expanduser().resolve():
+        raise SettingsError(
+            f"{out} is the folder of the images: name another folder for the index with --out."
+        )
     found = scan(folder, leave_out=out)
     first = not Catalogue.exists(out)
     if not found and first:

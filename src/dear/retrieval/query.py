@@ -133,12 +133,14 @@ class Index:
                 )
             if name not in self.features:
                 raise UnknownNameError("feature", name, self.features)
-        total = sum(abs(weight) for weight in given.values())
-        if not any(weight > 0 for weight in given.values()) or not np.isfinite(total):
+        most = max((abs(weight) for weight in given.values()), default=0.0)
+        if not any(weight > 0 for weight in given.values()) or not np.isfinite([*given.values()]).all():
             raise SettingsError(
                 "no feature has a positive weight: at least one must be above 0, and all must be finite."
             )
-        return {name: weight / total for name, weight in given.items()}
+        scaled = {name: weight / most for name, weight in given.items()}  # their sum cannot overflow
+        total = sum(map(abs, scaled.values()))
+        return {name: weight / total for name, weight in scaled.items()}
 
     def _candidates(
         self, queries: Mapping[str, Any], shares: Mapping[str, float], count: int, effort: float

@@ -47,10 +47,15 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: P
     return sheet
 
 
+def check_sheet(path: Path) -> None:
+    """Raise OutputError for a place where no sheet can be written because it is a folder."""
+    if not path.name or path.is_dir():
+        raise OutputError(f"the contact sheet cannot be {str(path)!r}, which is a folder: name a PNG file.")
+
+
 def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Write a sheet atomically as PNG. Raises OutputError."""
-    if not path.name:
-        raise OutputError(f"the contact sheet cannot be {str(path)!r}, which is a folder: name a PNG file.")
+    check_sheet(path)
     try:
         with atomic_write(path) as file:
             sheet.save(file, "PNG")

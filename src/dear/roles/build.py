@@ -91,13 +91,18 @@ def build_table(
 
 
 def require_concepts(pool: Pool, settings: RoleSettings) -> None:
-    """Raises SettingsError for a pool without concepts, and for core attributes that are none of them."""
+    """Raises SettingsError for a pool without concepts, and for core attributes or general concepts that
+    are none of them; the default ones may be missing.
+    """
     if not pool.concepts:
         raise SettingsError(f"the phrases of {pool.name} have no concepts to name clusters.")
-    if unknown := [name for name in settings.attributes if name not in pool.concepts]:
-        raise SettingsError(
-            f"there is no concept {unknown[0]!r}. Known concepts: {', '.join(sorted({*pool.concepts}))}."
-        )
+    general = [name for name in settings.general if name not in RoleSettings().general]
+    for option, names in (("attributes", settings.attributes), ("settings.general", general)):
+        if unknown := [name for name in names if name not in pool.concepts]:
+            raise SettingsError(
+                f"{option}: there is no concept {unknown[0]!r}. Known concepts: "
+                f"{', '.join(sorted({*pool.concepts}))}."
+            )
 
 
 def _owners(found: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:

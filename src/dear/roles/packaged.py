@@ -57,7 +57,10 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
             if not others:
                 raise
             return others[0]
-    return RoleTable.load(Path(path))
+    try:
+        return RoleTable.load(Path(path))
+    except RoleTableError as error:
+        raise RoleTableError(f"roles: {error}") from error
 
 
 def named_table(name_or_path: str) -> RoleTable:

@@ -12,7 +12,7 @@ from dear.data.world.captions import with_articles
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
-from dear.reading.files import read_lines
+from dear.reading.files import ReadingError, read_lines
 
 GENERAL, WORLD = "general", "world"
 
@@ -43,7 +43,10 @@ def load_pool(name_or_path: str) -> Pool:
         return general_pool()
     if name_or_path == WORLD:
         return world_pool()
-    return read_pool(Path(name_or_path).expanduser())
+    try:
+        return read_pool(Path(name_or_path).expanduser())
+    except ReadingError as error:
+        raise ReadingError(f"phrases {name_or_path}", error.reason, missing=error.missing) from error
 
 
 @cache

@@ -127,7 +127,9 @@ class TestBeforeTheFirstRun:
     def test_a_word_of_several_tokens(self, small_clip: Clip, tmp_path: Path) -> None:
         found = {"first": ["sea"], "second": ["tree", "bay"]}
         given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
-        with pytest.raises(SettingsError, match=r"the attribute word 'bay' is 3 tokens .*by-position"):
+        with pytest.raises(
+            SettingsError, match=r"the attribute word 'bay' is 3 tokens .*another word .*by-position"
+        ):
             self.check(small_clip, given)
 
 

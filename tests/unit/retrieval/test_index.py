@@ -152,6 +152,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         build_index(Plain("other"), folder, out)
     with pytest.raises(DataError, match="another bundle"):
         Index.open(out).check(Plain("other"))
+    before = sorted(folder.iterdir())
+    with pytest.raises(SettingsError, match="is the folder of the images"):
+        build_index(Plain(), folder, folder / ".")
+    assert sorted(folder.iterdir()) == before
     with pytest.raises(DataError, match="is of the folder"):
         build_index(Plain(), gallery(tmp_path / "others"), out)
     (tmp_path / "empty").mkdir()
@@ -166,6 +170,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         index.query(query, {"colour": 1})
     with pytest.raises(SettingsError, match="positive weight"):
         index.query(query, {"color": -1})
+    assert Index.open(out).shares({"class": 1e308, "color": -1e308}) == {"class": 0.5, "color": -0.5}
     with pytest.raises(SettingsError, match="2 weights for 1"):
         weights_of(["color"], [1, 2])
     with only_writer(out), pytest.raises(OutputError, match="another process"):

@@ -63,6 +63,11 @@ def test_attributes_by_name() -> None:
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
 
 
+def test_general_concepts_that_there_are_not() -> None:
+    with pytest.raises(SettingsError, match=r"^settings\.general: .* 'foo'\. Known concepts: action, animal"):
+        build_table(HEADS, WEIGHTS, source="test", settings=RoleSettings(general=("style", "foo")))
+
+
 def test_roles_by_concept(table: RoleTable) -> None:
     by_concept = build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, rule="concept"))
     assert by_concept.evidence["thresholds"] == []

@@ -85,5 +85,5 @@ def test_another_encoding(tmp_path: Path, encoding: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere.txt: No such file"):
+    with pytest.raises(DataError, match=r"^phrases .*nowhere.txt: No such file"):
         load_pool(str(tmp_path / "nowhere.txt"))

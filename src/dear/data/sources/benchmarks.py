@@ -78,7 +78,7 @@ def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     if root is None:
         raise DataError(
             f"{benchmark.name} needs the folder of the benchmarks: set the environment variable DEAR_DATA, "
-            "or the option root."
+            "or the option --root or --dataset.root that the command has (root in a recipe)."
         )
     home = root / benchmark.folder
     if not home.is_dir():

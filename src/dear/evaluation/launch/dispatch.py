@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dear.backbone.device import find_device
+from dear.data.notes import held_notes
 from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.claims import claimed, distinct_places
@@ -67,8 +68,9 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
 
 
 def _check(experiments: Sequence[Experiment], runner: Runner) -> None:
-    for experiment in experiments:
-        runner.check(experiment)
+    with held_notes():
+        for experiment in experiments:
+            runner.check(experiment)
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:

@@ -84,8 +84,8 @@ class ATPrompt(CoupledPrompts):
             if tokens != 1 and not self.settings.by_position:
                 raise SettingsError(
                     f"the attribute word {word!r} is {tokens} tokens of this backbone, and its place is for "
-                    "one: give other words with --atprompt.words or --atprompt.attributes, or do as the "
-                    "authors' code does with --atprompt.by-position true."
+                    "one: give another word (with --atprompt.words or --atprompt.attributes if it is not an "
+                    "argument), or do as the authors' code does with --atprompt.by-position true."
                 )
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:

@@ -6,6 +6,9 @@ from types import MappingProxyType
 from dear.errors import SettingsError
 from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, Declaration, MethodSettings
 
+WEIGHT = ("above 0 and at most 1000000", lambda value: 0 < value <= 1e6)
+"""Far above the authors' weights; the gradients of a loss of 1e30 are not finite in float32 [ours]."""
+
 
 @dataclass(frozen=True)
 class PromptKdSettings(MethodSettings):
@@ -29,7 +32,7 @@ class PromptKdSettings(MethodSettings):
     )
     teacher_training = MappingProxyType({"lr": 0.005, "batch": 8})
     bounds = MappingProxyType(
-        {"depth": LAYER, "tokens": COUNT, "kd_weight": ABOVE_0}
+        {"depth": LAYER, "tokens": COUNT, "kd_weight": WEIGHT}
         | {"temperature": ABOVE_0, "token_std": AT_LEAST_0}
     )
 

@@ -9,12 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
-from dear.backbone.clip import Clip, layer_share
+from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.towers import Injection, TextTrunk
+from dear.errors import SettingsError
 from dear.methods import initial
 from dear.methods.averaging import add_epoch
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.context import PLACE, prompt_ids
+from dear.methods.context import PLACE, lengths, prompt_ids
 from dear.methods.initial import normal
 from dear.methods.tac.kmeans import kmeans
 from dear.methods.tac.settings import TacSettings
@@ -110,9 +111,23 @@ class TAC(Method):
         """
         super().set_classes(classnames, templates)
         self._teacher = None
-        self._prompts(self.settings.clusters)  # there is room for all of them
+        self._check_room()
         own = self.settings.centres == "own" and len(self.centres)
         self._set_centres(self._clustered() if own else self.centres)
+
+    def _check_room(self) -> None:
+        """Raise SettingsError unless the prompts have room for all clusters, learned tokens and words."""
+        s, most = self.settings, self.clip.text.context_length
+        learned = s.text_tokens * (1 if s.words else 2)  # without words, placeholders stand for them
+        words = lengths(self.clip, [s.words])[0] if s.words else 0
+        names = fill("{}.", self.classnames)
+        for name, own in zip(self.classnames, lengths(self.clip, names), strict=True):
+            wanted = 1 + s.clusters + learned + words + own + 1  # with the start and the end
+            if wanted > most:
+                raise SettingsError(
+                    f"the prompt of {name!r} has {wanted} tokens, {s.clusters} of them by tac.clusters and "
+                    f"{learned} by tac.text_tokens, but the text tower takes {most}: choose fewer."
+                )
 
     def _prompts(self, clusters: int) -> Int[Tensor, "class token"]:
         """Ids of prompts with placeholders for cluster tokens and learned tokens."""

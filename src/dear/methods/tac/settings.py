@@ -10,7 +10,7 @@ from typing import Literal, Self
 from dear.errors import SettingsError, listing
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.imagenet_templates import imagenet_templates
-from dear.reading.files import read_bytes
+from dear.reading.files import ReadingError, read_bytes
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -26,7 +26,8 @@ class TacSettings(MethodSettings):
             folder with one for each data set, DATASET.json; of each class that is trained on. "templates"
             fills 60 of CLIP's templates for ImageNet instead, as the authors do for EuroSAT and DTD only.
         descriptions_sha256: The SHA-256 of the file, which a record has; if given, the file must have it.
-        clusters: Clusters of the training classes; with fewer classes, as many as there are.
+        clusters: Clusters of the training classes; with fewer classes, as many as there are. Prompts
+            must have room for all that are asked for.
         centres: The cluster centres with which other classes are scored: those of the "training" classes, or
             those of these classes' "own" descriptions.
         image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
@@ -114,7 +115,10 @@ class TacSettings(MethodSettings):
 
     def _read(self, path: Path) -> tuple[bytes, str]:
         """A file and its hash. Raises SettingsError if the settings expect another hash."""
-        content = read_bytes(path)
+        try:
+            content = read_bytes(path)
+        except ReadingError as error:
+            raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
         found = hashlib.sha256(content).hexdigest()
         if self.descriptions_sha256 not in ("", found):
             raise SettingsError(
