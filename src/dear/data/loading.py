@@ -32,8 +32,8 @@ def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dat
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
-    settings, known = settings or DataSettings(), tuple(task_names())
-    if name_or_path in (*known, *earlier_names()):
+    settings, known = settings or DataSettings(), (*task_names(), *earlier_names())
+    if name_or_path in known:
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, known=known), settings)
