@@ -1,6 +1,6 @@
 """DeAR's options beyond the paper, judged on the check images of the eight tasks that the world was set on.
 
-    python benchmarks/beyond.py --out runs/beyond --jobs 2      # about 15 minutes on two cores
+    python benchmarks/beyond.py --out runs/beyond --jobs 2      # some minutes
     python benchmarks/beyond.py --out runs/beyond --table
 
 Test images are not used. Runs whose records are there are not repeated.

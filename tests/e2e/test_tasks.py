@@ -47,3 +47,10 @@ def test_tasks_are_not_set_by_dear(tmp_path: Path, capsys: pytest.CaptureFixture
     (line,) = capsys.readouterr().err.splitlines()
     assert "--methods: the facts are about other methods than dear" in line
     assert not (tmp_path / "out").exists()
+
+
+def test_what_only_a_check_takes_is_refused_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--methods", "coop"], ["--seeds", "2"], ["--images", "test"]):
+        assert main(["tasks", *option]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "are for --validate" in line

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from dear.cli.document import with_table
-from dear.data.world.tasks import downstream_names, load_task
+from dear.data.world.tasks import downstream_names, factor_alone
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import FROZEN, OWN
@@ -33,11 +33,12 @@ Halves = tuple[float, float]
 
 def by_task(records: Iterable[Record], read: str = "accuracy") -> dict[str, Halves]:
     """Task -> base and novel in percent, means over seeds."""
+
+    def mean(runs: Sequence[Record], half: str) -> float:
+        return 100 * fmean(accuracy(run, half, read=read) for run in runs)
+
     tasks = grouped(readable(records), data_set)
-    return {
-        task: tuple(100 * fmean(accuracy(run, half, read=read) for run in runs) for half in ("base", "novel"))  # type: ignore[misc]
-        for task, runs in tasks.items()
-    }
+    return {task: (mean(runs, "base"), mean(runs, "novel")) for task, runs in tasks.items()}
 
 
 def mean_of(halves: Mapping[str, Halves], tasks: Sequence[str]) -> tuple[float, float, float]:
@@ -92,18 +93,18 @@ def variants_table(default: Sequence[Record], records: Sequence[Record]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for label, runs in grouped(readable(records), lambda run: str(run.get("variant") or "")).items():
-        if not label or {data_set(run) for run in runs} < {*everything}:
+        if not label or not {data_set(run) for run in runs} >= {*everything}:
             continue
         seeds = {run["seed"] for run in runs}
         own, usual = by_task(runs), by_task(run for run in default if run["seed"] in seeds)
         row = " | ".join(f"{value:.2f}" for value in mean_of(own, everything))
         lines.append(f"| {label} | {row} | {gap(own, usual, everything)} | {gap(own, usual, unseen)} |")
-    first = by_task(run for run in default if run["seed"] == 1)
-    rows = {"default": first, "default, class feature alone": by_task(_seed_1(default), "decoupled")}
-    for label, own in rows.items():
+    first = by_task(_seed_1(default))
+    alone = by_task(_seed_1(default), "decoupled")
+    versus = f"{gap(alone, first, everything)} | {gap(alone, first, unseen)}"
+    for label, own, shown in (("default", first, "|"), ("default, class feature alone", alone, versus)):
         row = " | ".join(f"{value:.2f}" for value in mean_of(own, everything))
-        versus = f"{gap(own, first, everything)} | {gap(own, first, unseen)}" if own is not first else "|"
-        lines.append(f"| {label} | {row} | {versus} |")
+        lines.append(f"| {label} | {row} | {shown} |")
     return "\n".join(lines)
 
 
@@ -134,18 +135,12 @@ def short_table(records: Sequence[Record]) -> str:
 
 
 def _facts(records: Sequence[Record], rooms: Mapping[str, "Headroom"], tasks: Sequence[str]) -> list[Fact]:
-    known = {name: load_task(name).train for name in tasks}
-    alone = {
-        name: images.factors_of_class[0]
-        for name, images in known.items()
-        if len(images.factors_of_class) == 1 and not images.habits
-    }
     of_tasks = [record for record in records if data_set(record) in tasks]
     complete = grouped(of_tasks, lambda run: str(run["method"]))
     usable = [
         run for runs in complete.values() if {data_set(run) for run in runs} == {*tasks} for run in runs
     ]
-    return check_facts(usable, {name: rooms[name] for name in tasks}, alone)
+    return check_facts(usable, {name: rooms[name] for name in tasks}, factor_alone(tasks))
 
 
 def _seed_1(records: Iterable[Record]) -> list[Record]:

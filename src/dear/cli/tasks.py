@@ -75,9 +75,12 @@ def command(
     """
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset, load_for_checks
-    from dear.data.world.tasks import downstream_names, task_names
+    from dear.data.world.tasks import downstream_names, factor_alone, task_names
+    from dear.errors import SettingsError
     from dear.evaluation.headroom import headroom
 
+    if validate is None and (methods or seeds or images != "check"):
+        raise SettingsError("--methods, --seeds and --images are for --validate: give it a folder.")
     known = downstream_names() if validate else task_names()
     rows = [_row(name) for name in tasks or known]
     if not measure and validate is None:
@@ -96,7 +99,7 @@ def command(
     load = load_for_checks if images == "check" else load_dataset
     datasets = [load(row.name) for row in rows]
     records = _run(clip, datasets, plans, seeds or [1], validate)
-    return Tasks(rows, check_facts(records, rooms, _alone(rows)))
+    return Tasks(rows, check_facts(records, rooms, factor_alone([*rooms])))
 
 
 def _row(name: str) -> Task:
@@ -135,14 +138,6 @@ def _run(
 
     with RunProgress(len(datasets) * len(plans) * len(seeds), TrainSettings().epochs) as progress:
         return run_all(clip, datasets, plans, seeds=seeds, out=out, progress=progress)
-
-
-def _alone(rows: list[Task]) -> dict[str, str]:
-    """The factor of each task whose classes differ in one factor only."""
-    from dear.data.world.tasks import load_task
-
-    factors = {row.name: load_task(row.name).train.factors_of_class for row in rows if not row.habits}
-    return {name: known[0] for name, known in factors.items() if len(known) == 1}
 
 
 def render(result: Tasks, console: Console) -> None:

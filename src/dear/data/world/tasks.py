@@ -1,5 +1,6 @@
 """Downstream tasks on the Attribute World: rows of tasks.json turned into labelled images and class names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -43,6 +44,16 @@ def downstream_names(which: Literal["all", "calibrated", "unseen"] = "all") -> l
 def earlier_names() -> list[str]:
     """The names of the base-to-novel tasks of an earlier version, for records that were made with them."""
     return [row["name"] for row in bulk("tasks")["earlier"]]
+
+
+def factor_alone(names: Sequence[str]) -> dict[str, str]:
+    """The factor that alone tells the classes apart, of those tasks that have one: no habit tells it too."""
+    images = {name: load_task(name).train for name in names}
+    return {
+        name: one.factors_of_class[0]
+        for name, one in images.items()
+        if len(one.factors_of_class) == 1 and not one.habits
+    }
 
 
 @cache
