@@ -14,7 +14,7 @@ from arithmetic import Step, Tower, span, trunk
 from measure import ATTRIBUTES, dear_on, in_turn, machine, matrix_rate, medians, network, parsed, parser, show
 from torch.nn.functional import normalize
 
-from dear.training.devices import mixed
+from dear.backbone.precision import mixed
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.half import half
+from dear.backbone.precisions import Precision
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
 from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
@@ -28,7 +29,7 @@ from dear.methods.tac.settings import TacSettings
 from dear.methods.tip_adapter.settings import TipAdapterSettings
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
-from dear.training.settings import Precision, TrainSettings
+from dear.training.settings import TrainSettings
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]

@@ -8,10 +8,11 @@ from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 
 from dear.backbone.half import half
+from dear.backbone.precisions import Precision
 from dear.data.images.prefetch import prefetch
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
-from dear.training.settings import Precision, TrainSettings
+from dear.training.settings import TrainSettings
 from dear.training.viewcache import ViewCache
 
 pytestmark = [

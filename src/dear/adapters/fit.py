@@ -12,6 +12,7 @@ from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.scoring import all_logits, evaluate_bundle
 from dear.backbone.load import load_clip
+from dear.backbone.precisions import Precision
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few
 from dear.data.loading import load_dataset
@@ -107,7 +108,7 @@ def fit(
         },
     )
     if held is not None:
-        bundle = replace(bundle, temperature=_temperature(adapted.method, held))
+        bundle = replace(bundle, temperature=_temperature(adapted.method, held, run.training.precision))
     if len(images.test):
         measured = asdict(evaluate_bundle(Predictor(bundle, clip=clip), images))
         bundle = replace(bundle, metrics={name: measured[name] for name in METRICS})
@@ -141,8 +142,8 @@ def _held_out(images: Dataset, picked: Collection[int]) -> Images:
 
 
 @torch.no_grad()
-def _temperature(method: Method, held: Images) -> float:
-    known = Vocabulary(method.classnames, method, method.text_features(), decoupled=False)
+def _temperature(method: Method, held: Images, precision: Precision) -> float:
+    known = Vocabulary.of(method, precision)
     return best_temperature(all_logits(known, held).float(), held.labels.cpu())
 
 

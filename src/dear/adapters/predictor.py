@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.backbone.clip import Clip
+from dear.backbone.precision import mixed, precision_for
+from dear.backbone.precisions import Precision
 from dear.data.images.decode import as_picture, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
@@ -56,12 +59,32 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Candidate classes: a method set to them, their text features, and whether all were trained on."""
+    """Candidate classes: a method set to them, their text features, whether features are decoupled (classes
+    that it was not trained on), and the precision of features.
+    """
 
     classes: tuple[str, ...]
     method: Method
     text: Float[Tensor, "class embed"]
     decoupled: bool
+    precision: Precision
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, method: Method, precision: Precision, *, decoupled: bool = False) -> Self:
+        """The classes that a method is set to."""
+        like = method.clip.image.projection
+        with mixed(like.device, precision):
+            text = method.text_features().to(like)
+        return cls(tuple(method.classnames), method, text, decoupled, precision)
+
+    def image_features(
+        self, pixels: Float[Tensor, "batch channel height width"]
+    ) -> Float[Tensor, "feature batch embed"]:
+        """Unit image features of views in [0, 1]."""
+        like = self.method.clip.image.projection
+        with mixed(like.device, self.precision):
+            return self.method.image_features(self.method.image_trunk(pixels.to(like))).to(like)
 
 
 class Predictor:
@@ -79,17 +102,18 @@ class Predictor:
         *,
         clip: Clip | None = None,
         pretrained: str | None = None,
+        precision: Precision = "auto",
     ) -> None:
         """Build from a bundle or its path; ``clip`` is its backbone if already loaded, ``pretrained`` the
-        location of its weights if they have moved. Raises BundleError, WeightsError.
+        location of its weights if they have moved; ``precision`` is as in training. Raises BundleError,
+        WeightsError, SettingsError for a precision that the device does not have.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
-        with torch.no_grad():
-            self._own = Vocabulary(self.classes, self.method, self.method.text_features(), decoupled=False)
+        self._own = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
 
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
@@ -111,8 +135,7 @@ class Predictor:
         self, pixels: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch feature embed"]:
         """Unit image features, in the order of ``features``."""
-        trunk = self.method.image_trunk(pixels.to(self.clip.image.projection))
-        return self.method.image_features(trunk).transpose(0, 1)
+        return self._own.image_features(pixels).transpose(0, 1)
 
     @torch.no_grad()
     def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
@@ -218,7 +241,7 @@ class Predictor:
         method = copy.copy(self.method)  # shares all parameters, but has its own classes
         method.set_classes(names, self.bundle.templates)
         decoupled = new and method.novel_decoupled
-        known = Vocabulary(names, method, method.text_features(), decoupled)
+        known = Vocabulary.of(method, self._own.precision, decoupled=decoupled)
         self._vocabularies[names] = known
         if len(self._vocabularies) > KEPT:
             self._vocabularies.popitem(last=False)

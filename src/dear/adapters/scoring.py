@@ -8,9 +8,9 @@ from dear.adapters.calibration import calibration_error, log_loss
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import BundleScores
 from dear.data.dataset import Dataset, Images
+from dear.data.images.transforms import eval_views
 from dear.data.sources.listing import plain_name
 from dear.errors import DataError
-from dear.evaluation.metrics import eval_trunk
 
 BATCH = 250
 
@@ -20,7 +20,7 @@ def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]
     """Scores of all images in the test view, on the CPU."""
     method, found = known.method, []
     for chosen in torch.arange(len(images)).split(BATCH):
-        features = method.image_features(eval_trunk(method, images.load(chosen)))
+        features = known.image_features(eval_views(images.load(chosen), method.clip.image_size))
         found.append(method.logits(features, known.text, decoupled=known.decoupled).cpu())
     return torch.cat(found)
 

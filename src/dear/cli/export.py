@@ -44,7 +44,7 @@ def command(
         raise SettingsError(f"most is {most}: it must be at least 0.")
     paths = [path for place in images or () for path in image_files(Path(place))]
     with progress_console().status("exporting"):
-        predictor = Predictor(bundle, pretrained=pretrained)
+        predictor = Predictor(bundle, pretrained=pretrained, precision="32-true")
         return export(
             predictor,
             out,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.backbone.clip import Clip, fill
+from dear.backbone.precisions import HALF
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
@@ -15,7 +16,6 @@ from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
 from dear.methods.registry import build_method
-from dear.training.devices import HALF
 from dear.training.loop import train
 from dear.training.seeding import generator
 

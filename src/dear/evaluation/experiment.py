@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dear.backbone.precisions import Precision
 from dear.data.seeds import checked_seed
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -94,7 +95,7 @@ class Experiment:
         return list(dict.fromkeys(found))
 
     @property
-    def precisions(self) -> list[str]:
+    def precisions(self) -> list[Precision]:
         """The precisions of all runs."""
         return [one.precision for plan in self.plans for one in self._training(plan)]
 

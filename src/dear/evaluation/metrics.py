@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from dear.backbone.precision import mixed, precision_for
+from dear.backbone.precisions import Precision
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import eval_views
 from dear.methods.base import Method
 from dear.training.batches import trunk_facts
-from dear.training.devices import mixed
-from dear.training.settings import Precision
 from dear.training.trunks import TrunkCache
 
 
@@ -40,8 +40,8 @@ def evaluate(
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
     ``novel`` means that the method was not trained on these classes or this data set: it is then scored as
-    by its authors. ``precision`` is Fabric's; the scores themselves are computed in the type of the CLIP's
-    weights, float32 but for 16-true.
+    by its authors. ``precision`` is as in training; the scores themselves are computed in the type of the
+    CLIP's weights, float32 but for 16-true.
     """
     fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)
     if novel and method.novel_decoupled:
@@ -64,7 +64,7 @@ def hits(
     precision: Precision = "auto",
 ) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
     """Which images are classified correctly: fused, and by the class feature alone."""
-    like = method.clip.image.projection
+    like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
         text = method.text_features().to(like)
     fused, decoupled = [], []

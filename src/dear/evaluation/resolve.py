@@ -131,7 +131,10 @@ def resolve(
     """Resolve a run; ``own`` are training settings that take the place of the method's published ones. Raises
     UnknownNameError for the method, SettingsError for invalid settings.
     """
+    from dear.backbone.precision import precision_for
+
     found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions(), own)
+    settled = replace(settled, precision=precision_for(clip, settled.precision))
     return ResolvedRun(
         protocol,
         plan,

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from dear.backbone.clip import Clip
 from dear.backbone.half import half
 from dear.backbone.load import load_clip
+from dear.backbone.precisions import HALF
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
@@ -17,7 +18,6 @@ from dear.evaluation.resolve import ResolvedRun, Training, resolve
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
-from dear.training.devices import HALF
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache

@@ -10,11 +10,12 @@ from jaxtyping import Float, Int
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import train_views, view_numbers, whole_views
 from dear.methods.base import Method
-from dear.training.devices import mixed, share
+from dear.training.devices import share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache

@@ -1,6 +1,5 @@
 """Where a run is computed: on one device, or by several processes that share each batch (data parallel)."""
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -9,14 +8,13 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from dear.backbone.precision import device_precision
+from dear.backbone.precisions import HALF, Precision
 from dear.errors import OutputError, SettingsError
-
-HALF = "16-true"
-"""The precision with weights in float16: it needs the CLIP of `dear.backbone.half`."""
 
 
 def make_fabric(
-    device: torch.device, precision: str, *, devices: int = 1, nodes: int = 1, log: Path | None = None
+    device: torch.device, precision: Precision, *, devices: int = 1, nodes: int = 1, log: Path | None = None
 ) -> Fabric:
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
@@ -42,29 +40,11 @@ def make_fabric(
     )
 
 
-def device_precision(precision: str, device: torch.device) -> str:
-    """Resolve the precision for a device: "auto" is float32 on a CPU and bf16-mixed on a GPU. Raises
-    SettingsError for 16-mixed on a CPU, which Fabric would silently turn into bf16-mixed.
-    """
-    if precision == "16-mixed" and device.type == "cpu":
-        raise SettingsError("precision 16-mixed needs a GPU: on a CPU use bf16-mixed or 32-true.")
-    if precision != "auto":
-        return precision
-    return "bf16-mixed" if device.type == "cuda" else "32-true"
-
-
-def _cast_by_fabric(precision: str) -> str:
+def _cast_by_fabric(precision: Precision) -> Precision:
     """The precision as Fabric's own: with 16-true all tensors are in float16 from the start, so that it has
     nothing to cast.
     """
     return "32-true" if precision == HALF else precision
-
-
-def mixed(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Autocast context of a precision, for code that Fabric does not wrap: trunks and inference."""
-    kinds = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    kind = kinds.get(device_precision(precision, device))
-    return nullcontext() if kind is None else torch.autocast(device.type, kind)
 
 
 def share(items: int, rank: int, world: int) -> tuple[slice, float]:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from dear.backbone.precision import mixed, precision_for
+from dear.backbone.precisions import HALF
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
 from dear.training.batches import Batches
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
-from dear.training.devices import HALF, make_fabric, mixed, summed
+from dear.training.devices import make_fabric, summed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
@@ -65,6 +68,7 @@ def train(
             f"precision is {settings.precision}, but the CLIP's weights are in {like.dtype}: {HALF} goes "
             "with weights in float16, which dear.backbone.half makes."
         )
+    settings = replace(settings, precision=precision_for(method.clip, settings.precision))
     method.text_chunk = settings.text_chunk
     method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
     if not method.takes_steps:

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
 from dear.training.batches import Batches
-from dear.training.devices import make_fabric, mixed
+from dear.training.devices import make_fabric
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 
@@ -55,6 +57,7 @@ def mixture_weights(
     if not len(images) or not len(val):
         raise SettingsError("a mixture needs images to train on and images to choose with.")
     first = methods[0]
+    settings = replace(settings, precision=precision_for(first.clip, settings.precision))
     device = first.clip.image.projection.device
     for method in methods:
         method.text_chunk = settings.text_chunk

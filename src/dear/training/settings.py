@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
 from typing import Any, Literal, get_type_hints
 
+from dear.backbone.precisions import Precision
 from dear.errors import SettingsError
 
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 
@@ -29,7 +29,8 @@ class TrainSettings:
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
-        precision: Fabric's precision; "auto" is float32 on CPU and bf16-mixed on GPU. "16-true" has weights
+        precision: Fabric's precision; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
+            (a tower of less than 384 excepted), else 32-true; records say which. "16-true" has weights
             and trained parameters in float16, as the code of CoOp to PromptSRC does, with SGD only.
         optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight
             decay is part of the gradient.
@@ -89,6 +90,8 @@ class TrainSettings:
             del fields["view_seed"]
         if not self.view_cache or self.view_cache_type == "float32":
             del fields["view_cache_type"]
+        if self.precision == "32-true":  # as named by versions in which it was all that a CPU did
+            fields["precision"] = "auto"
         for name in LATER:
             if fields[name] == getattr(TrainSettings, name):
                 del fields[name]

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Pictures
 from dear.data.images.transforms import eval_views, train_views, view_numbers
 from dear.methods.base import Method, TrainingImages
 from dear.training.batches import trunk_facts
-from dear.training.devices import mixed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache

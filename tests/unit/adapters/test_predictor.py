@@ -12,6 +12,7 @@ from tests.unit.adapters.test_bundle import fitted
 
 from dear.adapters.encoder import BundleEncoder
 from dear.adapters.predictor import Prediction, Predictor, Unreadable
+from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_views
@@ -69,6 +70,24 @@ def test_encode_gives_unit_features_in_order(make_small_clip: MakeClip) -> None:
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(7, 3))
     with torch.no_grad():
         assert torch.equal(features[:, 1], method.image_features(method.image_trunk(images()))[1])
+
+
+def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor that is fast in bfloat16 computes in it; features are in float32 all the same."""
+    clip = make_small_clip()
+    bundle, _ = fitted("dear", clip)
+    full = Predictor(bundle, clip=clip)
+    monkeypatch.setattr(precision, "fast_in_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "WIDE", 1)
+    rough, asked = Predictor(bundle, clip=clip), Predictor(bundle, clip=clip, precision="32-true")
+    for of in ("encode", "logits"):
+        exact, near, same = (getattr(one, of)(images()) for one in (full, rough, asked))
+        assert near.dtype == torch.float32
+        assert torch.equal(exact, same)
+        assert not torch.equal(exact, near)
+    torch.testing.assert_close(rough.encode(images()), full.encode(images()), rtol=0, atol=0.03)
 
 
 def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
+from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
@@ -226,3 +227,17 @@ def test_the_view_cache_of_the_settings(
     assert views is not None
     assert views.folder.parent == tmp_path / "own" / "views"
     assert views.limit == 2**29
+
+
+def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor that is fast in bfloat16, a run is another one than in float32."""
+    training = replace(TRAINING, precision="auto")
+    (full,) = run(small_clip, [DEAR], training=training)
+    monkeypatch.setattr(precision, "fast_in_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "WIDE", 1)
+    (rough,) = run(small_clip, [DEAR], training=training)
+    (asked,) = run(small_clip, [DEAR], training=replace(TRAINING, precision="32-true"))
+    found = [one["settings"]["train"]["precision"] for one in (full, rough, asked)]
+    assert found == ["32-true", "bf16-mixed", "32-true"]
+    assert full["key"] == asked["key"] != rough["key"]
+    assert numbers(full) == numbers(asked) != numbers(rough)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
+from dear.backbone.precisions import Precision
 from dear.backbone.towers import Injection
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear, ramp
@@ -21,7 +22,7 @@ from dear.methods.losses import cosine_distance
 from dear.roles.mask import role_mask
 from dear.roles.table import HeadRole, RoleTable
 from dear.training.loop import train
-from dear.training.settings import Precision, TrainSettings
+from dear.training.settings import TrainSettings
 
 MakeClip = Callable[..., Clip]
 LABELS = torch.tensor([2, 0])

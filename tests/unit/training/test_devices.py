@@ -10,8 +10,9 @@ from tests.unit.training.world import few, small_dear
 
 from dear.backbone.clip import Clip
 from dear.backbone.half import half
+from dear.backbone.precision import device_precision
 from dear.errors import OutputError, SettingsError
-from dear.training.devices import device_precision, make_fabric, share
+from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.training.viewcache import ViewCache

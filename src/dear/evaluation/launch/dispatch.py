@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from dear.backbone.device import find_device
+from dear.backbone.precision import device_precision
 from dear.data.notes import held_notes
 from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.claims import claimed, distinct_places
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.runs import Runner, RunProgress, silent
-from dear.training.devices import device_precision, make_fabric
+from dear.training.devices import make_fabric
 
 Job = tuple[int, int]
 """The indices of an experiment and of a run in it."""
