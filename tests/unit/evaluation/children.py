@@ -61,7 +61,7 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
 def keep_a_worker(held: Any) -> None:
     """The parent of a worker that waits for runs. What ``held`` is the other end of ends with both."""
     context = multiprocessing.get_context("fork")
-    worker = context.Process(target=work, args=("cpu", 1, context.Queue(), context.Queue()), daemon=True)
+    worker = context.Process(target=work, args=(0, "cpu", 1, context.Queue(), context.Queue()), daemon=True)
     worker.start()
     held.send(worker.pid)
     worker.join()

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Hashable, Mapping
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -26,21 +26,28 @@ class LostWorkerError(DearError):
 def in_processes(
     tasks: Mapping[Job, tuple[Experiment, Run]], jobs: int, *, device: str, tell: RunProgress
 ) -> dict[Job, dict[str, Any]]:
-    """Make all runs, ``jobs`` at a time; returns their records. Raises the first error of a run, and
+    """Make all runs, ``jobs`` at a time; returns their records. A process goes on with the data set and seed
+    that it has begun, of which it holds what runs share. Raises the first error of a run, and
     LostWorkerError if a process is lost; records of finished runs are kept.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
-    waiting, results = context.Queue(), context.Queue()
-    waiting.cancel_join_thread()  # of an error or a signal: nobody takes the runs that still wait
+    results = context.Queue()
+    waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
     jobs = min(jobs, len(tasks))
-    for task in tasks.items():
-        waiting.put(task)
     workers: list[BaseProcess] = []
-    for number in range(jobs):
-        waiting.put(None)
+    inboxes = [context.Queue() for _ in range(jobs)]
+
+    def give(number: int) -> None:
+        job = waiting.next_for(number)
+        inboxes[number].put(None if job is None else (job, tasks[job]))
+
+    for number, inbox in enumerate(inboxes):
+        inbox.cancel_join_thread()  # of an error or a signal: nobody takes what still waits there
+        give(number)
         place = _device(device, number)
         threads = max(1, torch.get_num_threads() // jobs)
-        workers.append(context.Process(target=work, args=(place, threads, waiting, results), daemon=True))
+        given = (number, place, threads, inbox, results)
+        workers.append(context.Process(target=work, args=given, daemon=True))
         workers[-1].start()
     found: dict[Job, dict[str, Any]] = {}
     try:
@@ -51,27 +58,54 @@ def in_processes(
             if kind == "progress":
                 tell(*value)
             else:
-                found[job] = value
+                number, found[job] = value
+                give(number)
     finally:
         for worker in workers:
             worker.terminate() if len(found) < len(tasks) else worker.join()
     return found
 
 
-def work(device: str, threads: int, waiting: Any, results: Any) -> None:
-    """Main function of a worker process: make runs until none is left, and report their results. It exits
-    with its parent, which holds the lock on the folder of records.
+class Waiting(Generic[Job]):
+    """The runs that no worker has begun, in groups that share what they compute."""
+
+    def __init__(self, groups: Mapping[Job, Hashable]) -> None:
+        """``groups`` of the runs, in the order in which they are to be made."""
+        self._left: dict[Hashable, list[Job]] = {}
+        self._with: dict[int, Hashable] = {}
+        for job, group in groups.items():
+            self._left.setdefault(group, []).append(job)
+
+    def next_for(self, worker: int) -> Job | None:
+        """The next run of a worker: of its own group, else of one that nobody works on, else of the one with
+        the most runs left; None if no run is left.
+        """
+        left = {group: jobs for group, jobs in self._left.items() if jobs}
+        if not left:
+            return None
+        group = self._with.get(worker)
+        if group not in left:
+            taken = {*self._with.values()}
+            free = [one for one in left if one not in taken]
+            group = free[0] if free else max(left, key=lambda one: len(left[one]))
+        self._with[worker] = group
+        return self._left[group].pop(0)
+
+
+def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> None:
+    """Main function of a worker process: make the runs that it is given until there are none, and report
+    their results. It exits with its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     runner = Runner(device)
-    for job, (experiment, run) in iter(waiting.get, None):
+    for job, (experiment, run) in iter(inbox.get, None):
         try:
             record = runner.run(experiment, run, lambda *value: results.put(("progress", None, value)))
         except DearError as error:
             results.put(("error", job, DearError(str(error))))
             return
-        results.put(("record", job, record))
+        results.put(("record", job, (number, record)))
 
 
 def _end_with_parent() -> None:

@@ -14,7 +14,7 @@ from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.launch.processes import in_processes
+from dear.evaluation.launch.processes import Waiting, in_processes
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
@@ -64,6 +64,28 @@ def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
     )
     again = launch([experiment(tmp_path / "two")], Machines("cpu", jobs=2))
     assert [numbers(record) for record in again[0]] == [numbers(record) for record in found[0]]
+
+
+def test_a_worker_stays_with_what_it_has_begun() -> None:
+    """Runs of one data set and seed share views and trunk outputs, which only their own process holds."""
+    groups = {f"{task}{method}": task for task in "abc" for method in range(3)}
+    waiting = Waiting(groups)
+    assert [waiting.next_for(0), waiting.next_for(1)] == ["a0", "b0"]
+    assert [waiting.next_for(1), waiting.next_for(1)] == ["b1", "b2"]
+    assert waiting.next_for(1) == "c0"  # nobody works on it, while a is begun
+    assert [waiting.next_for(1), waiting.next_for(1)] == ["c1", "c2"]
+    assert waiting.next_for(1) == "a1"  # nothing else is left
+    assert [waiting.next_for(0), waiting.next_for(0), waiting.next_for(1)] == ["a2", None, None]
+
+
+def test_a_single_data_set_is_divided_among_all_workers() -> None:
+    waiting = Waiting(dict.fromkeys(range(4), "one"))
+    assert [waiting.next_for(worker) for worker in (0, 1, 2, 0, 1)] == [0, 1, 2, 3, None]
+
+
+def test_a_worker_without_a_group_helps_with_the_longest() -> None:
+    waiting = Waiting({"a0": "a", "a1": "a", "b0": "b", "b1": "b", "b2": "b"})
+    assert [waiting.next_for(0), waiting.next_for(1), waiting.next_for(2)] == ["a0", "b0", "b1"]
 
 
 def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
