@@ -242,7 +242,7 @@ class TextTrunk:
         On a GPU, where launching kernels is costly, prompts are not grouped by length. Elsewhere a length
         gets a group of its own if that saves enough padding.
         """
-        if self.end.is_cuda:
+        if self.end.device.type != "cpu":
             return None if not chunk else [(rows, self.tokens.shape[1]) for rows in self._rows().split(chunk)]
         lengths, counts = self.end.sort().values.add(1).unique_consecutive(return_counts=True)
         sizes, last, held = [], [], 0

@@ -1,0 +1,79 @@
+"""A training step never waits for its device and takes nothing from the CPU: traced on torch's meta device,
+which computes shapes only, as if it were a GPU.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.contract.test_methods import LABELS, TRAINED, MakeClip, images, make, target
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dear.methods.base import Method
+from dear.methods.registry import method_class
+
+# Skip Tuning chooses classes by the images of each batch: how many, it must ask its device.
+STEPPED = [name for name in TRAINED if method_class(name).takes_steps and name != "skip"]
+
+
+class NothingFromTheCpu(TorchDispatchMode):
+    """Raises for an operation that a tensor on the CPU takes part in."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in tree_leaves((args, kwargs, found)):
+            assert not (isinstance(one, Tensor) and one.device.type == "cpu"), (
+                f"{func} has a tensor on the CPU"
+            )
+        return found
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``there(things)``: a deep copy whose tensors, wherever they are held, are on the meta device."""
+
+    def moved(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+        if tensor.dtype == torch.uint8:  # the state of a generator
+            return tensor
+        if id(tensor) not in memo:
+            made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+            if isinstance(tensor, nn.Parameter):
+                made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+            memo[id(tensor)] = made
+        found: Tensor = memo[id(tensor)]
+        return found
+
+    monkeypatch.setattr(Tensor, "__deepcopy__", moved)
+    monkeypatch.setattr(nn.Parameter, "__deepcopy__", moved)
+    return copy.deepcopy
+
+
+def step(method: Method, trunk: Tensor, labels: Tensor, given: tuple[Tensor, ...]) -> None:
+    """The part of a step before its losses are read, and that after the optimizer's."""
+    method.train()
+    parts = method.loss(trunk, labels, *given)
+    method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
+    assert any(parameter.grad is not None for parameter in method.trainable)
+    method.after_step(0.5)
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_a_step_stays_on_its_device(name: str, make_small_clip: MakeClip, there: Callable[..., Any]) -> None:
+    method = make(name, make_small_clip())
+    with torch.no_grad():
+        trunk, given = method.image_trunk(images()), target(method)
+        method.loss(trunk, LABELS, *given)  # what is computed once a run
+    moved = there((method, trunk, LABELS, given))
+    with NothingFromTheCpu():
+        step(*moved)
+
+
+@pytest.mark.parametrize("fault", [lambda x: float(x.sum()), lambda x: x + torch.ones(3), lambda x: x[x > 0]])
+def test_the_trace_sees_what_would_wait(fault: Callable[[Tensor], object], there: Callable[..., Any]) -> None:
+    moved = there(torch.ones(3))
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NothingFromTheCpu():
+        fault(moved)
