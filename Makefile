@@ -29,10 +29,10 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test fuzz check format docs pretrain bench pins clean
+.PHONY: help demo test fuzz check format docs pretrain bench bench-gpu pins clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out/report.html
 	$(BIN)/dear demo --out $(OUT)
@@ -73,6 +73,14 @@ bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write
 	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/sweep.py --tiny --out benchmarks/results/sweep_tiny.json
 	$(BIN)/python benchmarks/growth.py --out benchmarks/results/growth.json
+	$(BIN)/python benchmarks/table.py
+
+RESULTS := benchmarks/results
+bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into docs/performance.md
+	$(BIN)/python -m pytest -q tests/gpu
+	$(BIN)/python benchmarks/evaluate.py --device cuda --batch 250 --bf16 --repeats 10 --out $(RESULTS)/evaluate_gpu.json
+	$(BIN)/python benchmarks/methods.py --device cuda --classes 50 100 500 1000 --out $(RESULTS)/methods_gpu.json
+	$(BIN)/python benchmarks/sweep.py --device cuda --out $(RESULTS)/sweep.json
 	$(BIN)/python benchmarks/table.py
 
 pins: $(VENV)/.dev ## Regenerate the pinned versions

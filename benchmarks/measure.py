@@ -60,7 +60,7 @@ def parsed(made: argparse.ArgumentParser) -> argparse.Namespace:
 def network(options: argparse.Namespace) -> tuple[Any, Clip]:
     """An open_clip model with random weights, and the same model as a frozen Clip."""
     if options.tiny:
-        name, tokenizer = "tiny network", WordTokenizer([], 77)
+        name, tokenizer = "tiny network", WordTokenizer(["color", "shape"], 77)  # those of ATPrompt
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             model = build_from(name, copy.deepcopy(TINY))
@@ -72,16 +72,20 @@ def network(options: argparse.Namespace) -> tuple[Any, Clip]:
     return model, clip.to(options.device)
 
 
-def dear_on(
-    clip: Clip, classnames: Sequence[str], template: str = "a photo of a {}.", **settings: Any
-) -> Dear:
-    """DeAR with eight kinds of heads in rotation: a core head of each attribute and three others."""
+def role_table(clip: Clip) -> RoleTable:
+    """Eight kinds of heads in rotation: a core head of each attribute and three others."""
     kinds: list[tuple[Role, str | None]] = [("core", attribute) for attribute in ATTRIBUTES]
     kinds += [("generalization", None), ("other-specialized", None), ("mixed", None)]
     places = [(layer, head) for layer in range(1, clip.image.depth + 1) for head in range(clip.image.heads)]
     heads = tuple(HeadRole(*place, *kinds[i % len(kinds)]) for i, place in enumerate(places))
-    table = RoleTable("dealt out", clip.identity, ATTRIBUTES, heads)
-    method = Dear(clip, table, torch.Generator().manual_seed(0), DearSettings(**settings))
+    return RoleTable("dealt out", clip.identity, ATTRIBUTES, heads)
+
+
+def dear_on(
+    clip: Clip, classnames: Sequence[str], template: str = "a photo of a {}.", **settings: Any
+) -> Dear:
+    """DeAR with the roles of ``role_table``."""
+    method = Dear(clip, role_table(clip), torch.Generator().manual_seed(0), DearSettings(**settings))
     method.to(clip.image.projection.device)
     method.set_classes(classnames, [template])
     return method

@@ -46,6 +46,13 @@ def test_inference(context: Any) -> None:
     assert 1 < adapted["arithmetic by plain"] < 1.2  # 5 tokens beside 17 in 2 of 6 small layers
 
 
+def test_a_step_of_a_method(context: Any) -> None:
+    options = ("--tiny", "--classes", "3", "--methods", "maple", "promptkd", "tip-adapter", "--repeats", "1")
+    rows = context("methods", *options, "--json")["rows"]
+    assert [(row["method"], row["batch"]) for row in rows] == [("maple", 4), ("promptkd", 8)]
+    assert all(row["images/s"] == pytest.approx(1000 * row["batch"] / row["ms"]) for row in rows)
+
+
 def test_forms_of_attention_agree(context: Any) -> None:
     found = context("attention", "--tiny", "--repeats", "1", "--json")
     gaps = {row["form"]: row["gap to fused"] for row in found["rows"] if row["sequences"] == 2}

@@ -1,5 +1,6 @@
 """Where a run is computed: on one device, or by several processes that share each batch (data parallel)."""
 
+import logging
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -27,6 +28,7 @@ def make_fabric(
         raise SettingsError(
             f"{devices} devices were requested, but {torch.cuda.device_count()} GPUs exist: lower --devices."
         )
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # what it chose
     many = devices * nodes > 1
     given: Any = devices if many or device.index is None else [device.index]
     return Fabric(
