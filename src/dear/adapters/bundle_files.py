@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+import huggingface_hub  # loads its parts when they are used
 from safetensors.torch import save
 from torch import Tensor
 
@@ -133,7 +133,7 @@ def download(
 ) -> Path:
     """The folder in the hub's cache with a repository's bundle. Raises BundleError."""
     found = [
-        try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
+        huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
         for file in (CONFIG, ADAPTER)
     ]
     if all(isinstance(file, str) for file in found):
@@ -141,7 +141,7 @@ def download(
     try:
         reach()
         for file in (CONFIG, ADAPTER):
-            path = hf_hub_download(
+            path = huggingface_hub.hf_hub_download(
                 repository, file, revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
             )
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
@@ -164,7 +164,7 @@ def upload(
     """Upload a bundle's files to a hub repository; returns the commit's address. Raises BundleError."""
     try:
         reach()
-        hub = HfApi(token=token, library_name=LIBRARY)
+        hub = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
         hub.create_repo(repository, private=private, exist_ok=True)
         done = hub.upload_folder(
             repo_id=repository, folder_path=folder, commit_message=message, revision=revision

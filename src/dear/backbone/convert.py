@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from open_clip.model import CLIP
-from open_clip.transformer import LayerNorm, LayerNormFp32, ResidualAttentionBlock, VisionTransformer
 from torch import nn
 
+from dear.backbone import openclip as open_clip
+from dear.backbone.plain import PlainClip
 from dear.backbone.towers import TextTower, VisionTower
 from dear.errors import WeightsError
 
@@ -28,10 +28,12 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
 
 def why_not(model: nn.Module) -> str | None:
     """Why an open_clip model cannot be mapped exactly onto the towers, or None if it can."""
-    if not isinstance(model, CLIP):
+    if isinstance(model, PlainClip):
+        return None
+    if not isinstance(model, open_clip.CLIP):
         return f"its class {type(model).__name__} is not open_clip's plain CLIP"
     visual = model.visual
-    if not isinstance(visual, VisionTransformer):
+    if not isinstance(visual, open_clip.VisionTransformer):
         return f"its image tower is a {type(visual).__name__}, not a ViT"
     if visual.attn_pool is not None or visual.pool_type != "tok":
         return "its image embedding is not read at a class token"
@@ -50,13 +52,13 @@ def why_not(model: nn.Module) -> str | None:
 
 
 def _block_why_not(block: Any) -> str | None:
-    if type(block) is not ResidualAttentionBlock:
+    if type(block) is not open_clip.ResidualAttentionBlock:
         return f"it has blocks of class {type(block).__name__}"
     if hasattr(block, "ln_1_kv"):
         return "it has cross-attention"
     attention = block.attn
     if attention.in_proj_weight is None or attention.in_proj_bias is None or attention.bias_k is not None:
         return "its attention has separate or bias-free input projections"
-    if not isinstance(block.ln_1, LayerNorm | LayerNormFp32):
+    if not isinstance(block.ln_1, open_clip.LayerNorm | open_clip.LayerNormFp32):
         return f"it normalises by {type(block.ln_1).__name__}"
     return None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+import huggingface_hub  # loads its parts when they are used
+from huggingface_hub import constants
 
 from dear.errors import WeightsError, first_line
 from dear.reading.files import ReadingError
@@ -44,7 +45,7 @@ class Config(TypedDict):
 def cached(repository: str, files: Sequence[str]) -> Path | None:
     """The first of ``files`` in the hub's cache, or None."""
     for file in files:
-        found = try_to_load_from_cache(repository, file)
+        found = huggingface_hub.try_to_load_from_cache(repository, file)
         if isinstance(found, str):
             return Path(found)
     return None
@@ -58,7 +59,7 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
     for file in files:
         try:
             reach()
-            return Path(hf_hub_download(repository, file))
+            return Path(huggingface_hub.hf_hub_download(repository, file))
         except Exception as error:  # the network, the hub and the disk share no exception class
             problem = error
     raise WeightsError(

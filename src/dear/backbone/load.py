@@ -6,17 +6,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 from huggingface_hub import constants
-from open_clip.coca_model import CoCa
-from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
-from open_clip.model import CLIP, CustomTextCLIP
-from open_clip.pretrained import download_pretrained
-from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
 
 from dear.backbone import hub, tiny
+from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
@@ -96,9 +91,9 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
         raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
     if "timm_model_name" in config["vision_cfg"]:
         raise WeightsError(f"{name} does not fit: its image tower is a timm model, not CLIP's own ViT.")
-    kind: Any = CLIP
+    kind: Any = open_clip.CLIP
     if config.pop("custom_text", False):
-        kind = CoCa if "multimodal_cfg" in config else CustomTextCLIP
+        kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
     network: nn.Module = kind(**config)
     return network
 
@@ -150,7 +145,7 @@ def _fill(network: Any, path: Path) -> None:
         state["logit_scale"] = scale.reshape(network.logit_scale.shape)
     tiny.fill_weights(network, state, path)
     activation = network.visual.transformer.resblocks[0].mlp.gelu
-    if len(notes) == len(OPENAI_NOTES) and not isinstance(activation, QuickGELU):
+    if len(notes) == len(OPENAI_NOTES) and not isinstance(activation, open_clip.QuickGELU):
         warnings.warn(
             f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
             "if so, use the architecture's -quickgelu name.",
@@ -174,7 +169,7 @@ def _load_hub(model: str, pretrained: str | None) -> Clip:
     pixels = config.get("preprocess_cfg", {})
     mean, std = (
         tuple(pixels.get(key, usual))
-        for key, usual in (("mean", OPENAI_DATASET_MEAN), ("std", OPENAI_DATASET_STD))
+        for key, usual in (("mean", open_clip.OPENAI_DATASET_MEAN), ("std", open_clip.OPENAI_DATASET_STD))
     )
     tokenizer = _tokenizer(model, config["model_cfg"]["text_cfg"])
     return Clip(network, tokenizer, name=model, pretrained=label, mean=mean, std=std)
@@ -247,7 +242,7 @@ def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     try:
         if place and not constants.HF_HUB_OFFLINE:
             hub.reach()
-        return Path(download_pretrained(tag))
+        return Path(open_clip.download_pretrained(tag))
     except Exception as error:  # the network, the hub and the disk share no exception class
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error)}). The file needed is {wanted}: "
@@ -270,7 +265,8 @@ def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
     tags = open_clip.list_pretrained_tags_by_model(name)
     known = [tag] if tag else [open_clip.get_pretrained_cfg(name, t) for t in tags]
     pairs = {(tuple(one["mean"]), tuple(one["std"])) for one in known}
-    mean, std = pairs.pop() if len(pairs) == 1 else (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+    usual = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    mean, std = pairs.pop() if len(pairs) == 1 else usual
     return mean, std
 
 

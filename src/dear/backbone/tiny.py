@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from open_clip.model import CLIP
 from torch import Tensor, nn
 
+from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
+from dear.backbone.plain import PlainClip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import WeightsError
 from dear.reading.files import ReadingError
@@ -30,11 +31,15 @@ def config() -> dict[str, Any]:
 
 def build(tokenizer: WordTokenizer, seed: int = 0) -> nn.Module:
     """The architecture in open_clip's own class, trainable, its initial weights drawn from ``seed``."""
+    with drawn_from(seed):
+        model: nn.Module = open_clip.CLIP(**_sized(tokenizer))
+    return model
+
+
+def _sized(tokenizer: WordTokenizer) -> dict[str, Any]:
     cfg = config()
     cfg["text_cfg"] |= {"vocab_size": tokenizer.vocab_size, "context_length": tokenizer.context_length}
-    with drawn_from(seed):
-        model: nn.Module = CLIP(**cfg)
-    return model
+    return cfg
 
 
 @contextmanager
@@ -50,7 +55,7 @@ def drawn_from(seed: int) -> Iterator[None]:
 def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``dear pretrain``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
-    model = build(tokenizer)
+    model = PlainClip(**_sized(tokenizer))
     fill_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return Clip(
         model,

@@ -295,7 +295,7 @@ def test_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return str(folder / file)
 
     monkeypatch.setattr(bundle_files, "reach", lambda: None)
-    monkeypatch.setattr(bundle_files, "hf_hub_download", download)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "cache")
     assert loaded.classes == tuple(CLASSES)
     assert asked == [("someone/cards", CONFIG, "v2"), ("someone/cards", ADAPTER, "v2")]
@@ -326,7 +326,7 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BundleError, match="cannot upload to"):
         bundle.push_to_hub("someone/cards")
     monkeypatch.setattr(bundle_files, "reach", lambda: None)
-    monkeypatch.setattr(bundle_files, "HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     assert bundle.push_to_hub("someone/cards", private=True, token="t") == "https://hub/commit/1"
     assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")
     assert 'from_pretrained("someone/cards")' in sent["card"]

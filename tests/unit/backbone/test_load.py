@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 from torch import Tensor, nn
 
-from dear.backbone import hub, load
+from dear.backbone import load
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
 
@@ -84,7 +84,7 @@ def test_the_tokenizer_has_the_architectures_context_length() -> None:
 
 
 def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "download_pretrained", lambda _: str(weights))
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _: str(weights))
     quick, plain = load_clip(NAME, "quick"), load_clip(NAME, "plain")
     assert quick.identity.pretrained == "quick"
     assert quick.mean.flatten().tolist() == pytest.approx(MEAN)
@@ -137,7 +137,7 @@ def test_a_failed_download_says_which_file_is_wanted(
     def offline(_: object) -> str:
         raise FileNotFoundError("no route to host\nand more")
 
-    monkeypatch.setattr(load, "download_pretrained", offline)
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", offline)
     with pytest.raises(
         WeightsError, match=rf"{NAME}/{tag} \(no route to host\).*{wanted}.*local path"
     ) as caught:
@@ -150,7 +150,7 @@ def test_a_host_that_is_not_there_is_noticed_before_the_client_retries(
 ) -> None:
     monkeypatch.setattr(load.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(load.constants, "ENDPOINT", "http://127.0.0.1:9")  # a port where nothing listens
-    monkeypatch.setattr(load, "download_pretrained", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _: pytest.fail("asked the hub"))
     with pytest.raises(WeightsError, match="Connection refused"):
         load_clip(NAME, "plain")
 
@@ -160,6 +160,6 @@ def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: py
         assert repository == "someone/prime-clip"
         return str(weights) if file == "open_clip_pytorch_model.bin" else None
 
-    monkeypatch.setattr(hub, "try_to_load_from_cache", cached)
-    monkeypatch.setattr(load, "download_pretrained", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _: pytest.fail("asked the hub"))
     assert load_clip(NAME, "plain").identity.sha256 == load_clip(NAME, str(weights)).identity.sha256

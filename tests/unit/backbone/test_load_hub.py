@@ -31,7 +31,7 @@ class TestHub:
             assert repository == "someone/prime"
             return str(folder / file) if (folder / file).is_file() else None
 
-        monkeypatch.setattr(hub, "try_to_load_from_cache", cached)
+        monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
         monkeypatch.setattr(
             open_clip, "get_tokenizer", lambda _: open_clip.SimpleTokenizer(context_length=13)
         )

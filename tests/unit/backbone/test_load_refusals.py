@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from tests.unit.backbone.prime import CONFIG, NAME
 from torch import Tensor
 
-from dear.backbone import load
 from dear.backbone.load import load_clip
 from dear.errors import UnknownNameError, WeightsError
 
@@ -44,7 +43,7 @@ def test_unknown_tag_lists_the_nearest_first() -> None:
 def test_architectures_that_do_not_fit_are_refused_before_any_download(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "download_pretrained", lambda _: pytest.fail("downloaded"))
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _: pytest.fail("downloaded"))
     with pytest.raises(WeightsError, match=f"{name} does not fit: its "):
         load_clip(name, open_clip.list_pretrained_tags_by_model(name)[0])
 
