@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters import bundle_files as files
+from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
@@ -24,7 +25,6 @@ from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
-SCHEMA = 1
 LEAST = 1e-6  # smallest temperature accepted; calibration returns much larger ones
 
 
@@ -158,9 +158,9 @@ class Bundle:
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
         place = Path(folder_or_hub_id).expanduser()
-        if not place.exists() and files.is_hub_id(str(folder_or_hub_id)):
+        if not place.exists() and is_hub_id(str(folder_or_hub_id)):
             place = files.download(str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir)
-        config, tensors = files.read(place, SCHEMA)
+        config, tensors = files.read(place)
         return cls._of(config, tensors, place)
 
     def push_to_hub(
@@ -206,7 +206,7 @@ class Bundle:
 
     @classmethod
     def _of(cls, config: dict[str, Any], tensors: Mapping[str, Tensor], place: Path) -> Self:
-        where = place / files.CONFIG
+        where = place / CONFIG
         try:
             facts = typed(config, Config, where)
             backbone, roles = facts["backbone"], facts["roles"]

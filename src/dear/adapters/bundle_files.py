@@ -3,7 +3,6 @@ hub.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear import __version__
+from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_config
 from dear.backbone.clip import tensors_hash
 from dear.backbone.hub import reach
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
-from dear.reading.plain import read_json
 from dear.reading.tensors import read_tensors
-from dear.reading.typed import typed
 from dear.writing.folders import others, try_place, write_folder
-
-CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
-LIBRARY = "dear-vlm"
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
@@ -72,9 +67,9 @@ def _not_written(folder: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write the bundle {folder}: {error}. Choose another place.")
 
 
-def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The configuration and the tensors of a bundle. Raises BundleError."""
-    config = _config(folder, schema)
+    config = read_config(folder)
     path = folder / ADAPTER
     try:
         tensors = read_tensors(path, "bundle_bytes")
@@ -89,43 +84,6 @@ def read(folder: Path, schema: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} was changed after the bundle was written (its hash differs): copy the bundle again."
         )
     return config, tensors
-
-
-def _config(folder: Path, schema: int) -> dict[str, Any]:
-    path = folder / CONFIG
-    if not folder.exists():
-        raise BundleError(
-            f"there is no bundle at {folder}. `dear fit --data IMAGES --out {folder}` makes one."
-        )
-    if not path.is_file():
-        raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
-    try:
-        config = typed(read_json(path), dict[str, Any], path)
-    except ReadingError as error:
-        raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
-    found, library = config.get("schema"), config.get("library")
-    if not isinstance(library, dict) or library.get("name") != LIBRARY or type(found) is not int:
-        raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} belongs to another program.")
-    if found > schema:
-        raise BundleError(
-            f"{folder} is a bundle of schema {found}, this version reads {schema}: upgrade {LIBRARY} to "
-            f"{_version(library)} or later."
-        )
-    if found < schema:
-        raise BundleError(
-            f"{folder} is a bundle of schema {found}, this version reads {schema}. To migrate, fit it again "
-            f"with `dear fit`, or use it with {LIBRARY}=={_version(library)}, which wrote it."
-        )
-    return config
-
-
-def _version(library: dict[str, Any]) -> str:
-    return str(library.get("version"))[:40]
-
-
-def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a hub repository, OWNER/NAME."""
-    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None
 
 
 def download(

@@ -32,8 +32,8 @@ class PlainClip(nn.Module):
             self.transformer = _Transformer(
                 width, text_cfg["layers"], text_cfg["heads"], text_cfg["mlp_ratio"]
             )
-            words = torch.empty(text_cfg["vocab_size"], width)
-            self.token_embedding = nn.Embedding.from_pretrained(words, freeze=False)  # initial values load sympy
+            words = torch.empty(text_cfg["vocab_size"], width)  # torch loads sympy for initial values
+            self.token_embedding = nn.Embedding.from_pretrained(words, freeze=False)
             self.positional_embedding = nn.Parameter(torch.empty(self.context_length, width))
             self.ln_final = LayerNorm(width)
             self.text_projection = nn.Parameter(torch.empty(width, embed_dim))

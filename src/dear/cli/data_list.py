@@ -45,7 +45,7 @@ def command(*, root: Path | None = None) -> Listed:
     """
     from dear.data.settings import DataSettings
     from dear.data.sources.benchmarks import benchmarks
-    from dear.data.world.tasks import task_names
+    from dear.data.world.names import task_names
 
     place = DataSettings(root=root).data_root()
     known = [

@@ -41,7 +41,10 @@ def command(
         out: JSON file to write the pick to.
         dataset: How the data set is read, and the rule of the pick (--dataset.sampling).
     """
-    from dear.data.fewshot import base_novel, draw_few
+    from dear.data.names import check_name
+
+    check_name(name, replace(dataset, root=root or dataset.root))
+    from dear.data.fewshot import base_novel, draw_few  # loads torch: a wrong name is refused without it
     from dear.data.loading import load_dataset
     from dear.writing.files import write_json
 

@@ -31,7 +31,12 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
         dataset: How the data set is read.
     """
-    from dear.adapters.bundle import Bundle
+    from dear.adapters.bundle_config import check_bundle
+    from dear.data.names import check_name
+
+    check_bundle(bundle)
+    check_name(data, dataset)
+    from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import evaluate_bundle
     from dear.data.loading import load_dataset

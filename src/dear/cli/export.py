@@ -36,13 +36,16 @@ def command(
         most: How many of those images to check it on.
         pretrained: Location of the backbone's weights, if they have moved.
     """
-    from dear.adapters.export import export
-    from dear.adapters.predictor import Predictor
+    from dear.adapters.bundle_config import check_bundle
     from dear.data.sources.folder import image_files
 
     if most < 0:
         raise SettingsError(f"most is {most}: it must be at least 0.")
     paths = [path for place in images or () for path in image_files(Path(place))]
+    check_bundle(bundle)
+    from dear.adapters.export import export  # loads torch: what can be refused without it is
+    from dear.adapters.predictor import Predictor
+
     with progress_console().status("exporting"):
         predictor = Predictor(bundle, pretrained=pretrained, precision="32-true")
         return export(

@@ -67,11 +67,14 @@ def command(
         dataset: How the data set is read.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
-    from dear.adapters.bundle_files import ADAPTER
-    from dear.adapters.fit import fit
+    from dear.adapters.bundle_config import ADAPTER
     from dear.cli.progress import RunProgress
+    from dear.data.names import check_name
 
     own = settings_of_methods([known_method(method)], settings)
+    check_name(data, dataset)
+    from dear.adapters.fit import fit  # loads torch: what can be refused without it is
+
     with RunProgress(1, train.epochs) as progress:
         bundle = fit(
             data,

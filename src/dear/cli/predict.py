@@ -67,8 +67,8 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
         batch: Images at a time.
     """
-    from dear.adapters.bundle import Bundle
-    from dear.adapters.predictor import Prediction, Predictor
+    from dear.adapters.bundle_config import check_bundle
+    from dear.data.images.raster import read_image
 
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
@@ -78,6 +78,12 @@ def command(
     paths = [*_paths(images)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
+    check_bundle(bundle)
+    if len(paths) == 1:
+        read_image(Path(paths[0]))
+    from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
+    from dear.adapters.predictor import Prediction, Predictor
+
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
         named = [*(named or loaded.classes), *add_classes]

@@ -57,8 +57,13 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         total = sum(known) if len(known) == len(planned) else None
         return Summary([], places, len(planned), planned, total, why)
 
+    from dear.data.names import check_name
+
+    for experiment in experiments:
+        for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
+            check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
-    from dear.evaluation.launch.dispatch import first_process, launch
+    from dear.evaluation.launch.dispatch import first_process, launch  # loads torch
     from dear.report.sections import tables_of
 
     runs = sum(len(experiment.runs()) for experiment in experiments)

@@ -14,16 +14,17 @@ from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages
+from dear.data.names import missing
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
-from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, read_benchmark
+from dear.data.sources.benchmarks import find_benchmark, home_of, read_benchmark
 from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
 from dear.data.world.images import WorldImages
 from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_names
-from dear.errors import DataError, UnknownNameError
+from dear.errors import DataError
 
 
 def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
@@ -138,10 +139,7 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
         raise DataError(
             f"{name_or_path} is not a supported file. Give a folder, a .csv or .jsonl file, or a .zip."
         )
-    if any(sign in name_or_path for sign in "/\\."):
-        what = "file" if suffix in (*table.SUFFIXES, ".zip") else "folder"
-        raise DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
-    raise UnknownNameError("data set", name_or_path, [*known, *benchmarks()])
+    raise missing(name_or_path, known)
 
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:

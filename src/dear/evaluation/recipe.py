@@ -140,7 +140,7 @@ def data_names(names: Sequence[str]) -> tuple[str, ...]:
     """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World, and
     "world-3" by those of its earlier version 3.
     """
-    from dear.data.world.tasks import downstream_names, earlier_names
+    from dear.data.world.names import downstream_names, earlier_names
 
     sets = {WORLD: downstream_names(), EARLIER: earlier_names()}
     found = [one for name in names for one in sets.get(name, [name])]

@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.data.dataset import fingerprint
 from dear.data.sources.listing import Row
 from dear.errors import DataError
 from dear.writing.files import atomic_write
@@ -54,6 +53,8 @@ def record_split(
     content = {
         p: [[row.path, row.label, classnames[row.label]] for row in rows] for p, rows in splits.items()
     }
+    from dear.data.dataset import fingerprint  # loads torch, which the names of data sets do without
+
     text = json.dumps(content, ensure_ascii=True, indent=0)
     path = folder / f"split_dear_{name}-{fingerprint(text)}.json"
     try:

@@ -1,22 +1,15 @@
 """The five factors of the Attribute World, their values and words, and what is held out of pretraining."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-
-@cache
-def bulk(name: str) -> Any:
-    """The content of a JSON file in this package."""
-    return json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+from dear.data.world.names import bulk as bulk
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from dear.data.world.adversarial import adversarial_numbers
 from dear.data.world.classes import classes_of, classname
-from dear.data.world.factors import bulk
 from dear.data.world.images import WorldImages
 from dear.data.world.looks import own_strengths, preferred_values
+from dear.data.world.names import bulk
+from dear.data.world.names import downstream_names as downstream_names
+from dear.data.world.names import earlier_names as earlier_names
+from dear.data.world.names import task_names as task_names
 from dear.errors import UnknownNameError
 
 
@@ -28,22 +31,6 @@ class WorldTask:
     val: WorldImages
     check: WorldImages
     test: WorldImages
-
-
-def task_names() -> list[str]:
-    """The names of today's tasks: the base-to-novel tasks, then `source` and its shifted variants."""
-    return [row["name"] for role in ("tasks", "sources") for row in bulk("tasks")[role]]
-
-
-def downstream_names(which: Literal["all", "calibrated", "unseen"] = "all") -> list[str]:
-    """The names of the base-to-novel tasks: those that the looks of the tasks were set on, and the others."""
-    rows = bulk("tasks")["tasks"]
-    return [row["name"] for row in rows if which == "all" or row.get("unseen", False) == (which == "unseen")]
-
-
-def earlier_names() -> list[str]:
-    """The names of the base-to-novel tasks of an earlier version, for records that were made with them."""
-    return [row["name"] for row in bulk("tasks")["earlier"]]
 
 
 def factor_alone(names: Sequence[str]) -> dict[str, str]:

@@ -1,0 +1,61 @@
+"""The configuration file of a bundle, read and judged without torch."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from dear.errors import BundleError
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import typed
+
+CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
+LIBRARY = "dear-vlm"
+SCHEMA = 1
+
+
+def check_bundle(folder_or_hub_id: Path | str) -> None:
+    """Raise the BundleError of `Bundle.from_pretrained` for a folder that is missing or holds no bundle of
+    this schema. A command calls it first, so that these errors are told at once; nothing is downloaded.
+    """
+    place = Path(folder_or_hub_id).expanduser()
+    if place.exists() or not is_hub_id(str(folder_or_hub_id)):
+        read_config(place)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a bundle, of this schema. Raises BundleError."""
+    path = folder / CONFIG
+    if not folder.exists():
+        raise BundleError(
+            f"there is no bundle at {folder}. `dear fit --data IMAGES --out {folder}` makes one."
+        )
+    if not path.is_file():
+        raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
+    try:
+        config = typed(read_json(path), dict[str, Any], path)
+    except ReadingError as error:
+        raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
+    found, library = config.get("schema"), config.get("library")
+    if not isinstance(library, dict) or library.get("name") != LIBRARY or type(found) is not int:
+        raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} belongs to another program.")
+    if found > SCHEMA:
+        raise BundleError(
+            f"{folder} is a bundle of schema {found}, this version reads {SCHEMA}: upgrade {LIBRARY} to "
+            f"{_version(library)} or later."
+        )
+    if found < SCHEMA:
+        raise BundleError(
+            f"{folder} is a bundle of schema {found}, this version reads {SCHEMA}. To migrate, fit it again "
+            f"with `dear fit`, or use it with {LIBRARY}=={_version(library)}, which wrote it."
+        )
+    return config
+
+
+def _version(library: dict[str, Any]) -> str:
+    return str(library.get("version"))[:40]
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form of a hub repository, OWNER/NAME."""
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None

@@ -1,0 +1,31 @@
+"""Whether a name or path can be a data set: told before anything is loaded, without torch."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dear.data.settings import DataSettings
+from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of
+from dear.data.sources.table import SUFFIXES
+from dear.data.world.names import earlier_names, task_names
+from dear.errors import DataError, DearError, UnknownNameError
+
+
+def check_name(name_or_path: str, settings: DataSettings | None = None) -> None:
+    """Raise the error of `load_dataset` for a name that is unknown, a path that does not exist, or a
+    benchmark whose folder is missing. A command calls it first, so that these errors are told at once.
+    """
+    known = (*task_names(), *earlier_names())
+    if name_or_path in known or Path(name_or_path).expanduser().exists():
+        return
+    benchmark = find_benchmark(name_or_path)
+    if benchmark is None:
+        raise missing(name_or_path, known)
+    home_of(benchmark, settings or DataSettings())
+
+
+def missing(name_or_path: str, known: Iterable[str] = ()) -> DearError:
+    """The error for a data set that is neither known by name nor there; ``known`` adds names to it."""
+    if any(sign in name_or_path for sign in "/\\."):
+        what = "file" if Path(name_or_path).suffix.lower() in (*SUFFIXES, ".zip") else "folder"
+        return DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
+    return UnknownNameError("data set", name_or_path, [*known, *benchmarks()])
