@@ -15,6 +15,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
+from dear.backbone.threads import settle
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, UnknownNameError, WeightsError, first_line, listing, nearest_first
 from dear.limits import at_most
@@ -46,13 +47,21 @@ def load_clip(
     No code in a file is run. A tag determines the activation: for a tag trained with QuickGELU on an
     architecture without it, open_clip only warns; here the tag's activation is used. Raises
     UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
-    SettingsError for a GPU if there is none.
+    SettingsError for a GPU if there is none. On a CPU torch's number of threads is set where the environment
+    asks for it (`dear.backbone.threads`).
     """
-    device = find_device(device)
+    place = find_device(device)
+    clip = _load(model, pretrained).to(place)
+    if place.type == "cpu":
+        settle(clip)
+    return clip
+
+
+def _load(model: str, pretrained: str | None) -> Clip:
     if model == tiny.NAME:
-        return _load_tiny(pretrained).to(device)
+        return _load_tiny(pretrained)
     if model.startswith(hub.PREFIX):
-        return _load_hub(model, pretrained).to(device)
+        return _load_hub(model, pretrained)
     name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it
     if name not in open_clip.list_models():
         raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
@@ -70,7 +79,7 @@ def load_clip(
         _fill(network, path)
         label = pretrained if tag else path.name
     mean, std = _pixel_statistics(name, tag)
-    return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std).to(device)
+    return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std)
 
 
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:

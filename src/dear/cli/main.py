@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from dear import __version__
+from dear.cli.processor import prepare
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
 
@@ -34,6 +35,8 @@ class Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `dear` with the given words, by default the process's own; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # a program that calls this function has its own environment
+        prepare(os.environ)
     _take_any_names()
     try:
         with _terminable(), warnings.catch_warnings():
@@ -102,7 +105,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         return DONE
 
     from dear.cli.output import emit
-    from dear.cli.parsing import build_parser
+    from dear.cli.parsing import THREADS, build_parser
 
     _register_methods(options)
     command, render = commands[name].load()
@@ -114,6 +117,10 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         keywords, as_json = parser.parse(options)
     except SystemExit as done:  # --print-config
         return int(done.code or 0)
+    if (threads := keywords.pop(THREADS, None)) is not None:
+        from dear.backbone.threads import ask_for
+
+        ask_for(threads)
     result = command(**keywords)
     try:
         emit(result, as_json, render)

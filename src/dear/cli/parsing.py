@@ -37,11 +37,17 @@ from dear.reading.plain import require_small_yaml
 
 T = TypeVar("T")
 FLAT = "flat"
+THREADS = "threads"
+"""An option of every command that has ``--device``. It is no parameter of the commands: the frame uses it."""
 Flat = Annotated[T, FLAT]
 """A parameter whose class, a dataclass, is flattened: its fields are options of the command. The parameter's
 own name must not be one of theirs.
 """
 
+THREADS_HELP = (
+    "Threads on the CPU, for each run; if not given, by the width of the model: one for a small one, else "
+    "all cores, divided among --jobs."
+)
 RENAMED = {"--mask": "--role_variant", "--task": "--data"}
 """Options, and keys of options files, that were renamed, in the commands that have the new name."""
 
@@ -139,7 +145,8 @@ class CommandParser:
         """Parse the words after the command's name.
 
         Returns:
-            The function's keyword arguments, with dataclasses built, and whether JSON is requested.
+            The function's keyword arguments, with dataclasses built, beside them THREADS if the command has
+            that option, and whether JSON is requested.
 
         Raises:
             UsageError: for an unknown option or a value of the wrong type.
@@ -263,6 +270,8 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         parser.add_class_arguments(
             kind, as_group=False, skip={one.name for one in flags if one in inner and one.name in hints}
         )
+    if "--device" in parser._option_string_actions:
+        parser.add_argument(f"--{THREADS}", type=int | None, default=None, help=THREADS_HELP)
     for word in several:  # jsonargparse would expect one word, a list in brackets
         parser.add_argument(word, nargs="+", help=described.get(word))
     for group, method in option_groups().items() if families else ():

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
+from dear.backbone.threads import settle
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
@@ -91,9 +92,12 @@ class Runner:
 
     def run(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
         """Make a run of an experiment, or read its record; a record made by another experiment is copied."""
+        context, resolved = self.context(experiment), self.resolve(experiment, run)
+        if context.clip.image.projection.device.type == "cpu":  # whatever the run before it needed
+            settle(context.clip, context.of_teacher(resolved).clip)
         return run_one(
-            self.context(experiment),
-            self.resolve(experiment, run),
+            context,
+            resolved,
             out=experiment.out,
             done=self._done,
             start_over=experiment.start_over,

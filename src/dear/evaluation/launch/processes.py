@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from dear.backbone.device import find_device
+from dear.backbone.threads import share, use_share
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.runs import Runner, RunProgress
@@ -35,6 +36,7 @@ def in_processes(
     waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
     jobs = min(jobs, len(tasks))
     workers: list[BaseProcess] = []
+    threads = share(jobs)
     inboxes = [context.Queue() for _ in range(jobs)]
 
     def give(number: int) -> None:
@@ -45,7 +47,6 @@ def in_processes(
         inbox.cancel_join_thread()  # of an error or a signal: nobody takes what still waits there
         give(number)
         place = _device(device, number)
-        threads = max(1, torch.get_num_threads() // jobs)
         given = (number, place, threads, inbox, results)
         workers.append(context.Process(target=work, args=given, daemon=True))
         workers[-1].start()
@@ -97,7 +98,7 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     their results. It exits with its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
+    use_share(threads)
     runner = Runner(device)
     for job, (experiment, run) in iter(inbox.get, None):
         try:

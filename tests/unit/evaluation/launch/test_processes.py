@@ -1,6 +1,7 @@
 """Runs on two processes: the records of one, each once; an error of a run ends them all."""
 
 import multiprocessing
+import queue
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import torch
 from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
+from dear.evaluation import runs
 from dear.evaluation.experiment import Experiment
+from dear.evaluation.launch import processes
 from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.launch.processes import Waiting, in_processes
@@ -128,3 +131,50 @@ def test_workers_end_with_their_parent() -> None:
     assert listener.poll(60)
     with pytest.raises(EOFError):  # nobody holds the other end any more
         listener.recv()
+
+
+class Counting:
+    """Python's own way to start processes, with a count of those that were started."""
+
+    def __init__(self) -> None:
+        self.real, self.started = multiprocessing.get_context("spawn"), 0
+
+    def Queue(self) -> Any:
+        return self.real.Queue()
+
+    def Process(self, **given: Any) -> Any:
+        self.started += 1
+        return self.real.Process(**given)
+
+
+def test_a_sweep_starts_its_processes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one for each of the six runs; and the first two serve all of them."""
+    counting = Counting()
+    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _: counting)
+    sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4, 5, 6))
+    (found,) = launch([sweep], Machines("cpu", jobs=2))
+    assert [record["seed"] for record in found] == [1, 2, 3, 4, 5, 6]
+    assert counting.started == 2
+
+
+def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+
+    def counted(load: Any) -> Any:
+        def counting(*given: Any, **options: Any) -> Any:
+            loads.append(load.__name__)
+            return load(*given, **options)
+
+        return counting
+
+    for load in (runs.load_clip, runs.load_dataset):
+        monkeypatch.setattr(runs, load.__name__, counted(load))
+    sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4))
+    inbox: queue.Queue[Any] = queue.Queue()
+    results: queue.Queue[Any] = queue.Queue()
+    for number, run in enumerate(sweep.runs()):
+        inbox.put((number, (sweep, run)))
+    inbox.put(None)
+    processes.work(0, "cpu", 1, inbox, results)
+    assert [kind for kind, _, _ in results.queue if kind != "progress"] == ["record"] * 4
+    assert sorted(loads) == ["load_clip", "load_dataset"]

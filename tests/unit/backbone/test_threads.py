@@ -1,0 +1,101 @@
+"""The number of threads: by the width of the model where that is asked for, left alone where it is not."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dear.backbone import threads
+from dear.backbone.load import load_clip
+from dear.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def of_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that torch gives seven threads; its own number is restored afterwards."""
+    monkeypatch.delenv(threads.VARIABLE, raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(7)
+    threads._own.cache_clear()
+    yield
+    torch.set_num_threads(before)
+    threads._own.cache_clear()
+
+
+def clip(image: int, text: int) -> Any:
+    return SimpleNamespace(image=SimpleNamespace(width=image), text=SimpleNamespace(width=text))
+
+
+SMALL, WIDE = clip(128, 128), clip(768, 512)
+
+
+@pytest.mark.parametrize(
+    ("asked", "clips", "wanted"),
+    [
+        (None, [SMALL], 7),
+        ("auto", [SMALL], 1),
+        ("auto", [WIDE], 7),
+        ("auto", [clip(128, 512)], 7),
+        ("auto", [SMALL, WIDE], 7),  # a small model with a wide teacher
+        ("auto:3", [WIDE], 3),
+        ("auto:3", [SMALL], 1),
+        ("2", [SMALL], 2),
+        ("2", [WIDE], 2),
+    ],
+)
+def test_the_widest_tower_decides(
+    asked: str | None, clips: list[Any], wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv(threads.VARIABLE, asked)
+    threads.settle(*clips)
+    assert torch.get_num_threads() == wanted
+
+
+def test_the_number_of_a_run_does_not_depend_on_the_runs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(threads.VARIABLE, "auto")
+    found = []
+    for one in (WIDE, SMALL, WIDE, SMALL):
+        threads.settle(one)
+        found.append(torch.get_num_threads())
+    assert found == [7, 1, 7, 1]
+
+
+def test_loading_a_model_settles_it_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_clip("tiny")
+    assert torch.get_num_threads() == 7
+    monkeypatch.setenv(threads.VARIABLE, "auto")
+    load_clip("tiny")
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "jobs", "each"), [(None, 2, 3), ("auto", 2, 3), ("auto", 9, 1), ("auto", 1, 7), ("5", 2, 5)]
+)
+def test_processes_share_the_cores(
+    asked: str | None, jobs: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv(threads.VARIABLE, asked)
+    threads.settle(SMALL)  # the process that starts them has looked at the model
+    assert threads.share(jobs) == each
+    threads.use_share(each)
+    assert torch.get_num_threads() == each
+    threads.settle(WIDE)
+    assert torch.get_num_threads() == each
+
+
+@pytest.mark.parametrize("asked", ["", "two", "0", "-1", "auto:x", "auto:0", "1025"])
+def test_a_number_that_is_none(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(threads.VARIABLE, asked)
+    with pytest.raises(SettingsError, match="DEAR_THREADS asks for"):
+        threads.settle(WIDE)
+
+
+@pytest.mark.parametrize("number", [0, -3, 1025])
+def test_a_number_out_of_bounds(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(threads.VARIABLE, "auto")
+    with pytest.raises(SettingsError, match=f"threads is {number}: it must be between 1 and 1024"):
+        threads.ask_for(number)

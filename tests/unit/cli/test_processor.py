@@ -1,0 +1,90 @@
+"""What a command sets in the environment before torch is loaded, and the option --threads."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import dear
+from dear.cli.main import main
+from dear.cli.processor import prepare
+
+QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {**QUIET, "DEAR_THREADS": "auto"}),
+        ({"GOMP_SPINCOUNT": "9"}, {"GOMP_SPINCOUNT": "9", "DEAR_THREADS": "auto"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE", "DEAR_THREADS": "auto"}),
+        ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2", **QUIET}),
+        ({"DEAR_THREADS": "3"}, {"DEAR_THREADS": "3", **QUIET}),
+    ],
+)
+def test_what_the_user_has_set_stays(before: dict[str, str], after: dict[str, str]) -> None:
+    environment = dict(before)
+    prepare(environment)
+    assert environment == after
+
+
+def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*QUIET, "DEAR_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    assert main(["--version"]) == 0
+    assert dict(os.environ) == before
+
+
+def in_a_process(*words: str, **environment: str) -> str:
+    """What the command prints; OpenMP shows its settings when it is loaded."""
+    known = {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "OMP_DISPLAY_ENV": "VERBOSE"}
+    command = [sys.executable, "-m", "dear.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env={**known, **environment}, check=True)
+    return done.stdout + done.stderr
+
+
+def test_openmp_has_it_when_torch_is_loaded() -> None:
+    printed = in_a_process("info", "--json")
+    if "OMP_WAIT_POLICY" not in printed:
+        pytest.skip("this torch has an OpenMP that does not show its settings")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in printed
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" not in in_a_process("info", OMP_WAIT_POLICY="ACTIVE")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that the command line has started; what commands set in it is restored."""
+    monkeypatch.setenv("DEAR_THREADS", "auto")
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_option_is_recorded(tmp_path: Path) -> None:
+    words = ["run", "few-shot", "--data", "fine-shades", "--methods", "zero-shot", "--shots", "1"]
+    assert main([*words, "--out", str(tmp_path / "auto"), "--device", "cpu"]) == 0
+    assert main([*words, "--out", str(tmp_path / "two"), "--device", "cpu", "--threads", "2"]) == 0
+    found = {
+        folder: json.loads(next((tmp_path / folder).glob("*.json")).read_text())["environment"]["threads"]
+        for folder in ("auto", "two")
+    }
+    assert found == {"auto": 1, "two": 2}
+
+
+def test_a_number_of_threads_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "--data", "fine-shades", "--out", "b", "--threads", "0"]) == 2
+    assert "threads is 0: it must be between 1 and 1024" in capsys.readouterr().err
+    assert main(["fit", "--data", "fine-shades", "--out", "b", "--threads", "many"]) == 2
+    assert "--threads" in capsys.readouterr().err
+
+
+def test_commands_that_do_not_compute_have_no_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--threads", "2"]) == 2
+    assert "--threads" in capsys.readouterr().err
