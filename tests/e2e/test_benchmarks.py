@@ -69,3 +69,20 @@ def test_counts_by_backbone_are_those_stored(context: Any, tmp_path: Path) -> No
     context("growth", "--out", str(tmp_path / "growth.json"))
     stored = json.loads((FOLDER / "results/growth.json").read_text(encoding="utf-8"))
     assert json.loads((tmp_path / "growth.json").read_text(encoding="utf-8")) == stored
+
+
+def test_a_shared_machine(context: Any) -> None:
+    """A row for each number of neighbours; who computes and who is in the way ends with the benchmark."""
+    options = ("--models", "width 64", "--batch", "2", "--classes", "3", "--neighbours", "0", "1")
+    found = context("shared_machine", *options, "--repeats", "1", "--seconds", "0.01", "--json")
+    assert [(row["model"], row["neighbours"]) for row in found["rows"]] == [("width 64", 0), ("width 64", 1)]
+    ways = ("all cores, waiting busily", "all cores", "one thread")
+    assert all(row[f"{way}: {unit}"] > 0 for row in found["rows"] for way in ways for unit in ("s", "CPU s"))
+
+
+def test_startup(context: Any) -> None:
+    """Help loads a fraction of what torch alone does."""
+    found = {row["command"]: row["modules"] for row in context("startup", "--repeats", "1", "--json")["rows"]}
+    floor = found["import torch, for comparison"]
+    assert found["dear --help"] < found["an error: dear fit --data nowhere"] < floor
+    assert floor < found["dear predict, one image"] < floor + 500
