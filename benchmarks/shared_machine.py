@@ -35,9 +35,7 @@ WAYS: dict[str, dict[str, str]] = {
 """Ways of using the cores, as environments: torch's default, and what the command line chooses from."""
 MODELS = ("tiny", "width 192", "width 256", "width 320", "width 384", "width 512", "ViT-B-16")
 WIDTH = "width "
-NEIGHBOUR = (
-    "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"  # ends with it
-)
+NEIGHBOUR = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ RUN = "import sys; from dear.cli.main import main; sys.exit(main())"
 
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--repeats", type=int, default=5)
+    made.add_argument("--repeats", type=int, default=5, help="timings of each; 0 to count modules only")
     made.add_argument("--before", type=Path, help="the src folder of an earlier version, to compare")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     made.add_argument("--out", type=Path, help="also write the JSON to this file")
@@ -73,7 +73,8 @@ def measured(started: dict[str, list[str]], options: argparse.Namespace) -> list
     keys = [(name, version) for name in started for version in sources if "dear" in name or version == "now"]
     wall: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
     cpu: dict[tuple[str, str], list[float]] = {key: [] for key in keys}
-    for _ in range(options.repeats + 1):  # the first, which reads files from the disk, does not count
+    rounds = options.repeats and options.repeats + 1  # the first reads the disk: it does not count
+    for _ in range(rounds):
         for key in keys:
             seconds, used, _ = once(started[key[0]], sources[key[1]])
             wall[key].append(seconds)
@@ -88,11 +89,15 @@ def measured(started: dict[str, list[str]], options: argparse.Namespace) -> list
                 **({"version": version} if len(sources) > 1 else {}),
                 "modules": len(times),
                 "import s": sum(times) / 1e6,
-                "CPU s": statistics.median(cpu[key][1:]),
-                "wall s": statistics.median(wall[key][1:]),
+                "CPU s": _median(cpu[key][1:]),
+                "wall s": _median(wall[key][1:]),
             }
         )
     return rows
+
+
+def _median(seconds: list[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
 
 
 def once(words: list[str], source: Path, *, counted: bool = False) -> tuple[float, float, str]:
