@@ -95,15 +95,24 @@ def in_turn(
     work: dict[str, Callable[[], object]], repeats: int, device: str = "cpu"
 ) -> dict[str, list[float]]:
     """Seconds of each, timed in turn so that other load on the machine affects all of them."""
-    seconds: dict[str, list[float]] = {name: [] for name in work}
+    return both_clocks(work, repeats, device)[0]
+
+
+def both_clocks(
+    work: dict[str, Callable[[], object]], repeats: int, device: str = "cpu"
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """The same, and beside it the CPU seconds of all threads of the process."""
+    wall: dict[str, list[float]] = {name: [] for name in work}
+    cpu: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(repeats):
         for name, one in work.items():
             _wait(device)
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             one()
             _wait(device)
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+            wall[name].append(time.perf_counter() - start)
+            cpu[name].append(time.process_time() - busy)
+    return wall, cpu
 
 
 def medians(seconds: dict[str, list[float]]) -> dict[str, float]:

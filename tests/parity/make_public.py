@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -126,10 +126,18 @@ def loss_of(told: dict[str, float], name: str) -> float:
     return sum(told[part] for part in told if "loss" in part.split("_"))
 
 
-def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
-    """Scores and losses of the public code, and its parameters after the steps, by our names."""
-    method = small.method_of(case, small.small_openai_clip())
-    ours = {name: value.detach().clone() for name, value in method.named_parameters()}
+def trainer_of(
+    reference: dict[str, Any],
+    case: dict[str, Any],
+    weights: Path,
+    ours: dict[str, Tensor],
+    *,
+    classes: Sequence[str],
+    size: int = small.IMAGE,
+) -> tuple[Any, dict[str, list[nn.Parameter]]]:
+    """Their trainer, built, on the weights in a file of OpenAI's format for images of ``size`` pixels, with
+    our values in its parameters; and these by our names.
+    """
     taken: dict[str, list[nn.Parameter]] = {}
 
     def build_optimizer(model: Any, _settings: Any) -> torch.optim.Optimizer:
@@ -150,13 +158,14 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
         del sys.modules[name]
     code: Any = import_module(module)
     code.clip._download = lambda *_args, **_options: str(weights)
+    vars(code).update(case.get("module", {}))
     theirs = getattr(code, kind)
     trainer = object.__new__(theirs) if base is object else theirs()  # a constructor of its own loads data
     settings = their_settings(reference, case)
     elsewhere = {name: settings.pop(name) for name in [*settings] if "." in name}
     sections: dict[str, dict[str, Any]] = {
         "MODEL": {"BACKBONE": {"NAME": "ViT-B/16"}, "INIT_WEIGHTS": ""},
-        "INPUT": {"SIZE": (small.IMAGE, small.IMAGE)},
+        "INPUT": {"SIZE": (size, size)},
         "DATASET": {"NAME": case.get("dataset", "OxfordPets")},
         "OPTIM": {"MAX_EPOCH": small.STEPS},
         **dict.fromkeys(reference.get("root_sections", []), settings),
@@ -166,16 +175,12 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
         section, key = name.split(".")
         sections.setdefault(section, {})[key] = value
     trainer.cfg = space(sections)
-    trainer.dm = space({"dataset": {"classnames": reference.get("classnames", small.CLASSES)}})
+    trainer.dm = space({"dataset": {"classnames": [*classes]}})
     trainer.device = "cpu"
     if base is object:
         trainer.register_model = lambda *_args, **_options: None
     trainer.update_lr = lambda: None
     trainer.batch_idx, trainer.num_batches = 0, 1
-
-    def batch(image: Tensor, label: Tensor) -> dict[str, Any]:
-        seen = small.views(image, method.views_per_image)
-        return {"img": seen if len(seen) > 1 else image, "label": label, "img0": small.whole(image)}
 
     def update(loss: Tensor) -> None:
         trainer.optim.zero_grad()
@@ -184,6 +189,20 @@ def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[
 
     trainer.model_backward_and_update = update
     trainer.build_model()
+    return trainer, taken
+
+
+def run(reference: dict[str, Any], case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
+    """Scores and losses of the public code, and its parameters after the steps, by our names."""
+    method = small.method_of(case, small.small_openai_clip())
+    ours = {name: value.detach().clone() for name, value in method.named_parameters()}
+    names = reference.get("classnames", small.CLASSES)
+    trainer, taken = trainer_of(reference, case, weights, ours, classes=names)
+
+    def batch(image: Tensor, label: Tensor) -> dict[str, Any]:
+        seen = small.views(image, method.views_per_image)
+        return {"img": seen if len(seen) > 1 else image, "label": label, "img0": small.whole(image)}
+
     images = small.images()
     found: dict[str, Tensor] = {}
     with torch.no_grad():
