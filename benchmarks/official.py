@@ -28,9 +28,9 @@ from tests.parity.make_public import edited, loss_of, trainer_of  # noqa: E402
 
 from dear.backbone.clip import Clip  # noqa: E402
 from dear.backbone.load import build, random_network  # noqa: E402
+from dear.backbone.precision import mixed, precision_for  # noqa: E402
 from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
-from dear.training.devices import device_precision, mixed  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from dear.training.settings import TrainSettings  # noqa: E402
 from dear.training.viewcache import ViewCache, ViewFingerprint  # noqa: E402
@@ -207,7 +207,7 @@ class Sides:
             found[OFFICIAL] = self.official(scratch)
         if kind != OFFICIAL:
             clip = self.clip()
-            asked = device_precision(self.options.precision, torch.device("cpu"))
+            asked = precision_for(clip, self.options.precision)
             for precision in dict.fromkeys((EXACT, asked)):
                 name = f"ours, {precision}"
                 if kind in (None, name):

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,49 @@ def test_forms_of_attention_agree(context: Any) -> None:
     exact = {"fused", "fused, padded", "written out", "three dimensions", "grouped by role"}
     assert exact < gaps.keys()
     assert all(gaps[form] < 1e-5 for form in exact)
+
+
+def test_official_code_that_is_missing_is_named(context: Any, tmp_path: Path) -> None:
+    """With the commands that bring it, before anything is computed; a checkout of another commit too."""
+    with pytest.raises(
+        SystemExit, match=r"no CoOp, .* of coop: git clone https://\S+/CoOp .* checkout ff61507"
+    ):
+        context("against_official", str(tmp_path), "--methods", "coop")
+    with pytest.raises(SystemExit, match=r"no MMRL, the official code of mmrl\+\+"):
+        context("against_official", str(tmp_path), "--methods", "dear")
+    (tmp_path / "CoOp").mkdir()
+    with pytest.raises(SystemExit, match=r"has no trainers/coop\.py"):
+        context("against_official", str(tmp_path), "--methods", "coop")
+    subprocess.run(["git", "init", "-q", str(tmp_path / "CoOp")], check=True)
+    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    empty = ["commit", "-q", "--allow-empty", "-m", "empty"]
+    subprocess.run(["git", "-C", str(tmp_path / "CoOp"), *author, *empty], check=True)
+    with pytest.raises(SystemExit, match="not at ff61507: git -C"):
+        context("against_official", str(tmp_path), "--methods", "coop")
+
+
+def test_the_line_on_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From rows of the default precision, which come after those in float32; DeAR's losses are others."""
+    rows: list[dict[str, Any]] = [
+        {"method": method, "code": code, "times official": times, "loss differs by": gap}
+        for method, code, times, gap in (
+            ("coop", "coop's own", 1, None),
+            ("coop", "ours, 32-true", 3.0, 1e-7),
+            ("coop", "ours, bf16-mixed", 7.04, 1e-3),
+            ("coop", "ours, bf16-mixed, cached views", 20.0, 1e-3),
+            ("maple", "ours, 32-true", 2.0, 1e-7),
+            ("maple", "ours, bf16-mixed", 4.96, 1e-3),
+            ("dear", "ours, bf16-mixed", 99, None),
+        )
+    ]
+    (tmp_path / "against_official.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    found = runpy.run_path(str(FOLDER / "table.py"))
+    found["speed"].__globals__["RESULTS"] = tmp_path
+    line = found["speed"]()
+    assert "5.0 to 7.0 times" in line
+    assert "(`coop` 7.0, `maple` 5.0; ViT-B/16, bf16-mixed)" in line
+    assert "20.0 to 20.0 times from cached views" in line
 
 
 def test_the_page_holds_the_tables_of_the_results(context: Any) -> None:
