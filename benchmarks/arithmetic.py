@@ -26,6 +26,7 @@ class Step:
 
     Attributes:
         lengths: The length of each class's prompt, start and end tokens included.
+        shared: First tokens that are the same in all prompts, the start included.
         patch: Numbers in a patch: 3 x its side squared.
         attributes: Core attributes, with ``each`` tokens per attribute.
         text_tokens: Learned tokens of the text.
@@ -40,6 +41,7 @@ class Step:
     attributes: int
     each: int = 1
     text_tokens: int = 5
+    shared: int = 1
 
 
 def attention(batch: int, queries: int, keys: int, width: int) -> int:
@@ -86,16 +88,28 @@ def teacher(step: Step) -> int:
     return sum(span(tower, step.batch, step.tokens)) + 2 * step.batch * tower.width * tower.embed
 
 
+def prompts_attention(step: Step) -> int:
+    """Operations of attention in the text span, forward: in each layer but the last, of the shared tokens
+    among themselves, once, and of each prompt's own to all before them; in the last of its end alone.
+    """
+    width, shared, total = step.text.width, step.shared + step.text_tokens, 0
+    for length in step.lengths:
+        own = length - step.shared
+        total += (step.text.span - 1) * attention(1, own, shared + own, width)
+        total += attention(1, 1, shared + own, width)
+    return total + (step.text.span - 1) * attention(1, shared, shared, width)
+
+
 def student(step: Step) -> int:
     """Forward and gradient of DeAR's own spans and scores."""
     image, text, classes = step.image, step.text, len(step.lengths)
     added = step.attributes * step.each
-    total = 0
+    attending = prompts_attention(step)
+    total = attending + attending * 5 // 2
     for part in (span, span_gradient):
         total += sum(part(image, step.batch, step.tokens, added=added, read=1 + added))
-        for length in set(step.lengths):
-            rows = [*step.lengths].count(length)
-            total += sum(part(text, rows, length, added=step.text_tokens))
+        tokens = step.shared + sum(step.lengths) - classes * step.shared
+        total += part(text, 1, tokens, added=step.text_tokens, read=classes)[0]
     project = 2 * image.embed * (step.batch * image.width * (1 + step.attributes) + classes * text.width)
     shared = 2 * step.batch * step.attributes * image.width * image.embed  # its weight's gradient
     fusion = 2 * step.batch * (1 + step.attributes) * image.embed

@@ -2,7 +2,8 @@
 
     python benchmarks/growth.py --out benchmarks/results/growth.json
 
-Batch 16, the paper's settings, prompts of nine tokens. DeAR's span is the last third of both towers.
+Batch 16, the paper's settings, prompts of nine tokens, of which the first five are the same in all.
+DeAR's span is the last third of both towers.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 from arithmetic import Step, Tower, naive_step, teacher, training_step, trunk
 from table import table
 
-PROMPT = 9
+PROMPT, SHARED = 9, 5  # "a photo of a NAME." with start and end
 BACKBONES = {
     # image side, patch, width, layers, text width, embedding; the text tower has 12 layers
     "ViT-B-32": (224, 32, 768, 12, 512, 512),
@@ -36,7 +37,9 @@ def main() -> None:
             image = Tower(width, layers, layers // 3, embed)
             text = Tower(text_width, 12, 4, embed)
             tokens = (side // patch) ** 2 + 1
-            step = Step(image, text, options.batch, tokens, 3 * patch**2, [PROMPT] * classes, 5)
+            step = Step(
+                image, text, options.batch, tokens, 3 * patch**2, [PROMPT] * classes, 5, shared=SHARED
+            )
             least, usual = training_step(step), naive_step(step)
             rows.append(
                 {

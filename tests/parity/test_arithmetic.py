@@ -41,7 +41,7 @@ def counted(work: Callable[[], None]) -> tuple[int, Counter[str]]:
 
 def step_of(lengths: Sequence[int]) -> Step:
     """The small CLIP: DeAR has layers 4 and 5 of the image tower, 3 and 4 of the text tower."""
-    return Step(Tower(21, 5, 2, 17), Tower(22, 4, 2, 17), 2, 26, 3 * 4 * 4, lengths, attributes=2)
+    return Step(Tower(21, 5, 2, 17), Tower(22, 4, 2, 17), 2, 26, 3 * 4 * 4, lengths, attributes=2, shared=5)
 
 
 def a_step(method: Dear, *, cached: bool = False) -> Callable[[], None]:
@@ -70,21 +70,23 @@ def test_a_training_step_is_at_the_least(
     flops, calls = counted(a_step(method))
     assert flops == training_step(step)["all"]
     # Trunk: 4 a layer. Spans: 4 and 5 for the teacher, 5 and 5 with learned tokens; then the projections
-    # (1 for the teacher, 2 for the student, 1 a group of prompts), the fusion and the scores.
-    forward = 3 * 4 + (9 + 1) + (10 + 2) + groups * (10 + 1) + 2
+    # (1 for the teacher, 2 for the student, 1 for the prompts), the fusion and the scores. The products of
+    # all prompts are one, whatever their lengths.
+    forward = 3 * 4 + (9 + 1) + (10 + 2) + (10 + 1) + 2
     # The first layer's queries, keys and values have a gradient in the learned tokens only; the shared
     # projection has one of its weight; fusion and scores have two each.
-    backward = (4 + 5 + 2 + 1) + groups * (4 + 5 + 1) + 2 + 2
+    backward = (4 + 5 + 2 + 1) + (4 + 5 + 1) + 2 + 2
     assert sum(calls[name] for name in MATRIX) == forward + backward
-    assert calls[ATTENTION] == 3 + 2 + 2 + 2 * groups
-    assert calls[f"{ATTENTION}_backward"] == 2 + 2 * groups
+    # Of prompts: the beginning, which all share, and each length; in the last layer only their ends.
+    assert calls[ATTENTION] == 3 + 2 + 2 + (1 + groups) + groups
+    assert calls[f"{ATTENTION}_backward"] == 2 + (1 + groups) + groups
     assert calls["convolution"] == 1
 
 
 def test_a_step_from_the_view_cache_has_no_trunk_and_no_teacher(small_clip: Clip) -> None:
     flops, calls = counted(a_step(small_dear(small_clip), cached=True))
     assert flops == training_step(step_of([11] * 3))["cached"]
-    assert (calls[ATTENTION], calls["convolution"]) == (4, 0)
+    assert (calls[ATTENTION], calls["convolution"]) == (2 + 3, 0)
 
 
 def test_the_usual_code_by_hand() -> None:

@@ -6,9 +6,10 @@ result for a query with all edges blocked is undefined: zero in the fused form, 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -61,3 +62,64 @@ def causal_bias(tokens: int, like: Tensor) -> Float[Tensor, "query key"]:
     return torch.zeros(tokens, tokens, dtype=like.dtype, device=like.device).masked_fill(
         blocked, float("-inf")
     )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The attention of causal sequences that begin alike, packed into one: first the tokens that they share,
+    once, then each one's own. A token sees the shared ones and, of its own sequence, those up to itself.
+
+    It stands for a bias of -inf elsewhere, at the cost of what is seen: sequences of one length go together.
+
+    Attributes:
+        shared: Number of the shared tokens.
+        groups: For each length in turn, the number of sequences and of their own tokens.
+        bias: `causal_bias` of the longest sequence with the shared tokens.
+        read: Of each sequence, the place of the one token among its own whose queries are given; None if
+            those of all tokens are.
+    """
+
+    shared: int
+    groups: tuple[tuple[int, int], ...]
+    bias: Float[Tensor, "token token"]
+    read: Int[Tensor, "sequence"] | None = None
+
+    def reading(self, read: Int[Tensor, "sequence"]) -> "Packed":
+        """The same for the queries of one token of each sequence, by its place in the packed sequence."""
+        starts, start = [], self.shared
+        for count, own in self.groups:
+            starts.append(torch.arange(count, device=read.device) * own + start)
+            start += count * own
+        return replace(self, read=read - torch.cat(starts))
+
+    def attend(
+        self,
+        query: Float[Tensor, "1 head query dim"],
+        key: Float[Tensor, "1 head token dim"],
+        value: Float[Tensor, "1 head token dim"],
+        form: Attend,
+    ) -> Float[Tensor, "1 head query dim"]:
+        """The attention by a form for whole sequences."""
+        queries, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
+        start, done, out = self.shared, 0, []
+        if self.read is None:
+            one, other, third = (x[:, :, :start] for x in (query, key, value))
+            out.append(form(one, other, third, self.bias[:start, :start])[0].transpose(0, 1))
+            done = start
+        for count, own in self.groups:
+            each, seen = (1 if self.read is not None else own), self.shared + own
+            asking = queries[done : done + count * each].unflatten(0, (count, each))
+            if self.read is None:
+                bias = self.bias[self.shared : seen, :seen]
+            else:
+                bias = self.bias[self.shared + self.read[done : done + count], None, None, :seen]
+            of_keys, of_values = (
+                torch.cat(
+                    [x[: self.shared].expand(count, -1, -1, -1), mine.unflatten(0, (count, own))], dim=1
+                )
+                for x, mine in ((x, x[start : start + count * own]) for x in (keys, values))
+            )
+            found = form(asking.transpose(1, 2), of_keys.transpose(1, 2), of_values.transpose(1, 2), bias)
+            out.append(found.transpose(1, 2).flatten(0, 1))
+            start, done = start + count * own, done + count * each
+        return torch.cat(out).transpose(0, 1).unsqueeze(0)

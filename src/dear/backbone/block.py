@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from dear.backbone.attention import Attend, attend
+from dear.backbone.attention import Attend, Packed, attend
 
 
 class Block(nn.Module):
@@ -35,7 +35,7 @@ class Block(nn.Module):
     def forward(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | None = None,
+        bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
@@ -49,17 +49,22 @@ class Block(nn.Module):
         self,
         tokens: Float[Tensor, "batch token width"],
         projected: Float[Tensor, "batch token three_widths"],
-        bias: Float[Tensor, "*#batch #head #token token"] | None = None,
+        bias: Float[Tensor, "*#batch #head #token token"] | Packed | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """The block's output, given the result of ``project`` for the tokens."""
         query, key, value = (_split(x, self.heads) for x in projected.chunk(3, dim=-1))
-        return self._updated(tokens, self.attend(query, key, value, bias))
+        return self._updated(tokens, self._attended(query, key, value, bias))
 
     def project(
         self, tokens: Float[Tensor, "batch token width"]
     ) -> Float[Tensor, "batch token three_widths"]:
         """Queries, keys and values, concatenated; each token's depend on that token alone."""
         return linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias)
+
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | Packed | None) -> Tensor:
+        if isinstance(bias, Packed):
+            return bias.attend(query, key, value, self.attend)
+        return self.attend(query, key, value, bias)
 
     def _updated(
         self, out: Float[Tensor, "batch query width"], heads: Float[Tensor, "batch head query dim"]
@@ -71,12 +76,12 @@ class Block(nn.Module):
     def head_outputs(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | None = None,
+        bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
     ) -> Float[Tensor, "batch head query dim"]:
         """Each head's output before the output projection."""
         query, key, value = self.query_key_value(tokens, read)
-        return self.attend(query, key, value, bias)
+        return self._attended(query, key, value, bias)
 
     def query_key_value(
         self,

@@ -5,92 +5,28 @@ gives the same features. Learned tokens enter a span through one :class:`Injecti
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dear.backbone.attention import causal_bias
+from dear.backbone.attention import Packed, causal_bias
 from dear.backbone.block import Block
+from dear.backbone.injection import ClassTokens as ClassTokens  # of this module for those outside
+from dear.backbone.injection import Injection as Injection
 
 GROUP_WORTH = 2**19
 """Padding tokens x width squared above which prompts of a given length are computed in a separate group."""
 
-Bias = Float[Tensor, "*#batch #head token token"] | list[Float[Tensor, "*#batch #head token token"]] | None
-
-
-@dataclass(frozen=True)
-class ClassTokens:
-    """Tokens of which each class has its own, in the order of a trunk's prompts. Before layer ``step`` of the
-    span (from 0; not the first) they take the places of the injected ones, as many.
-    """
-
-    tokens: Float[Tensor, "class token width"]
-    step: int
-
-
-@dataclass(frozen=True)
-class Injection:
-    """Learned tokens that enter at the span's first layer and are anchored at each later one.
-
-    ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
-    after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
-    ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
-    beta * raw + (1 - beta) * previous output; ``beta`` is one for all of them, or a tuple with one for each
-    layer after the span's first. ``of_class`` takes over at its step.
-    """
-
-    tokens: Float[Tensor, "*layer token width"]
-    beta: float | tuple[float, ...]
-    at: int | None = None
-    written: bool = False
-    of_class: ClassTokens | None = None
-
-    @property
-    def added(self) -> int:
-        """The number of tokens added to the input."""
-        return 0 if self.written else self.tokens.shape[-2]
-
-    def enter(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
-        """``x`` with the raw tokens inserted."""
-        return self.put(x, self.raw(x))
-
-    def raw(self, like: Tensor) -> Float[Tensor, "1 token width"]:
-        """The raw tokens of the first layer, in the dtype of ``like``."""
-        return self._raw(0).to(like.dtype).unsqueeze(0)
-
-    def put(
-        self, x: Float[Tensor, "batch token any"], values: Float[Tensor, "1 added any"]
-    ) -> Float[Tensor, "batch longer any"]:
-        """``x`` with ``values`` at the positions of the injected tokens."""
-        replaced = values.shape[1] - self.added
-        at = x.shape[1] - replaced if self.at is None else self.at
-        return torch.cat([x[:, :at], values.expand(x.shape[0], -1, -1), x[:, at + replaced :]], dim=1)
-
-    def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
-        """``x`` with the injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
-        count = self.tokens.shape[-2]
-        at = x.shape[1] - count if self.at is None else self.at
-        end = at + count
-        if self.of_class is not None and step == self.of_class.step:
-            return torch.cat([x[:, :at], self.of_class.tokens.to(x.dtype), x[:, end:]], dim=1)
-        if self.tokens.ndim == 3 and step >= len(self.tokens):
-            return x
-        raw = self._raw(step).to(x.dtype)
-        beta = self.beta[step - 1] if isinstance(self.beta, tuple) else self.beta
-        return torch.cat([x[:, :at], beta * raw + (1 - beta) * x[:, at:end], x[:, end:]], dim=1)
-
-    def rows(self, rows: Int[Tensor, "some"]) -> "Injection":
-        """The injection for some of the prompts."""
-        if self.of_class is None:
-            return self
-        return replace(self, of_class=replace(self.of_class, tokens=self.of_class.tokens[rows]))
-
-    def _raw(self, step: int) -> Float[Tensor, "token width"]:
-        return self.tokens if self.tokens.ndim == 2 else self.tokens[step]
+Bias = (
+    Float[Tensor, "*#batch #head token token"]
+    | list[Float[Tensor, "*#batch #head token token"]]
+    | Packed
+    | None
+)
 
 
 class Tower(nn.Module):
@@ -177,7 +113,11 @@ class Tower(nn.Module):
         return out
 
     def _entered(
-        self, x: Float[Tensor, "batch token width"], layer: int, inject: Injection, bias: Tensor | None
+        self,
+        x: Float[Tensor, "batch token width"],
+        layer: int,
+        inject: Injection,
+        bias: Tensor | Packed | None,
     ) -> Float[Tensor, "batch longer width"]:
         """The layer at which tokens are injected. Their queries, keys and values are computed separately,
         once for the batch, so that no gradient flows through those of a frozen ``x``.
@@ -230,10 +170,23 @@ class VisionTower(Tower):
 
 @dataclass(frozen=True)
 class TextTrunk:
-    """Prompts at the input of the text span, cut at the batch's last end-of-text, and the ends of each."""
+    """Prompts at the input of the text span, cut at the batch's last end-of-text.
+
+    Attributes:
+        end: The place of each one's end-of-text.
+        shared: Number of first tokens, before any end, that are the same in all prompts.
+    """
 
     tokens: Float[Tensor, "class token width"]
     end: Int[Tensor, "class"]
+    shared: int = 0
+
+    def begin_alike(self, inject: Injection | None) -> bool:
+        """Whether prompts begin with tokens that can be computed once for all, learned ones among them."""
+        if inject is None or self.shared == 0:
+            return self.shared > 0
+        last = (inject.at or 0) + (inject.tokens.shape[-2] if inject.written else 0)
+        return inject.of_class is None and inject.at is not None and last <= self.shared
 
     def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "some"], int]] | None:
         """Groups of classes whose prompts are computed together, each with the length that they are cut at;
@@ -287,30 +240,65 @@ class TextTower(Tower):
         """The input of layer ``first``. Cutting the padding is exact, as attention is causal."""
         end = ids.argmax(dim=-1)
         x = self.embed(ids[:, : int(end.max()) + 1])
-        return TextTrunk(self.layers(x, 1, first - 1, causal_bias(x.shape[1], x)), end)
+        shared = alike(ids == ids[:1], end)
+        return TextTrunk(self.layers(x, 1, first - 1, causal_bias(x.shape[1], x)), end, shared)
 
     def features(
         self, trunk: TextTrunk, first: int, inject: Injection | None = None, chunk: int = 0
     ) -> Float[Tensor, "class embed"]:
         """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end.
 
-        Prompts of one length are computed together, cut at their end (exact: attention is causal). ``chunk``
-        limits how many at a time; activations are then recomputed for gradients instead of kept.
+        Prompts of one length are computed together, cut at their end, and tokens that all prompts begin with
+        once for all (exact: attention is causal). ``chunk`` limits how many prompts go at a time; activations
+        are then recomputed for gradients instead of kept.
         """
         chunk = chunk if chunk < len(trunk.end) else 0
         groups = trunk.groups(self.width, chunk)
+        begin_alike = trunk.begin_alike(inject)
         if groups is None:
-            return self._features(trunk.tokens, trunk.end, first, inject)
-        parts = []
-        for rows, length in groups:
-            part = trunk.tokens[:, :length].index_select(0, rows), trunk.end[rows]
-            entering = inject and inject.rows(rows)
-            if chunk and torch.is_grad_enabled():
-                parts.append(_again(self._features, *part, first, entering))
-            else:
-                parts.append(self._features(*part, first, entering))
+            if not begin_alike:
+                return self._features(trunk.tokens, trunk.end, first, inject)
+            groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.tokens.shape[1])]
+        work: list[tuple[Any, ...]] = [
+            (
+                *(self._features, trunk.tokens[:, :length].index_select(0, rows), trunk.end[rows]),
+                *(first, inject and inject.rows(rows)),
+            )
+            for rows, length in groups
+            if not begin_alike
+        ]
+        if begin_alike:
+            together = [[group] for group in groups] if chunk else [groups]
+            work = [(self._packed, trunk, some, first, inject) for some in together]
+        again = chunk and torch.is_grad_enabled()
+        parts = [_again(*one) if again else one[0](*one[1:]) for one in work]
         order = torch.cat([rows for rows, _ in groups])
         return torch.cat(parts).index_select(0, order.argsort())
+
+    def _packed(
+        self,
+        trunk: TextTrunk,
+        groups: list[tuple[Int[Tensor, "some"], int]],
+        first: int,
+        inject: Injection | None,
+    ) -> Float[Tensor, "some embed"]:
+        """The features of groups of prompts that begin alike, in the groups' order: all tokens are one
+        sequence, so that they share the products with the weights.
+        """
+        shared, added = trunk.shared, 0 if inject is None else inject.added
+        tokens, ends, start = [trunk.tokens[0, :shared]], [], shared + added
+        for rows, length in groups:
+            own = length - shared
+            tokens.append(trunk.tokens[:, shared:length].index_select(0, rows).flatten(0, 1))
+            firsts = torch.arange(len(rows), device=rows.device) * own + start
+            ends.append(firsts + trunk.end[rows] - shared)
+            start += len(rows) * own
+        x = torch.cat(tokens).unsqueeze(0)
+        longest = max(length for _, length in groups) + added
+        sizes = tuple((len(rows), length - shared) for rows, length in groups)
+        packed = Packed(shared + added, sizes, causal_bias(longest, x))
+        out = self.span(x, first, bias=packed, inject=inject, read=torch.cat(ends))
+        return self.finish(out[0])
 
     def _features(
         self,
@@ -329,6 +317,12 @@ class TextTower(Tower):
         return self.features(self.trunk(ids, self.depth), self.depth)
 
 
+def alike(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int:
+    """The number of first tokens, before any prompt's end, that are the same in all prompts."""
+    run = same.all(dim=0).long().cumprod(dim=0).sum()
+    return int(torch.minimum(run, end.min()))
+
+
 def _again(features: Any, *given: Any) -> Tensor:
     """Features with gradient checkpointing: activations are recomputed for gradients instead of kept."""
     # Nothing here is random, so the state of the generator need not be preserved.
@@ -336,7 +330,7 @@ def _again(features: Any, *given: Any) -> Tensor:
     return found
 
 
-def _at(bias: Bias, step: int) -> Tensor | None:
+def _at(bias: Bias, step: int) -> Tensor | Packed | None:
     return bias[step] if isinstance(bias, list) else bias
 
 
@@ -348,8 +342,10 @@ def _rows(
     return x.gather(1, read.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
-def _bias_rows(bias: Tensor | None, read: Int[Tensor, "*batch read"]) -> Tensor | None:
+def _bias_rows(bias: Tensor | Packed | None, read: Int[Tensor, "*batch read"]) -> Tensor | Packed | None:
     """The rows of a (.., head, query, key) or (query, key) bias for the tokens in ``read``."""
+    if isinstance(bias, Packed):
+        return bias.reading(read)
     if bias is None or read.ndim == 1:
         return None if bias is None else bias[..., read, :]
     if bias.ndim != 2:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.backbone.clip import Clip, fill
-from dear.backbone.towers import TextTrunk
+from dear.backbone.towers import TextTrunk, alike
 from dear.errors import SettingsError
 from dear.methods.initial import normal
 
@@ -28,12 +28,14 @@ class ContextPrompts:
         positions: The corresponding position embeddings.
         end: Position of each prompt's end-of-text.
         order: Index, for each position, into the words followed by the context vectors.
+        shared: Number of first positions that are the same in all prompts with one context.
     """
 
     words: Float[Tensor, "class token width"]
     positions: Float[Tensor, "token width"]
     end: Int[Tensor, "class"]
     order: Int[Tensor, "class token"]
+    shared: int
 
     def trunk(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
@@ -46,7 +48,7 @@ class ContextPrompts:
             words, order, end = words[rows], order[rows], end[rows]
         both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
-        return TextTrunk(placed + self.positions, end)
+        return TextTrunk(placed + self.positions, end, self.shared if context.ndim == 2 else 0)
 
 
 @torch.no_grad()
@@ -65,8 +67,7 @@ def context_prompts(
     for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
         name = torch.arange(1 + tokens, 1 + tokens + length, device=ids.device)
         row[1 : 1 + tokens + length] = torch.cat([context[:before], name, context[before:]])
-    tower = clip.text
-    return ContextPrompts(tower.token_embedding(ids), tower.positional_embedding[: ids.shape[1]], end, order)
+    return _prompts(clip, ids, end, order)
 
 
 def context_ids(
@@ -112,8 +113,17 @@ def placed_prompts(clip: Clip, classnames: Sequence[str], lead: str, places: Seq
     ids = ids[:, : int(end.max()) + 1]
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
     order[:, list(places)] = torch.arange(len(places), device=ids.device) + ids.shape[1]
-    tower = clip.text
-    return ContextPrompts(tower.token_embedding(ids), tower.positional_embedding[: ids.shape[1]], end, order)
+    return _prompts(clip, ids, end, order)
+
+
+def _prompts(
+    clip: Clip, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"], order: Int[Tensor, "class token"]
+) -> ContextPrompts:
+    tower, length = clip.text, ids.shape[1]
+    placed = ids.gather(1, order.clamp(max=length - 1))  # ids of words; of context vectors any
+    same = (order == order[:1]) & ((order >= length) | (placed == placed[:1]))
+    positions = tower.positional_embedding[:length]
+    return ContextPrompts(tower.token_embedding(ids), positions, end, order, alike(same, end))
 
 
 @torch.no_grad()

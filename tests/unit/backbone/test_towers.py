@@ -247,6 +247,66 @@ def test_text_injection_shifts_the_end_and_equals_the_whole_context(make_small_c
     torch.testing.assert_close(features, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("alike", [1, 3])
+@pytest.mark.parametrize("entering", ["nothing", "inserted", "written", "after them"])
+@pytest.mark.parametrize("chunk", [0, 2])
+@pytest.mark.parametrize("first", [1, 3, 4, 5])
+def test_prompts_that_begin_alike(
+    make_small_clip: MakeClip,
+    monkeypatch: pytest.MonkeyPatch,
+    alike: int,
+    entering: str,
+    chunk: int,
+    first: int,
+) -> None:
+    """Features and gradients are those of prompts taken each by itself, of three lengths and of one."""
+    tower = make_small_clip(dtype=torch.float64).text
+    ids = prompts(13, 50).roll(alike, dims=1)
+    ids[:, :alike] = torch.tensor([48, 3, 11])[:alike]
+    ids[:, alike] = torch.tensor([4, 5, 6])
+    with torch.no_grad():
+        trunk = tower.trunk(ids, first)
+    assert trunk.shared == alike
+    raw = torch.randn(2, 2, 22, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    weight = torch.randn(3, 17, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+
+    def run(of: TextTrunk) -> tuple[Tensor, Tensor]:
+        leaf = raw.clone().requires_grad_()
+        inject = {
+            "nothing": None,
+            "inserted": Injection(leaf, beta=0.7, at=1),
+            "written": Injection(leaf, beta=1.0, at=1, written=True),
+            "after them": Injection(leaf, beta=0.7, at=4),
+        }[entering]
+        if inject is None:  # the input may have a gradient too
+            leaf = of.tokens.clone().requires_grad_()
+            of = TextTrunk(leaf, of.end, of.shared)
+        found = tower.features(of, first, inject, chunk)
+        (found * weight).sum().backward()
+        assert leaf.grad is not None
+        return found.detach(), leaf.grad.sum(dim=0) if inject is None else leaf.grad
+
+    if entering == "after them" or (entering == "written" and alike == 1):
+        inside = Injection(raw, beta=1.0, at=1 if entering == "written" else 4, written=entering == "written")
+        assert not trunk.begin_alike(inside)
+    expected = run(TextTrunk(trunk.tokens, trunk.end))
+    for worth in (0, towers.GROUP_WORTH):
+        monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+        for got, wanted in zip(run(trunk), expected, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_one_prompt_begins_as_itself(make_small_clip: MakeClip) -> None:
+    """All before its end is shared; no token is at the start of prompts that all differ."""
+    tower = make_small_clip(dtype=torch.float64).text
+    ids = prompts(13, 50)
+    trunk = tower.trunk(ids[1:2], 2)
+    assert trunk.shared == 7
+    torch.testing.assert_close(tower.features(trunk, 2), tower(ids[1:2]), rtol=0, atol=1e-12)
+    assert tower.trunk(ids, 2).shared == 0
+
+
 def test_prompts_that_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends at 4, 6, 4, 9, 6: sorted by length, a length apart where the padding saved is worth it."""
     trunk = TextTrunk(torch.zeros(5, 10, 2), torch.tensor([4, 6, 4, 9, 6]))

@@ -79,7 +79,7 @@ class SkipTuning(Method):
         """Unit text features of the classes, or of some of them."""
         prompts = self.prompts
         if rows is not None:
-            prompts = [TextTrunk(each.tokens[rows], each.end[rows]) for each in prompts]
+            prompts = [TextTrunk(each.tokens[rows], each.end[rows], each.shared) for each in prompts]
         features = [normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
