@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--classes", type=int, nargs="+", default=[50, 500, 1000])
+    parser.add_argument("--classes", type=int, nargs="+", default=[50, 500, 1000, 10_000])
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
