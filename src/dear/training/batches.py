@@ -21,6 +21,9 @@ from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, ViewFingerprint, origin
 
+AT_ONCE = 32
+"""Whole images whose target features are computed together."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -180,12 +183,15 @@ class Batches:
         return self.cache.get((*part.key, "frozen"), compute)
 
     def _whole_targets(self, chosen: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
-        """Target features of whole images, computed once for each."""
-        missing = [item for item in chosen.tolist() if item not in self._whole]
-        if missing:
-            pictures = self.images.load(torch.tensor(missing))
-            found = self._targets(whole_views(pictures, self.method.clip.image_size))
-            self._whole.update(zip(missing, found, strict=True))
+        """Target features of whole images, computed once for each. Always the same images are computed
+        together: their last digits depend on it, and a run that goes on begins with other ones.
+        """
+        for item in chosen.tolist():
+            if item not in self._whole:
+                start = item - item % AT_ONCE
+                together = torch.arange(start, min(start + AT_ONCE, len(self.images)))
+                views = whole_views(self.images.load(together), self.method.clip.image_size)
+                self._whole.update(zip(together.tolist(), self._targets(views), strict=True))
         return torch.stack([self._whole[item] for item in chosen.tolist()])
 
     def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
