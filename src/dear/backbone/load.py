@@ -3,6 +3,7 @@
 import copy
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,8 @@ def _load(model: str, pretrained: str | None) -> Clip:
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     """An open_clip architecture with its initial weights, in the class that open_clip's factory gives it.
 
-    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for towers from
-    another library (timm, transformers).
+    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for a text tower
+    from transformers.
     """
     config = open_clip.get_model_config(name)
     if tag:
@@ -97,9 +98,9 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     """The same from open_clip's configuration of a model, which is modified."""
     if "hf_model_name" in config["text_cfg"]:
-        raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
-    if "timm_model_name" in config["vision_cfg"]:
-        raise WeightsError(f"{name} does not fit: its image tower is a timm model, not CLIP's own ViT.")
+        raise WeightsError(
+            f"{name} does not fit: its text tower is a Hugging Face model, not open_clip's own."
+        )
     kind: Any = open_clip.CLIP
     if config.pop("custom_text", False):
         kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
@@ -109,8 +110,13 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
 
 def random_network(name: str, seed: int) -> nn.Module:
     """An open_clip architecture with weights drawn from ``seed``; the global generator is left unchanged."""
+    return drawn_network(lambda: build(name), seed)
+
+
+def drawn_network(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A network whose initial weights are drawn from ``seed``."""
     with tiny.drawn_from(seed):
-        return build(name)
+        return make()
 
 
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
