@@ -57,7 +57,8 @@ class Block(nn.Module):
         turn: Turn | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """The block's output, given the result of ``project`` for the tokens."""
-        query, key, value = self._ready(*projected.chunk(3, dim=-1), turn)
+        query, key, value = projected.chunk(3, dim=-1)
+        query, key, value = self._ready(query, key, value, turn)
         return self._updated(tokens, self._attended(query, key, value, bias))
 
     def project(

@@ -23,7 +23,7 @@ def class_attention(
     first = 1
     if not tower.has_class_token:
         x, first = x[:, 1:], 0
-    turn = tower.turn(x)
+    turn = tower.turn()
     found: dict[int, Tensor] = {}
     for layer, block in enumerate(tower.blocks[: max(layers)], start=1):
         assert isinstance(block, Block)

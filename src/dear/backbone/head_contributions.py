@@ -73,7 +73,7 @@ def head_contributions(
         last = tower.layers(x, 1, tower.depth)
         finish = FrozenFinish(tower, last if tower.has_class_token else last[:, 1:])
     x = x if tower.has_class_token else x[:, 1:]
-    turn = tower.turn(x)
+    turn = tower.turn()
     gather = _class_token if finish is None else finish.gather
     rest = gather(x)
     heads: dict[int, Tensor] = {}
@@ -156,7 +156,7 @@ class FrozenBlock:
     def __init__(self, block: Block, by_head: Float[Tensor, "batch head token dim"]) -> None:
         merged = by_head.transpose(1, 2).flatten(2)
         self.factor = torch.ones_like(merged[..., :1])
-        bias = block.out_proj.bias
+        bias: Tensor = block.out_proj.bias
         if (norm := _norm(block.ln_inner)) is not None:
             self.factor = 1 / _deviation(merged, norm).unsqueeze(-1)
             bias = bias + block.out_proj.weight @ norm.bias

@@ -75,10 +75,12 @@ def parts_of(block: Any) -> Parts:
         none = nn.Identity()
         return Parts(attention.num_heads, none, none, block.norm1, block.norm2, weight, bias, *inner)
     if is_a(block, EVA):
-        scales = [nn.Identity() if one is None else Scale(one) for one in (block.gamma_1, block.gamma_2)]
+        first, second = (
+            nn.Identity() if one is None else Scale(one) for one in (block.gamma_1, block.gamma_2)
+        )
     else:
-        scales = [block.ls1, block.ls2]
-    return Parts(attention.num_heads, block.norm1, block.norm2, *scales, weight, bias, *inner)
+        first, second = block.ls1, block.ls2
+    return Parts(attention.num_heads, block.norm1, block.norm2, first, second, weight, bias, *inner)
 
 
 def block_why_not(block: Any) -> str | None:

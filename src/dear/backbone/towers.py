@@ -81,16 +81,14 @@ class Tower(nn.Module):
         self, x: Float[Tensor, "batch token width"], first: int, last: int, bias: Tensor | None = None
     ) -> Float[Tensor, "batch token width"]:
         """Layers ``first`` to ``last`` (counted from 1, inclusive)."""
-        turn = self.turn(x)
+        turn = self.turn()
         for block in self.blocks[first - 1 : last]:
             x = block(x, bias, turn=turn)
         return x
 
-    def turn(self, like: Float[Tensor, "batch token width"], inject: Injection | None = None) -> Turn | None:
-        """The rotation of the tokens' queries and keys, ``like`` being those before injection; None in a
-        tower without a rotary embedding.
-        """
-        del like, inject
+    def turn(self, inject: Injection | None = None) -> Turn | None:
+        """The rotation of the tokens' queries and keys, after injection; None without a rotary embedding."""
+        del inject
         return None
 
     def span(
@@ -108,7 +106,7 @@ class Tower(nn.Module):
         positions after injection, the same for the whole batch (1-D) or one row per item (2-D); None reads
         all of them. If ``first`` is past the last layer, the tokens are read unchanged.
         """
-        done, turn = 0, self.turn(x, inject)
+        done, turn = 0, self.turn(inject)
         if inject is not None:
             if first < self.depth:
                 x, done = self._entered(x, first, inject, _at(bias, 0), turn), 1
@@ -163,8 +161,8 @@ class Tower(nn.Module):
 
 @dataclass(frozen=True)
 class TextTrunk:
-    """Prompts at the input of the text span, and the place at which each is read, its end. They are cut at the
-    batch's last end unless ``whole``: without causal attention, prompts also depend on what follows.
+    """Prompts at the input of the text span, and the place at which each is read, its end. They are cut at
+    the batch's last end unless ``whole``: without causal attention they also depend on what follows.
 
     Attributes:
         shared: Number of first tokens, before any end, that are the same in all prompts and depend on no

@@ -18,7 +18,7 @@ from dear.backbone.towers import Bias, Injection, Tower, plain_projection
 class VisionTower(Tower):
     """The image tower. Token 0 is the class token or, in a tower without one, a place held for the pooled
     token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.readout`). So tokens
-    have the same places in every tower: 0, the patches row by row, and learned tokens where they are injected.
+    have the same places in every tower: 0, the patches row by row, learned tokens where they are injected.
 
     Attributes:
         readout: what pools the image tokens; None if the embedding is read at the class token.
@@ -100,7 +100,7 @@ class VisionTower(Tower):
             return super().layers(x, first, last, bias)
         return _with_place(super().layers(x[:, 1:], first, last, _without_place(bias)))  # type: ignore[arg-type]
 
-    def turn(self, like: Float[Tensor, "batch token width"], inject: Injection | None = None) -> Turn | None:
+    def turn(self, inject: Injection | None = None) -> Turn | None:
         """The rotation of queries and keys: the patches have places; the class token and learned tokens have
         none and are not rotated.
         """
@@ -142,8 +142,6 @@ class VisionTower(Tower):
             out = _with_place(out)
         if read is None:
             return torch.cat([pooled, self.readout.alone(out[:, 1:])], dim=1)
-        if len(read) == 1:
-            return pooled if int(read[0]) == 0 else self.readout.alone(out[:, read])
         return torch.where((read == 0).view(1, -1, 1), pooled, self.readout.alone(out[:, read]))
 
 
@@ -184,9 +182,8 @@ def _timm_readout(visual: Any) -> End:
         pool = trunk.attn_pool
         if hasattr(trunk, "rope"):  # timm's Eva pools all tokens, its VisionTransformer the patches
             skip = 0
-        return (
-            ResidualMlp(pool.norm, pool.mlp), AttentionReadOut(trunk.norm, skip, width, pool), projection, bias,
-        )  # fmt: skip
+        pooling = AttentionReadOut(trunk.norm, skip, width, pool)
+        return ResidualMlp(pool.norm, pool.mlp), pooling, projection, bias
     if trunk.global_pool == "token":
         return trunk.norm if norm is trunk.norm else trunk.fc_norm, None, projection, bias
     return trunk.fc_norm, MeanReadOut(trunk.norm, skip, width), projection, bias
