@@ -1,8 +1,7 @@
-"""What methods keep to on towers of other kinds than CLIP's own: no class token, rotary embeddings, texts
-that are not causal or have no start token.
+"""What methods keep to on towers of other kinds than CLIP's own: without class token, with rotary embeddings,
+with texts that are not causal or have no start token.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,16 +11,14 @@ from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import (
     CLASSES,
     LABELS,
-    TEMPLATE,
     images,
     make,
     scores,
     seeded,
     state,
-    table,
     target,
     train,
-)  # fmt: skip
+)
 from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.backbone.shrunk import shrunk
@@ -90,9 +87,10 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
     if method.trainable:
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
         method.backward(parts, small.run_backward)
-        assert all(one.grad is not None and bool(one.grad.abs().max() > 0) for one in method.trainable)
+        assert all(one.grad is not None for one in method.trainable)
         losses = train(method, 12)
         assert losses[-1] < losses[0]
+        assert all(bool(one.grad.abs().max() > 0) for one in method.trainable)  # type: ignore[union-attr]
     assert state(clip) == before
 
 
@@ -159,12 +157,13 @@ def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> No
         torch.testing.assert_close(found[:, 0], plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_bundle_comes_back_and_the_tower_is_exported(kind: str, tmp_path: Path) -> None:
     clip = clip_of(kind)
     bundle, method = fitted("dear", clip)
-    bundle.save(tmp_path / "bundle")
-    one = Predictor(Bundle.load(tmp_path / "bundle"), clip=clip)
+    bundle.save_pretrained(tmp_path / "bundle")
+    one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=clip)
     with torch.no_grad():
         want = method.image_features(method.image_trunk(images())).transpose(0, 1)
     torch.testing.assert_close(one.encode(images()), want, rtol=1e-5, atol=1e-5)
@@ -206,5 +205,3 @@ def test_words_and_places_of_prompts_without_start_and_end() -> None:
     context = prompts.words.shape[1]
     assert prompts.order[1].tolist()[:4] == [context, context + 1, context + 2, 3]
     assert prompts.whole
-    assert dataclasses.astuple(table(siglip))[2] == ("color", "object")
-    assert TEMPLATE

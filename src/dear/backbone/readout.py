@@ -132,7 +132,7 @@ class AttentionReadOut(ReadOut):
 
     def _projected(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         key, value = self.key_value(self.norm(tokens[:, self.skip :])).chunk(2, dim=-1)
-        query = self.query(self.latent).expand(len(tokens), -1, -1)
+        query = self.query(self.latent).expand(tokens.shape[0], -1, -1)
         query, key, value = (
             one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (query, key, value)
         )

@@ -148,7 +148,8 @@ class TAC(Method):
         original = tower.side**2 + 1
         tokens = original + clusters + self.settings.image_tokens
         mask = tower.projection.new_zeros(tokens, tokens)
-        mask[1:original, original : original + clusters] = float("-inf")
+        if tower.readout is None:  # where patches are pooled, nothing else would read the clusters [ours]
+            mask[1:original, original : original + clusters] = float("-inf")
         self.register_buffer("mask", mask, persistent=False)
         if self.classnames:
             self.placed = self.clip.text.trunk(self._prompts(clusters), 1)
