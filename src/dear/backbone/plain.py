@@ -38,7 +38,7 @@ class PlainClip(nn.Module):
             self.ln_final = LayerNorm(width)
             self.text_projection = nn.Parameter(torch.empty(width, embed_dim))
             self.logit_scale = nn.Parameter(torch.empty(()))
-        self.text_pool_type, self.text_eos_id = "argmax", None
+        self.logit_bias, self.text_pool_type, self.text_eos_id = None, "argmax", None
         self.attn_mask = True  # any: its text tower is causal
 
 

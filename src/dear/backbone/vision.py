@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dear.backbone.attention import Packed
 from dear.backbone.block import Block
 from dear.backbone.kinds import TIMM, is_a
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
@@ -154,6 +155,7 @@ def _without_place(bias: Bias) -> Bias:
     """Biases without the row and the column of the place."""
     if isinstance(bias, list):
         return [one[..., 1:, 1:] for one in bias]
+    assert not isinstance(bias, Packed), "only prompts are packed"
     return None if bias is None else bias[..., 1:, 1:]
 
 

@@ -70,7 +70,7 @@ def test_clip(tmp_path: Path, act: str, end: int) -> None:
 
 @pytest.mark.parametrize("act", ["gelu_pytorch_tanh", "gelu"])
 def test_siglip(tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dear.backbone.load.HFTokenizer", Words)
+    monkeypatch.setattr("open_clip.tokenizer.HFTokenizer", Words)
     model = saved(tmp_path, "Siglip", hidden_act=act)
     clip = load_clip(str(tmp_path))
     assert clip.tokenizer.source == str(tmp_path)  # type: ignore[attr-defined]

@@ -147,6 +147,6 @@ def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch
     def offline(_: str, **__: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(load, "HFTokenizer", offline)
+    monkeypatch.setattr("open_clip.tokenizer.HFTokenizer", offline)
     with pytest.raises(WeightsError, match=r"someone/tokenizer\) cannot be loaded: no route to host"):
         load_clip(NAME, "random:0")
