@@ -29,6 +29,8 @@ def attention_maps(
     the layers that have them (DeAR's attributes; the mean where several share a name). Layers count from 1,
     heads from 0.
 
+    Where the embedding is pooled, "class" is the mean over the patches, which it is read from.
+
     The weights to all keys sum to one; what is missing here goes to the class token and to learned tokens.
     Raises SettingsError for a layer or head that does not exist.
     """
@@ -40,14 +42,15 @@ def attention_maps(
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
     # A frozen second pass through the layer (for a loss, say) comes later: the first is the method's own.
     weights = found[0][0, head].float().cpu()
-    side = tower.image_size // tower.patch_size
+    side, before = tower.side, int(tower.has_class_token)
     queries, keys = weights.shape
-    first = keys - side**2 if method.layout.before_patches else 1
+    first = keys - side**2 if method.layout.before_patches else before
     patches = weights[:, first : first + side**2]
-    maps = {"class": patches[0]}
-    if keys > side**2 + 1:
+    of_class = patches[0] if tower.readout is None else patches[first : first + side**2].mean(dim=0)
+    maps = {"class": of_class}
+    if keys > side**2 + before:
         # The last layer is computed only for the tokens that are read: the class token, then these.
-        start = side**2 + 1 if queries == keys and not method.layout.before_patches else 1
+        start = before + (side**2 if queries == keys and not method.layout.before_patches else 0)
         for name, each in method.layout.named.items():
             maps[name] = patches[start : start + each].mean(dim=0)
             start += each

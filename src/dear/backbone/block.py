@@ -1,4 +1,4 @@
-"""The transformer block of both towers, sharing its weights with an open_clip block."""
+"""The transformer block of both towers, sharing its weights with a block of open_clip or timm."""
 
 from typing import Any
 
@@ -7,13 +7,16 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dear.backbone.attention import Attend, Packed, attend
+from dear.backbone.parts import parts_of
+from dear.backbone.rotary import Turn
 
 
 class Block(nn.Module):
-    """Pre-norm residual block: attention, then MLP. The tensors are the source block's own, not copies.
+    """Residual block: attention, then MLP, normalised before or after (:mod:`dear.backbone.parts`). The
+    tensors are the source block's own, but for projections that the source keeps in three parts.
 
-    Source: open_clip ``ResidualAttentionBlock``. Built by :mod:`dear.backbone.convert`, which refuses blocks
-    that differ.
+    Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``. Built by
+    :mod:`dear.backbone.convert`, which refuses blocks that differ.
     """
 
     in_proj_weight: Tensor
@@ -21,15 +24,14 @@ class Block(nn.Module):
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        attention = source.attn
-        self.heads: int = attention.num_heads
-        self.ln_1: nn.Module = source.ln_1
-        self.ln_2: nn.Module = source.ln_2
-        self.ls_1: nn.Module = source.ls_1
-        self.ls_2: nn.Module = source.ls_2
-        self.in_proj_weight, self.in_proj_bias = attention.in_proj_weight, attention.in_proj_bias
-        self.out_proj: nn.Linear = attention.out_proj
-        self.mlp: nn.Module = source.mlp
+        parts = parts_of(source)
+        self.heads: int = parts.heads
+        self.ln_1, self.ln_2 = parts.ln_1, parts.ln_2
+        self.ls_1, self.ls_2 = parts.ls_1, parts.ls_2
+        self.in_proj_weight, self.in_proj_bias = parts.in_proj_weight, parts.in_proj_bias
+        self.out_proj: nn.Linear = parts.out_proj
+        self.mlp = parts.mlp
+        self.ln_inner, self.ln_query, self.ln_key = parts.ln_inner, parts.ln_query, parts.ln_key
         self.attend: Attend = attend
 
     def forward(
@@ -37,22 +39,26 @@ class Block(nn.Module):
         tokens: Float[Tensor, "batch token width"],
         bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
+        turn: Turn | None = None,
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
 
         The last layer of a tower needs its output at only a few tokens: queries and MLP are then computed for
-        those alone, with the same result. ``bias`` has one row per token in ``read``.
+        those alone, with the same result. ``bias`` and the queries of ``turn`` (the rotation, if the tower
+        has one) have one row per token in ``read``.
         """
-        return self._updated(tokens if read is None else read, self.head_outputs(tokens, bias, read))
+        return self._updated(tokens if read is None else read, self.head_outputs(tokens, bias, read, turn))
 
     def onwards(
         self,
         tokens: Float[Tensor, "batch token width"],
         projected: Float[Tensor, "batch token three_widths"],
         bias: Float[Tensor, "*#batch #head #token token"] | Packed | None = None,
+        turn: Turn | None = None,
     ) -> Float[Tensor, "batch token width"]:
         """The block's output, given the result of ``project`` for the tokens."""
-        query, key, value = (_split(x, self.heads) for x in projected.chunk(3, dim=-1))
+        query, key, value = projected.chunk(3, dim=-1)
+        query, key, value = self._ready(query, key, value, turn)
         return self._updated(tokens, self._attended(query, key, value, bias))
 
     def project(
@@ -69,24 +75,35 @@ class Block(nn.Module):
     def _updated(
         self, out: Float[Tensor, "batch query width"], heads: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch query width"]:
-        out = out + self.ls_1(self.out_proj(_merge(heads)))
-        updated: Tensor = out + self.ls_2(self.mlp(self.ln_2(out)))
-        return updated
+        out = out + self.attended(heads)
+        return out + self.worked(out)
+
+    def attended(self, heads: Float[Tensor, "batch head query dim"]) -> Float[Tensor, "batch query width"]:
+        """What attention adds to the tokens, given the heads' outputs."""
+        added: Tensor = self.ls_1(self.out_proj(self.ln_inner(_merge(heads))))
+        return added
+
+    def worked(self, out: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
+        """What the MLP adds to the tokens, given them with what attention added."""
+        added: Tensor = self.ls_2(self.mlp(self.ln_2(out)))
+        return added
 
     def head_outputs(
         self,
         tokens: Float[Tensor, "batch token width"],
         bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
+        turn: Turn | None = None,
     ) -> Float[Tensor, "batch head query dim"]:
         """Each head's output before the output projection."""
-        query, key, value = self.query_key_value(tokens, read)
+        query, key, value = self.query_key_value(tokens, read, turn)
         return self._attended(query, key, value, bias)
 
     def query_key_value(
         self,
         tokens: Float[Tensor, "batch token width"],
         read: Float[Tensor, "batch query width"] | None = None,
+        turn: Turn | None = None,
     ) -> tuple[
         Float[Tensor, "batch head query dim"],
         Float[Tensor, "batch head token dim"],
@@ -100,7 +117,19 @@ class Block(nn.Module):
         else:
             query = linear(self.ln_1(read), weight[:width], bias[:width])
             key, value = linear(self.ln_1(tokens), weight[width:], bias[width:]).chunk(2, dim=-1)
-        return _split(query, self.heads), _split(key, self.heads), _split(value, self.heads)
+        return self._ready(query, key, value, turn)
+
+    def _ready(
+        self, query: Tensor, key: Tensor, value: Tensor, turn: Turn | None
+    ) -> tuple[
+        Float[Tensor, "batch head query dim"],
+        Float[Tensor, "batch head token dim"],
+        Float[Tensor, "batch head token dim"],
+    ]:
+        """By head, queries and keys normalised and rotated."""
+        split = _split(query, self.heads), _split(key, self.heads), _split(value, self.heads)
+        query, key, value = self.ln_query(split[0]), self.ln_key(split[1]), split[2]
+        return (query, key, value) if turn is None else (*turn(query, key), value)
 
 
 def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "batch head token dim"]:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ class Clip(nn.Module):
     mean: Tensor
     std: Tensor
     logit_scale: Tensor
+    logit_bias: Tensor | None
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Clip(nn.Module):
         super().__init__()
         self.image, self.text = to_towers(model)
         self.logit_scale = model.logit_scale
+        # SigLIP's: the same for all classes, so that no softmax over them and no ranking depends on it
+        self.logit_bias = model.logit_bias
         self.tokenizer = tokenizer
         self.requires_grad_(False)
         self.eval()
@@ -87,6 +91,20 @@ class Clip(nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> Int[Tensor, "text token"]:
         return self.tokenizer(list(texts)).to(self.logit_scale.device)
+
+    @cached_property
+    def first_word(self) -> int:
+        """The place of a prompt's first word: 1 after a start token, 0 where prompts have none (SigLIP)."""
+        empty, word = self.tokenizer(["", "a"])
+        return int(empty[0] == word[0])
+
+    def words_in(self, texts: Sequence[str]) -> Int[Tensor, "text"]:
+        """The number of tokens of each text, without the start, the end and the padding."""
+        ids = self.tokenize(texts)
+        if self.text.pool != "last":
+            return self.text.ends(ids) - self.first_word
+        empty = self.tokenize([""])[0]
+        return (ids != empty[-1]).sum(dim=-1) - (empty != empty[-1]).sum()
 
     def class_features(
         self, classnames: Sequence[str], templates: Sequence[str]

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.block import Block
-from dear.backbone.towers import VisionTower
+from dear.backbone.readout import ResidualMlp
+from dear.backbone.vision import VisionTower
 
 Convention = Literal["public", "exact"]
 """How constants are divided among the terms: as in the public code, or each with what it belongs to."""
@@ -51,39 +52,58 @@ def head_contributions(
     layers: Sequence[int],
     convention: Convention = "exact",
 ) -> Contributions:
-    """Contributions of the heads and MLPs of ``layers`` (counted from 1) to the class token's embedding.
+    """Contributions of the heads and MLPs of ``layers`` (counted from 1) to the image embedding.
 
-    A head's contribution is the sum over its source tokens. The final LayerNorm is linear once its mean and
-    deviation are fixed to those of the full forward pass, so the terms add up to the embedding. Raises
-    ValueError if ``layers`` is empty, repeats a layer or names one that does not exist.
+    A head's contribution is the sum over its source tokens of what it writes to the class token. The final
+    LayerNorm is linear once its mean and deviation are fixed to those of the full forward pass, so the terms
+    add up to the embedding; so are the LayerNorms within blocks that have them.
+
+    Where the embedding is pooled, it is the sum over image tokens of what the head writes to each, carried
+    into the embedding by the pool with its weights fixed: 1 / tokens for a mean; for an attention pool, the
+    attention weights of its heads, through their values and output projection [ours]. The pool's own MLP
+    belongs to no head and is in ``rest``. The tower then runs twice, for the weights come last.
+
+    Raises ValueError if ``layers`` is empty, repeats a layer or names one that does not exist.
     """
     if not layers or len(set(layers)) < len(layers) or not all(1 <= one <= tower.depth for one in layers):
         raise ValueError(f"layers must be distinct and between 1 and {tower.depth}, got {list(layers)}")
     x = tower.embed(images)
-    rest = x[:, 0]
+    finish = None
+    if tower.readout is not None:
+        last = tower.layers(x, 1, tower.depth)
+        finish = FrozenFinish(tower, last if tower.has_class_token else last[:, 1:])
+    x = x if tower.has_class_token else x[:, 1:]
+    turn = tower.turn()
+    gather = _class_token if finish is None else finish.gather
+    rest = gather(x)
     heads: dict[int, Tensor] = {}
     mlps: dict[int, Tensor] = {}
     for layer, block in enumerate(tower.blocks, start=1):
         assert isinstance(block, Block)
-        by_head = block.head_outputs(x)
-        attention = block.ls_1(block.out_proj(by_head.transpose(1, 2).flatten(2)))
-        mlp = block.ls_2(block.mlp(block.ln_2(x + attention)))
+        by_head = block.head_outputs(x, turn=turn)
+        attention = block.attended(by_head)
+        mlp = block.worked(x + attention)
         if layer in layers:
-            heads[layer], mlps[layer] = projected_heads(block, by_head[:, :, 0]), mlp[:, 0]
-            bias = block.ls_1(block.out_proj.bias)
+            frozen = FrozenBlock(block, by_head)
+            outputs = gather(frozen.factor * by_head.transpose(1, 2).flatten(2))
+            heads[layer] = projected_heads(block, outputs.unflatten(-1, (block.heads, -1)))
+            mlps[layer] = gather(mlp)
+            bias = gather(frozen.constant)
             if convention == "public":
-                heads[layer] = heads[layer] + bias / block.heads
+                heads[layer] = heads[layer] + bias.unsqueeze(-2) / block.heads
             else:
                 rest = rest + bias
         else:
-            rest = rest + attention[:, 0] + mlp[:, 0]
+            rest = rest + gather(attention) + gather(mlp)
         x = x + attention + mlp
-    finish = FrozenFinish(tower, x[:, 0])
-    of_heads = torch.stack([heads[layer] for layer in layers], dim=1)
-    of_mlps = torch.stack([mlps[layer] for layer in layers], dim=1)
+    if finish is None:
+        finish = FrozenFinish(tower, x)
+    of_heads = torch.stack([heads[layer] for layer in layers], dim=2)
+    of_mlps = torch.stack([mlps[layer] for layer in layers], dim=2)
     if convention == "exact":
-        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), finish(rest) + finish.bias)
-    terms, embedding = 2 * tower.depth + 1, tower.finish(x[:, 0])
+        rest = finish(rest) + finish.bias + finish.apart
+        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), rest)
+    terms, embedding = 2 * tower.depth + 1, finish.embedding
     parts = (finish.share(of_heads, 1 / (terms * tower.heads)), finish.share(of_mlps, 1 / terms))
     length = embedding.norm(dim=-1)
     by_head, by_mlp = (one / length.view(-1, *[1] * (one.ndim - 1)) for one in parts)
@@ -91,61 +111,178 @@ def head_contributions(
     return Contributions(tuple(layers), by_head, by_mlp, rest)
 
 
+def _class_token(x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch 1 size"]:
+    """The class token alone, as the one view."""
+    return x[:, :1]
+
+
 def projected_heads(
-    block: Block, outputs: Float[Tensor, "batch head dim"]
-) -> Float[Tensor, "batch head width"]:
-    """What each head adds to the residual stream: its slice of the output projection, without the bias."""
-    weight = block.out_proj.weight.unflatten(1, (block.heads, -1))
-    added: Tensor = block.ls_1(torch.einsum("bhd,whd->bhw", outputs, weight))
-    return added
+    block: Block, outputs: Float[Tensor, "*any head dim"]
+) -> Float[Tensor, "*any head width"]:
+    """What each head adds to the residual stream but for constants: its slice of the output projection. A
+    LayerNorm before or after that is taken without its deviations, which scale ``outputs``.
+    """
+    weight = block.out_proj.weight
+    if (inner := _norm(block.ln_inner)) is not None:
+        weight = weight * inner.weight
+    added = torch.einsum("...hd,whd->...hw", outputs, weight.unflatten(1, (block.heads, -1)))
+    if inner is not None:
+        mean = outputs.sum(dim=-1, keepdim=True) / weight.shape[1]
+        added = added - mean * weight.sum(dim=1)
+    return _scaled(block, added)
+
+
+def _scaled(block: Block, added: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
+    """What is applied to the result of attention, as a linear map: a scale, or a LayerNorm without deviation
+    and bias.
+    """
+    if (outer := _norm(block.ls_1)) is not None:
+        return (added - added.mean(dim=-1, keepdim=True)) * outer.weight
+    scaled: Tensor = block.ls_1(added)
+    return scaled
+
+
+class FrozenBlock:
+    """The LayerNorms on the way from a block's heads to its tokens, with their deviations fixed.
+
+    Attributes:
+        factor: 1 / deviation, of those before and after the output projection together; 1 without any.
+        constant: What attention adds whatever the heads put out.
+    """
+
+    factor: Float[Tensor, "batch token 1"]
+    constant: Float[Tensor, "batch token width"]
+
+    def __init__(self, block: Block, by_head: Float[Tensor, "batch head token dim"]) -> None:
+        merged = by_head.transpose(1, 2).flatten(2)
+        self.factor = torch.ones_like(merged[..., :1])
+        bias: Tensor = block.out_proj.bias
+        if (norm := _norm(block.ln_inner)) is not None:
+            self.factor = 1 / _deviation(merged, norm).unsqueeze(-1)
+            bias = bias + block.out_proj.weight @ norm.bias
+        constant = _scaled(block, bias).expand(*merged.shape[:2], -1)
+        if (norm := _norm(block.ls_1)) is not None:
+            outer = 1 / _deviation(block.out_proj(block.ln_inner(merged)), norm).unsqueeze(-1)
+            self.factor, constant = self.factor * outer, constant * outer + norm.bias
+        self.constant = constant
+
+
+def _norm(module: nn.Module) -> nn.LayerNorm | None:
+    return module if isinstance(module, nn.LayerNorm) else None
+
+
+def _deviation(x: Float[Tensor, "*any width"], norm: nn.LayerNorm) -> Float[Tensor, "*any"]:
+    return (x.var(dim=-1, unbiased=False) + norm.eps).sqrt()
+
+
+@torch.no_grad()
+def written_rows(
+    tower: VisionTower, layer: int, convention: Convention = "exact"
+) -> Float[Tensor, "head row embed"]:
+    """Vectors, in float64 on the CPU, that span all that each head of a layer (from 1) can contribute.
+
+    A head of output map W (width, dim) contributes (W z - mean) / deviation * gain @ projection for some z: a
+    combination of dim vectors, the same for all images. Where heads of a pool carry it on, each of them maps
+    these vectors in its own way. In the public convention also the constants that a head bears.
+    """
+    block = tower.block(layer)
+    weight, bias = block.out_proj.weight, block.out_proj.bias
+    dim = weight.shape[1] // block.heads
+    terms = projected_heads(block, torch.eye(dim).to(weight).unsqueeze(1).expand(-1, block.heads, -1))
+    if convention == "public":
+        constants = [_scaled(block, bias), torch.ones_like(bias)]
+        if (inner := _norm(block.ln_inner)) is not None:
+            constants[0] = _scaled(block, bias + block.out_proj.weight @ inner.bias)
+        if (outer := _norm(block.ls_1)) is not None:
+            constants.append(outer.bias)
+        terms = torch.cat([terms, torch.stack(constants).unsqueeze(1).expand(-1, block.heads, -1)])
+    _, maps, last = linear_end(tower)
+    terms = terms.cpu().double()
+    if convention == "exact":
+        terms = terms - terms.mean(dim=-1, keepdim=True)
+    rows = torch.einsum("rhw,vwe->hvre", terms, maps.cpu().double()).flatten(1, 2)
+    if convention == "public":
+        rows = torch.cat([rows, last.cpu().double().expand(block.heads, 1, -1)], dim=1)
+    return rows
 
 
 @torch.no_grad()
 def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Float[Tensor, "rank embed"]:
-    """Orthonormal rows, in float64, that span all that heads (layer from 1, head from 0) can contribute.
-
-    A head of output map W (width, dim) contributes (W z - mean) / deviation * gain @ projection for some z:
-    its contributions lie in the span of dim vectors, whatever the image. The rows are the right singular
-    vectors of all these vectors whose singular value is above a millionth of the largest. In the exact
-    convention only.
+    """Orthonormal rows, in float64, that span all that heads (layer from 1, head from 0) can contribute,
+    whatever the image: the right singular vectors of ``written_rows`` whose singular value is above a
+    millionth of the largest. In the exact convention only.
     """
-    gain, projection = tower.ln_final.weight.cpu().double(), tower.projection.cpu().double()
-    rows = []
-    for layer, head in heads:
-        block = tower.blocks[layer - 1]
-        assert isinstance(block, Block)
-        weight = block.out_proj.weight.unflatten(1, (block.heads, -1))[:, head]
-        written = block.ls_1(weight.T).cpu().double()
-        written = written - written.mean(dim=-1, keepdim=True)
-        rows.append(written * gain @ projection)
+    rows = [written_rows(tower, layer)[head] for layer, head in heads]
     _, values, right = torch.linalg.svd(torch.cat(rows), full_matrices=False)
     spanning: Tensor = right[values > NEGLIGIBLE * values[0]]
     return spanning
 
 
+def linear_end(
+    tower: VisionTower,
+) -> tuple[nn.LayerNorm, Float[Tensor, "view width embed"], Float[Tensor, "embed"]]:
+    """The last LayerNorm before the linear way to the embedding, that way by view (its gain included), and
+    the constant that it adds.
+    """
+    read, end = tower.readout, tower.ln_final
+    norm = end if isinstance(end, nn.LayerNorm) else read.norm if read is not None else None
+    assert isinstance(norm, nn.LayerNorm)
+    like = tower.projection
+    if read is None:
+        maps, constant = torch.eye(tower.width).to(like).unsqueeze(0), like.new_zeros(tower.width)
+    else:
+        maps, constant = read.maps().to(like), read.constant().to(like)
+    constant = norm.bias @ maps.sum(dim=0) + constant
+    return norm, norm.weight.unsqueeze(1) * maps @ like, tower.projected(constant, like)
+
+
 class FrozenFinish:
-    """The final LayerNorm and projection as a linear map: statistics from ``final``, bias separate."""
+    """The way from the last layer's tokens to the image embedding as a linear map: pool weights and
+    LayerNorm statistics are those of ``tokens``, constants are separate.
 
-    def __init__(self, tower: VisionTower, final: Float[Tensor, "batch width"]) -> None:
-        norm = tower.ln_final
-        assert isinstance(norm, nn.LayerNorm)
-        self.mean = final.mean(dim=-1)
-        self.deviation = (final.var(dim=-1, unbiased=False) + norm.eps).sqrt()
-        self.projection = norm.weight.unsqueeze(1) * tower.projection
-        self.bias: Tensor = norm.bias @ tower.projection
+    Attributes:
+        embedding: the image embedding.
+        bias: what the linear way adds whatever the tokens are.
+        apart: what the pool's MLP adds, which is not linear; zero without one.
+        mean: the weighted mean of the tokens' own means, by view.
+    """
 
-    def __call__(self, terms: Float[Tensor, "batch *any width"]) -> Float[Tensor, "batch *any embed"]:
-        """Terms centred by their own means, without the bias."""
-        return self._scaled(terms - terms.mean(dim=-1, keepdim=True))
+    def __init__(self, tower: VisionTower, tokens: Float[Tensor, "batch token width"]) -> None:
+        norm, self.maps, self.bias = linear_end(tower)
+        read, end = tower.readout, tower.ln_final
+        self.weights: Tensor | None = None  # batch view token
+        if read is None:
+            pooled = tokens[:, 0]
+        else:
+            self.weights, pooled = read.weights(tokens), read(tokens)
+        self.scale: Tensor | None = None  # batch
+        if norm is end:
+            self.scale = 1 / _deviation(pooled, norm)
+        elif self.weights is not None:
+            self.weights = self.weights / _deviation(tokens, norm).unsqueeze(1)
+        self.embedding: Tensor = tower.finish(pooled)
+        self.apart = torch.zeros_like(self.embedding)
+        if isinstance(end, ResidualMlp):
+            self.apart = end.added(pooled) @ tower.projection
+        means = tokens.mean(dim=-1, keepdim=True)
+        self.mean = means[:, :1, 0] if self.weights is None else self.gather(means)[..., 0]  # batch view
+
+    def gather(self, x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch view size"]:
+        """What tokens hold, weighted and summed in each view."""
+        assert self.weights is not None
+        return self.weights @ x
+
+    def __call__(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
+        """Gathered terms, each centred by its own mean, without the bias."""
+        return self._mapped(terms - terms.mean(dim=-1, keepdim=True))
 
     def share(
-        self, terms: Float[Tensor, "batch *any width"], part: float
+        self, terms: Float[Tensor, "batch view *any width"], part: float
     ) -> Float[Tensor, "batch *any embed"]:
-        """Terms that each bear this part of the mean of ``final`` and of the bias."""
-        return self._scaled(terms - part * self._over(self.mean, terms)) + part * self.bias
+        """Terms that each bear this part of the tokens' mean and of the bias."""
+        mean = self.mean.view(*self.mean.shape, *[1] * (terms.ndim - 2))
+        return self._mapped(terms - part * mean) + part * self.bias
 
-    def _scaled(self, terms: Tensor) -> Tensor:
-        return terms / self._over(self.deviation, terms) @ self.projection
-
-    def _over(self, values: Float[Tensor, "batch"], terms: Tensor) -> Tensor:
-        return values.view(-1, *[1] * (terms.ndim - 1))
+    def _mapped(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
+        found = torch.einsum("bv...w,vwe->b...e", terms, self.maps)
+        return found if self.scale is None else found * self.scale.view(-1, *[1] * (found.ndim - 1))

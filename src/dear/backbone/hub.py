@@ -10,9 +10,7 @@ import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
 from dear.errors import WeightsError, first_line
-from dear.reading.files import ReadingError
-from dear.reading.plain import read_json
-from dear.reading.typed import Positive, typed
+from dear.reading.typed import Positive
 
 PREFIX = "hf-hub:"
 CONFIG = "open_clip_config.json"
@@ -67,20 +65,6 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
         f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder to "
         f"{constants.HF_HUB_CACHE} here."
     ) from problem
-
-
-def architecture(repository: str) -> dict[str, Any]:
-    """open_clip's configuration of a repository: model_cfg and preprocess_cfg.
-
-    Raises WeightsError if it is unavailable or malformed.
-    """
-    path = fetch(repository, [CONFIG])
-    try:
-        return dict(typed(read_json(path), Config, path))
-    except ReadingError as error:
-        raise WeightsError(
-            f"{PREFIX}{repository} does not fit: its {CONFIG} is not open_clip's ({error.reason})."
-        ) from error
 
 
 def reach() -> None:

@@ -3,18 +3,21 @@
 import copy
 import warnings
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub import constants
 from torch import Tensor, nn
 
-from dear.backbone import hub, tiny
+from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
+from dear.backbone.repository import TOKENIZERS, Repository, repository, tokenizer_beside
 from dear.backbone.threads import settle
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import DearError, UnknownNameError, WeightsError, first_line, listing, nearest_first
@@ -28,6 +31,7 @@ TEXT_SIZES = {"layers": "layers", "vocab_size": "vocabulary", "context_length": 
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 
 Triple = tuple[float, float, float]
+Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def load_clip(
@@ -37,7 +41,7 @@ def load_clip(
 
     Args:
         model: "tiny" (the CLIP in the package), an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
-            repository in open_clip's format.
+            repository in open_clip's or transformers' format, or a folder with the files of one.
         pretrained: An open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin,
             .safetensors) or ``random:SEED``. For "tiny": a folder written by ``dear pretrain``,
             ``random:SEED``, or None for the weights in the package. For a repository: None for its own
@@ -60,8 +64,8 @@ def load_clip(
 def _load(model: str, pretrained: str | None) -> Clip:
     if model == tiny.NAME:
         return _load_tiny(pretrained)
-    if model.startswith(hub.PREFIX):
-        return _load_hub(model, pretrained)
+    if (found := repository(model)) is not None:
+        return _load_repository(found, pretrained)
     name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it
     if name not in open_clip.list_models():
         raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
@@ -71,13 +75,17 @@ def _load(model: str, pretrained: str | None) -> Clip:
     require_fit(network, name)
     if pretrained is None:
         raise WeightsError(f"{name} needs weights: {_choices(name)}.")
-    tokenizer = _tokenizer(name)
+    text = open_clip.get_model_config(name)["text_cfg"]
     if pretrained.startswith(RANDOM):
+        tokenizer = _tokenizer(name, text)
         network, label = random_network(name, _seed(pretrained)), pretrained
+    elif tag:
+        tokenizer, label = _tokenizer(name, text), pretrained  # first, as it is small
+        _fill(network, _download(name, pretrained, tag))
     else:
-        path = _download(name, pretrained, tag) if tag else _local(name, pretrained)
+        path = _local(name, pretrained)
+        tokenizer, label = _tokenizer(name, text, tokenizer_beside(path)), path.name
         _fill(network, path)
-        label = pretrained if tag else path.name
     mean, std = _pixel_statistics(name, tag)
     return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std)
 
@@ -85,8 +93,8 @@ def _load(model: str, pretrained: str | None) -> Clip:
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     """An open_clip architecture with its initial weights, in the class that open_clip's factory gives it.
 
-    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for towers from
-    another library (timm, transformers).
+    ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for a text tower
+    from transformers.
     """
     config = open_clip.get_model_config(name)
     if tag:
@@ -97,9 +105,9 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     """The same from open_clip's configuration of a model, which is modified."""
     if "hf_model_name" in config["text_cfg"]:
-        raise WeightsError(f"{name} does not fit: its text tower is a Hugging Face model, not CLIP's own.")
-    if "timm_model_name" in config["vision_cfg"]:
-        raise WeightsError(f"{name} does not fit: its image tower is a timm model, not CLIP's own ViT.")
+        raise WeightsError(
+            f"{name} does not fit: its text tower is a Hugging Face model, not open_clip's own."
+        )
     kind: Any = open_clip.CLIP
     if config.pop("custom_text", False):
         kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
@@ -109,8 +117,13 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
 
 def random_network(name: str, seed: int) -> nn.Module:
     """An open_clip architecture with weights drawn from ``seed``; the global generator is left unchanged."""
+    return drawn_network(lambda: build(name), seed)
+
+
+def drawn_network(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A network whose initial weights are drawn from ``seed``."""
     with tiny.drawn_from(seed):
-        return build(name)
+        return make()
 
 
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
@@ -146,15 +159,21 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def _fill(network: Any, path: Path) -> None:
+def _fill(network: Any, path: Path, rename: Rename | None = None) -> None:
+    """Load a file's tensors into a network on the meta device."""
     state = read_checkpoint(path)
     notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
-    scale = state.get("logit_scale")
-    if scale is not None and scale.numel() == 1:  # a scalar in some files, one entry in others
-        state["logit_scale"] = scale.reshape(network.logit_scale.shape)
+    state = (rename or _in_open_clips_names(network))(state)
+    for name in ("logit_scale", "logit_bias"):
+        value, own = state.get(name), getattr(network, name)
+        if (
+            value is not None and own is not None and value.numel() == 1
+        ):  # a scalar in some files, one entry in others
+            state[name] = value.reshape(own.shape)
     tiny.fill_weights(network, state, path)
-    activation = network.visual.transformer.resblocks[0].mlp.gelu
-    if len(notes) == len(OPENAI_NOTES) and not isinstance(activation, open_clip.QuickGELU):
+    _fill_buffers(network)
+    blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
+    if len(notes) == len(OPENAI_NOTES) and blocks and not isinstance(blocks[0].mlp.gelu, open_clip.QuickGELU):
         warnings.warn(
             f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
             "if so, use the architecture's -quickgelu name.",
@@ -162,40 +181,97 @@ def _fill(network: Any, path: Path) -> None:
         )
 
 
-def _load_hub(model: str, pretrained: str | None) -> Clip:
-    """A hub repository in open_clip's format, or its architecture with weights from elsewhere."""
-    repository = model.removeprefix(hub.PREFIX)
-    config = hub.architecture(repository)
-    network = _on_meta(model, config["model_cfg"])
-    require_fit(network, model)
-    if pretrained is not None and pretrained.startswith(RANDOM):
-        with tiny.drawn_from(_seed(pretrained)):
-            network, label = build_from(model, copy.deepcopy(config["model_cfg"])), pretrained
+def _fill_buffers(network: nn.Module) -> None:
+    """Compute what no file holds: tables of rotary embeddings, and biases of keys that are zero."""
+    for module in network.modules():
+        if not hasattr(module, "init_non_persistent_buffers"):
+            continue
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta:
+                setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        module.init_non_persistent_buffers()  # type: ignore[operator]
+
+
+def _in_open_clips_names(network: Any) -> Rename:
+    """Files of a model whose text tower is a module of its own may hold it as CLIP does, or in the names of
+    MobileCLIP's authors.
+    """
+
+    def rename(state: dict[str, Tensor]) -> dict[str, Tensor]:
+        state = open_clip.convert_state_dict(network, state)
+        if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
+            state = open_clip.convert_to_custom_text_state_dict(state)
+        return state
+
+    return rename
+
+
+def _load_repository(found: Repository, pretrained: str | None) -> Clip:
+    """A model from a repository or a folder, or its architecture with weights from elsewhere."""
+    model = found.name
+    theirs, config = found.config()
+    usual: tuple[Triple, Triple] = (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
+    make: Callable[[], nn.Module]
+    if theirs:
+        known = cast(from_transformers.Config, config)
+        make, files = partial(from_transformers.build, known, model), from_transformers.FILES
+        text, pixels = from_transformers.text_config(known, model), found.pixels()
+        sizes = _sizes_of_transformers(known, model)
+        usual = from_transformers.HALF if known["model_type"] == "siglip" else usual
     else:
-        path = hub.fetch(repository, hub.FILES) if pretrained is None else _local(model, pretrained)
-        _fill(network, path)
-        label = "hub" if pretrained is None else path.name
-    pixels = config.get("preprocess_cfg", {})
-    mean, std = (
-        tuple(pixels.get(key, usual))
-        for key, usual in (("mean", open_clip.OPENAI_DATASET_MEAN), ("std", open_clip.OPENAI_DATASET_STD))
+        make, files = partial(_from_config, model, config["model_cfg"]), hub.FILES
+        text, pixels = config["model_cfg"]["text_cfg"], config.get("preprocess_cfg", {})
+        sizes = {one: config["model_cfg"][one] for one in ("vision_cfg", "text_cfg")}
+    network = _on_meta(model, make, sizes)
+    require_fit(network, model)
+    beside = None
+    if pretrained is not None and pretrained.startswith(RANDOM):
+        network, label = drawn_network(make, _seed(pretrained)), pretrained
+    else:
+        path = found.find(files) if pretrained is None else _local(model, pretrained)
+        beside = tokenizer_beside(path)
+        rename = None
+        if theirs and pretrained is None:
+            rename = partial(from_transformers.converted, config=known, name=str(path))
+        _fill(network, path, rename)
+        label = ("hub" if found.folder is None else "folder") if pretrained is None else path.name
+    mean = tuple(pixels.get("image_mean" if theirs else "mean", usual[0]))
+    std = tuple(pixels.get("image_std" if theirs else "std", usual[1]))
+    folder = (
+        found.tokenizer if theirs else None if found.folder is None else tokenizer_beside(found.folder / "x")
     )
-    tokenizer = _tokenizer(model, config["model_cfg"]["text_cfg"])
+    tokenizer = _tokenizer(model, text, folder or beside)
     return Clip(network, tokenizer, name=model, pretrained=label, mean=mean, std=std)
 
 
-def _on_meta(model: str, config: dict[str, Any]) -> nn.Module:
+def _from_config(model: str, config: dict[str, Any]) -> nn.Module:
+    return build_from(model, copy.deepcopy(config))
+
+
+def _sizes_of_transformers(config: from_transformers.Config, model: str) -> dict[str, dict[str, Any]]:
+    _, text, vision = from_transformers.settled(config, model)
+    return {
+        "vision_cfg": {"layers": vision["num_hidden_layers"]},
+        "text_cfg": {
+            "layers": text["num_hidden_layers"],
+            "vocab_size": text["vocab_size"],
+            "context_length": text["max_position_embeddings"],
+        },
+    }
+
+
+def _on_meta(model: str, make: Callable[[], nn.Module], sizes: dict[str, dict[str, Any]]) -> nn.Module:
     """A repository's architecture on the meta device, so that nothing is allocated. Raises WeightsError if
     open_clip cannot build it, LimitError if it is too large.
     """
-    for tower, sizes in (("vision_cfg", {"layers": "layers"}), ("text_cfg", TEXT_SIZES)):
-        for key, bound in sizes.items():
-            if isinstance(size := config[tower].get(key), int):
+    for tower, bounds in (("vision_cfg", {"layers": "layers"}), ("text_cfg", TEXT_SIZES)):
+        for key, bound in bounds.items():
+            if isinstance(size := sizes[tower].get(key), int):
                 at_most(bound, size, f"{model}, {tower}.{key}")
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            network = build_from(model, copy.deepcopy(config))
+            network = make()
     except DearError:
         raise
     except Exception as error:  # a bad configuration may fail anywhere in open_clip's classes
@@ -279,14 +355,24 @@ def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
     return mean, std
 
 
-def _tokenizer(name: str, text: dict[str, Any] | None = None) -> Tokenizer:
-    text = open_clip.get_model_config(name)["text_cfg"] if text is None else text
+def _tokenizer(name: str, text: dict[str, Any], folder: str | None = None) -> Tokenizer:
+    """The tokenizer of a text configuration: CLIP's own, or the named one of transformers, read from
+    ``folder`` if one is known. Raises WeightsError with what to download.
+    """
+    context, wanted = text.get("context_length", 77), text.get("hf_tokenizer_name")
+    options = dict(text.get("tokenizer_kwargs", {}))
+    if not wanted:
+        return open_clip.SimpleTokenizer(context_length=context, **options)  # type: ignore[no-any-return]
     try:
-        tokenizer: Tokenizer = open_clip.get_tokenizer(name)
+        tokenizer: Tokenizer = open_clip.HFTokenizer(
+            folder or wanted, context_length=context, tokenizer_mode=text.get("tokenizer_mode"), **options
+        )
     except Exception as error:  # a tokenizer from the hub: offline, or transformers is not installed
         raise WeightsError(
-            f"the tokenizer of {name} ({text.get('hf_tokenizer_name')}) cannot be loaded: "
-            f"{first_line(error)}. It needs `pip install transformers` and a download from huggingface.co."
+            f"the tokenizer of {name} ({folder or wanted}) cannot be loaded: {first_line(error)}. It needs "
+            f"`pip install transformers` and `hf download {wanted}`, where the network is; without one here, "
+            f"copy the tokenizer's files ({TOKENIZERS[0]} and the like) beside the weights file, and give "
+            "its path with --pretrained."
         ) from error
     return tokenizer
 

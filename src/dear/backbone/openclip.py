@@ -9,6 +9,7 @@ _HOME = {
     "CLIP": "model",
     "CoCa": "coca_model",
     "CustomTextCLIP": "model",
+    "HFTokenizer": "tokenizer",
     "LayerNorm": "transformer",
     "LayerNormFp32": "transformer",
     "OPENAI_DATASET_MEAN": "constants",
@@ -16,6 +17,8 @@ _HOME = {
     "QuickGELU": "transformer",
     "ResidualAttentionBlock": "transformer",
     "VisionTransformer": "transformer",
+    "convert_state_dict": "convert",
+    "convert_to_custom_text_state_dict": "model",
     "download_pretrained": "pretrained",
 }
 """Modules of open_clip that names come from which its package does not offer itself."""

@@ -38,6 +38,8 @@ class PlainClip(nn.Module):
             self.ln_final = LayerNorm(width)
             self.text_projection = nn.Parameter(torch.empty(width, embed_dim))
             self.logit_scale = nn.Parameter(torch.empty(()))
+        self.logit_bias, self.text_pool_type, self.text_eos_id = None, "argmax", None
+        self.attn_mask = True  # any: its text tower is causal
 
 
 class _Visual(nn.Module):
@@ -54,6 +56,8 @@ class _Visual(nn.Module):
     ) -> None:
         super().__init__()
         self.image_size, self.patch_size = (image_size, image_size), (patch_size, patch_size)
+        self.grid_size = (image_size // patch_size, image_size // patch_size)
+        self.pool_type = "tok"
         self.conv1 = nn.Conv2d(3, width, patch_size, stride=patch_size, bias=False)
         self.class_embedding = nn.Parameter(torch.empty(width))
         patches = (image_size // patch_size) ** 2
@@ -67,10 +71,10 @@ class _Visual(nn.Module):
 class _Transformer(nn.Module):
     def __init__(self, width: int, layers: int, heads: int, mlp_ratio: float) -> None:
         super().__init__()
-        self.resblocks = nn.ModuleList(_Block(width, heads, mlp_ratio) for _ in range(layers))
+        self.resblocks = nn.ModuleList(PlainBlock(width, heads, mlp_ratio) for _ in range(layers))
 
 
-class _Block(nn.Module):
+class PlainBlock(nn.Module):
     def __init__(self, width: int, heads: int, mlp_ratio: float) -> None:
         super().__init__()
         self.ln_1 = LayerNorm(width)

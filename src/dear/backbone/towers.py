@@ -17,6 +17,8 @@ from dear.backbone.attention import Packed, causal_bias
 from dear.backbone.block import Block
 from dear.backbone.injection import ClassTokens as ClassTokens  # of this module for those outside
 from dear.backbone.injection import Injection as Injection
+from dear.backbone.kinds import TEXT, is_a
+from dear.backbone.rotary import Turn
 
 GROUP_WORTH = 2**19
 """Padding tokens x width squared above which prompts of a given length are computed in a separate group."""
@@ -30,13 +32,18 @@ Bias = (
 
 
 class Tower(nn.Module):
-    """A stack of blocks with a final LayerNorm and projection."""
+    """A stack of blocks with a final LayerNorm and projection, which may have a bias."""
 
-    def __init__(self, blocks: list[Block], ln_final: nn.Module, projection: Tensor) -> None:
+    projection_bias: Tensor | None
+
+    def __init__(
+        self, blocks: list[Block], ln_final: nn.Module, projection: Tensor, bias: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.ln_final = ln_final
         self.projection = projection
+        self.projection_bias = bias
 
     @property
     def depth(self) -> int:
@@ -66,16 +73,23 @@ class Tower(nn.Module):
         """
         made = copy.copy(self)  # of the kind of this tower; what is registered is replaced next
         blocks = [copy.deepcopy(self.block(layer)) for layer in range(first, self.depth + 1)]
-        Tower.__init__(made, blocks, copy.deepcopy(self.ln_final), copy.deepcopy(self.projection))
+        end = copy.deepcopy((self.ln_final, self.projection, self.projection_bias))
+        Tower.__init__(made, blocks, *end)
         return made.requires_grad_(True)
 
     def layers(
         self, x: Float[Tensor, "batch token width"], first: int, last: int, bias: Tensor | None = None
     ) -> Float[Tensor, "batch token width"]:
         """Layers ``first`` to ``last`` (counted from 1, inclusive)."""
+        turn = self.turn()
         for block in self.blocks[first - 1 : last]:
-            x = block(x, bias)
+            x = block(x, bias, turn=turn)
         return x
+
+    def turn(self, inject: Injection | None = None) -> Turn | None:
+        """The rotation of the tokens' queries and keys, after injection; None without a rotary embedding."""
+        del inject
+        return None
 
     def span(
         self,
@@ -92,24 +106,26 @@ class Tower(nn.Module):
         positions after injection, the same for the whole batch (1-D) or one row per item (2-D); None reads
         all of them. If ``first`` is past the last layer, the tokens are read unchanged.
         """
-        done = 0
+        done, turn = 0, self.turn(inject)
         if inject is not None:
             if first < self.depth:
-                x, done = self._entered(x, first, inject, _at(bias, 0)), 1
+                x, done = self._entered(x, first, inject, _at(bias, 0), turn), 1
             else:
                 x = inject.enter(x)
         for step in range(done, self.depth - first):
             if inject is not None:
                 x = inject.anchor(x, step)
-            x = self.blocks[first + step - 1](x, _at(bias, step))
+            x = self.blocks[first + step - 1](x, _at(bias, step), turn=turn)
         if first > self.depth:
             return x if read is None else _rows(x, read)
         if inject is not None and first < self.depth:
             x = inject.anchor(x, self.depth - first)
         last = _at(bias, self.depth - first)
-        if read is not None:
-            last = _bias_rows(last, read)
-        out: Tensor = self.blocks[-1](x, last, None if read is None else _rows(x, read))
+        if read is None:
+            whole: Tensor = self.blocks[-1](x, last, turn=turn)
+            return whole
+        turn = None if turn is None else turn.rows(read)
+        out: Tensor = self.blocks[-1](x, _bias_rows(last, read), _rows(x, read), turn)
         return out
 
     def _entered(
@@ -118,68 +134,45 @@ class Tower(nn.Module):
         layer: int,
         inject: Injection,
         bias: Tensor | Packed | None,
+        turn: Turn | None,
     ) -> Float[Tensor, "batch longer width"]:
         """The layer at which tokens are injected. Their queries, keys and values are computed separately,
         once for the batch, so that no gradient flows through those of a frozen ``x``.
         """
         block, raw = self.block(layer), inject.raw(x)
         projected = inject.put(block.project(x), block.project(raw))
-        return block.onwards(inject.put(x, raw), projected, bias)
+        return block.onwards(inject.put(x, raw), projected, bias, turn)
 
-    def finish(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any embed"]:
-        """Final LayerNorm and projection into the joint space, not normalised."""
-        embedded: Tensor = self.ln_final(x) @ self.projection
-        return embedded
+    def finish(
+        self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"] | None = None
+    ) -> Float[Tensor, "*any embed"]:
+        """Final LayerNorm and projection into the joint space, not normalised; another ``projection`` takes
+        the place of the tower's, with the same bias.
+        """
+        return self.projected(self.ln_final(x), self.projection if projection is None else projection)
 
-
-class VisionTower(Tower):
-    """The image tower: a ViT with a class token, which is token 0."""
-
-    class_embedding: Tensor
-    positional_embedding: Tensor
-
-    def __init__(self, visual: Any) -> None:
-        super().__init__([Block(b) for b in visual.transformer.resblocks], visual.ln_post, visual.proj)
-        self.conv1: nn.Module = visual.conv1
-        self.ln_pre: nn.Module = visual.ln_pre
-        self.class_embedding, self.positional_embedding = visual.class_embedding, visual.positional_embedding
-        self.image_size = int(visual.image_size[0])
-        self.patch_size = int(visual.patch_size[0])
-
-    def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
-        """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
-        patches = self.conv1(images).flatten(2).transpose(1, 2)
-        token = self.class_embedding.to(patches.dtype).expand(patches.shape[0], 1, -1)
-        x = torch.cat([token, patches], dim=1) + self.positional_embedding.to(patches.dtype)
-        normed: Tensor = self.ln_pre(x)
-        return normed
-
-    def trunk(
-        self, images: Float[Tensor, "batch 3 height width"], first: int
-    ) -> Float[Tensor, "batch token width"]:
-        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1."""
-        return self.layers(self.embed(images), 1, first - 1)
-
-    def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
-        """CLIP's image embedding, not normalised."""
-        x = self.trunk(images, self.depth)
-        return self.finish(
-            self.span(x, self.depth, read=torch.zeros(1, dtype=torch.long, device=x.device))[:, 0]
-        )
+    def projected(
+        self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"]
+    ) -> Float[Tensor, "*any embed"]:
+        """The projection alone."""
+        embedded = x @ projection
+        return embedded if self.projection_bias is None else embedded + self.projection_bias
 
 
 @dataclass(frozen=True)
 class TextTrunk:
-    """Prompts at the input of the text span, cut at the batch's last end-of-text.
+    """Prompts at the input of the text span, and the place at which each is read, its end. They are cut at
+    the batch's last end unless ``whole``: without causal attention they also depend on what follows.
 
     Attributes:
-        end: The place of each one's end-of-text.
-        shared: Number of first tokens, before any end, that are the same in all prompts.
+        shared: Number of first tokens, before any end, that are the same in all prompts and depend on no
+            others: 0 without causal attention.
     """
 
     tokens: Float[Tensor, "class token width"]
     end: Int[Tensor, "class"]
     shared: int = 0
+    whole: bool = False
 
     def begin_alike(self, inject: Injection | None) -> bool:
         """Whether prompts begin with tokens that can be computed once for all, learned ones among them."""
@@ -192,10 +185,10 @@ class TextTrunk:
         """Groups of classes whose prompts are computed together, each with the length that they are cut at;
         None for a single group of all prompts.
 
-        On a GPU, where launching kernels is costly, prompts are not grouped by length. Elsewhere a length
-        gets a group of its own if that saves enough padding.
+        Whole prompts have one length. On a GPU, where launching kernels is costly, prompts are not grouped by
+        length. Elsewhere a length gets a group of its own if that saves enough padding.
         """
-        if self.end.device.type != "cpu":
+        if self.end.device.type != "cpu" or self.whole:
             return None if not chunk else [(rows, self.tokens.shape[1]) for rows in self._rows().split(chunk)]
         lengths, counts = self.end.sort().values.add(1).unique_consecutive(return_counts=True)
         sizes, last, held = [], [], 0
@@ -221,27 +214,47 @@ class TextTrunk:
 
 
 class TextTower(Tower):
-    """The text tower: causal, read at the end-of-text token (the highest id of a prompt, as in CLIP)."""
+    """The text tower, read at one token: its highest id (CLIP's end-of-text), its first end-of-text, or its
+    last place (SigLIP, CLIPA, which read the padding at the end). Causal or not.
+    """
 
     positional_embedding: Tensor
 
-    def __init__(self, clip: Any) -> None:
-        super().__init__([Block(b) for b in clip.transformer.resblocks], clip.ln_final, clip.text_projection)
-        self.token_embedding: nn.Module = clip.token_embedding
-        self.positional_embedding = clip.positional_embedding
-        self.context_length = int(clip.context_length)
+    def __init__(self, source: Any) -> None:
+        projection, bias = plain_projection(source.text_projection, source.ln_final)
+        blocks = [Block(b) for b in source.transformer.resblocks]
+        super().__init__(blocks, source.ln_final, projection, bias)
+        self.token_embedding: nn.Module = source.token_embedding
+        self.positional_embedding = source.positional_embedding
+        self.context_length = int(source.context_length)
+        own = is_a(source, TEXT)
+        self.pool: str = source.pool_type if own else source.text_pool_type
+        self.end_id: int = source.eos_id if own else source.text_eos_id
+        self.causal: bool = source.attn_mask is not None
 
     def embed(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class token width"]:
         """Word and position embeddings: the input of layer 1."""
         words: Tensor = self.token_embedding(ids)
         return words + self.positional_embedding[: ids.shape[1]]
 
+    def ends(self, ids: Int[Tensor, "class token"]) -> Int[Tensor, "class"]:
+        """The place at which each prompt is read."""
+        if self.pool == "last":
+            return torch.full((len(ids),), ids.shape[1] - 1, device=ids.device)
+        return (ids if self.pool == "argmax" else (ids == self.end_id).int()).argmax(dim=-1)
+
+    def cut(self, ids: Int[Tensor, "class token"]) -> Int[Tensor, "class shorter"]:
+        """Prompts without what cannot matter: all after the last end, if attention is causal."""
+        return ids[:, : int(self.ends(ids).max()) + 1] if self.causal else ids
+
     def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
         """The input of layer ``first``. Cutting the padding is exact, as attention is causal."""
-        end = ids.argmax(dim=-1)
-        x = self.embed(ids[:, : int(end.max()) + 1])
-        shared = alike(ids == ids[:1], end)
-        return TextTrunk(self.layers(x, 1, first - 1, causal_bias(x.shape[1], x)), end, shared)
+        x, end = self.embed(self.cut(ids)), self.ends(ids)
+        shared = alike(ids == ids[:1], end) if self.causal else 0
+        return TextTrunk(self.layers(x, 1, first - 1, self._bias(x)), end, shared, not self.causal)
+
+    def _bias(self, x: Float[Tensor, "class token width"], extra: int = 0) -> Tensor | None:
+        return causal_bias(x.shape[1] + extra, x) if self.causal else None
 
     def features(
         self, trunk: TextTrunk, first: int, inject: Injection | None = None, chunk: int = 0
@@ -249,8 +262,8 @@ class TextTower(Tower):
         """Text embeddings, not normalised, from a trunk at layer ``first``; injected tokens shift the end.
 
         Prompts of one length are computed together, cut at their end, and tokens that all prompts begin with
-        once for all (exact: attention is causal). ``chunk`` limits how many prompts go at a time; activations
-        are then recomputed for gradients instead of kept.
+        once for all, if attention is causal. ``chunk`` limits how many prompts go at a time; activations are
+        then recomputed for gradients instead of kept.
         """
         chunk = chunk if chunk < len(trunk.end) else 0
         groups = trunk.groups(self.width, chunk)
@@ -308,7 +321,7 @@ class TextTower(Tower):
         inject: Injection | None,
     ) -> Float[Tensor, "class embed"]:
         extra = 0 if inject is None else inject.added
-        bias = causal_bias(tokens.shape[1] + extra, tokens)
+        bias = self._bias(tokens, extra)
         read = (end + extra).unsqueeze(1)
         return self.finish(self.span(tokens, first, bias=bias, inject=inject, read=read)[:, 0])
 
@@ -321,6 +334,18 @@ def alike(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int
     """The number of first tokens, before any prompt's end, that are the same in all prompts."""
     run = same.all(dim=0).long().cumprod(dim=0).sum()
     return int(torch.minimum(run, end.min()))
+
+
+def plain_projection(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:
+    """A projection as a matrix to multiply with from the right, and its bias: of a parameter, a linear layer,
+    or nothing, which is the identity.
+    """
+    if projection is None or isinstance(projection, nn.Identity):
+        return nn.Parameter(torch.eye(norm.weight.shape[0]).to(norm.weight)), None
+    if isinstance(projection, nn.Linear):
+        return nn.Parameter(projection.weight.detach().T.contiguous()), projection.bias
+    assert isinstance(projection, nn.Parameter)
+    return projection, None
 
 
 def _again(features: Any, *given: Any) -> Tensor:

@@ -148,7 +148,7 @@ def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: S
 
 def longest_name(clip: Clip, names: Sequence[str]) -> int:
     """Which class name has the most tokens."""
-    return int(clip.tokenize(fill("{}", names)).argmax(dim=-1).argmax())
+    return int(clip.words_in(fill("{}", names)).argmax())
 
 
 def _validation(

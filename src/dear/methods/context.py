@@ -24,11 +24,12 @@ class ContextPrompts:
     """Prompts of classes at the input of the text tower.
 
     Attributes:
-        words: Word embeddings without positions, cut at the last end-of-text (exact: attention is causal).
+        words: Word embeddings without positions, cut at the last end-of-text if attention is causal.
         positions: The corresponding position embeddings.
         end: Position of each prompt's end-of-text.
         order: Index, for each position, into the words followed by the context vectors.
         shared: Number of first positions that are the same in all prompts with one context.
+        whole: Whether the prompts are not cut.
     """
 
     words: Float[Tensor, "class token width"]
@@ -36,6 +37,7 @@ class ContextPrompts:
     end: Int[Tensor, "class"]
     order: Int[Tensor, "class token"]
     shared: int
+    whole: bool = False
 
     def trunk(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
@@ -48,7 +50,8 @@ class ContextPrompts:
             words, order, end = words[rows], order[rows], end[rows]
         both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
-        return TextTrunk(placed + self.positions, end, self.shared if context.ndim == 2 else 0)
+        shared = self.shared if context.ndim == 2 else 0
+        return TextTrunk(placed + self.positions, end, shared, self.whole)
 
 
 @torch.no_grad()
@@ -59,14 +62,14 @@ def context_prompts(
     class name and the others follow it. Raises SettingsError for prompts that are too long.
     """
     ids = context_ids(clip, classnames, words, tokens)
-    end = ids.argmax(dim=-1)
-    ids = ids[:, : int(end.max()) + 1]
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
     context = torch.arange(tokens, device=ids.device) + ids.shape[1]
     before = tokens if before is None else before
     for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
-        name = torch.arange(1 + tokens, 1 + tokens + length, device=ids.device)
-        row[1 : 1 + tokens + length] = torch.cat([context[:before], name, context[before:]])
+        first = clip.first_word
+        name = torch.arange(tokens, tokens + length, device=ids.device) + first
+        row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
     return _prompts(clip, ids, end, order)
 
 
@@ -94,7 +97,7 @@ def prompt_ids(
     """
     (length,), rest = lengths(clip, [lead]), fill(after, classnames)
     for name, own in zip(fill("{}", classnames), lengths(clip, rest), strict=True):
-        wanted = 1 + length + own + 1  # start, lead, what follows it, end
+        wanted = clip.first_word + length + own + 1  # start, lead, what follows it, end
         if wanted > clip.text.context_length:
             raise SettingsError(
                 f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
@@ -109,8 +112,7 @@ def placed_prompts(clip: Clip, classnames: Sequence[str], lead: str, places: Seq
     all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
     """
     ids = prompt_ids(clip, classnames, lead)
-    end = ids.argmax(dim=-1)
-    ids = ids[:, : int(end.max()) + 1]
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
     order[:, list(places)] = torch.arange(len(places), device=ids.device) + ids.shape[1]
     return _prompts(clip, ids, end, order)
@@ -122,8 +124,9 @@ def _prompts(
     tower, length = clip.text, ids.shape[1]
     placed = ids.gather(1, order.clamp(max=length - 1))  # ids of words; of context vectors any
     same = (order == order[:1]) & ((order >= length) | (placed == placed[:1]))
+    shared = alike(same, end) if tower.causal else 0
     positions = tower.positional_embedding[:length]
-    return ContextPrompts(tower.token_embedding(ids), positions, end, order, alike(same, end))
+    return ContextPrompts(tower.token_embedding(ids), positions, end, order, shared, not tower.causal)
 
 
 @torch.no_grad()
@@ -134,10 +137,9 @@ def initial_context(
     if tokens > lengths(clip, [words])[0]:
         return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
     embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
-    return embedded[0, 1 : 1 + tokens].clone()
+    return embedded[0, clip.first_word :][:tokens].clone()
 
 
 def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
     """Tokens of texts between start and end."""
-    found: list[int] = (clip.tokenize(texts).argmax(dim=-1) - 1).tolist()
-    return found
+    return clip.words_in(texts).tolist()

@@ -59,12 +59,13 @@ class Representation(Method):
         """The class feature, and the projected mean of the tokens after the final LayerNorm."""
         inject = Injection(self.image_tokens(), self.beta, at=1)
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
-        f_cls = self.clip.image.finish(out[:, 0])
-        f_rep = self.clip.image.ln_final(out[:, 1:]).mean(dim=1) @ self.token_projection()
+        tower = self.clip.image
+        f_cls = tower.finish(out[:, 0])
+        f_rep = tower.projected(tower.ln_final(out[:, 1:]).mean(dim=1), self.token_projection())
         return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=1))
+        return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=self.clip.first_word))
 
     @property
     def scale(self) -> Float[Tensor, ""] | float:

@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.backbone.block import Block
-from dear.backbone.head_contributions import Convention, FrozenFinish, projected_heads
-from dear.backbone.towers import VisionTower
+from dear.backbone.head_contributions import Convention, written_rows
+from dear.backbone.vision import VisionTower
 
 MOST = 2**29
 """Bytes that coordinates may take; of more images an evenly spread part is kept (43,690 for ViT-B/16)."""
@@ -60,29 +59,13 @@ class Coordinates:
         return torch.einsum("ilhd,lhd->ilh", self.values.double(), own) - offsets
 
 
-@torch.no_grad()
 def head_bases(
     tower: VisionTower, layers: Sequence[int], convention: Convention
 ) -> Float[Tensor, "layer head embed basis"]:
     """An orthonormal basis of each head's contributions, in float64 on the CPU."""
     bases = []
     for layer in layers:
-        block = tower.blocks[layer - 1]
-        assert isinstance(block, Block)
-        bias = block.out_proj.bias
-        size = len(bias) // block.heads
-        units = torch.eye(size).to(bias).unsqueeze(1).expand(-1, block.heads, -1)
-        terms = projected_heads(block, units)
-        if convention == "public":
-            # A term of that convention also bears a bias, a mean and the last LayerNorm's bias.
-            constants = torch.stack([block.ls_1(bias), torch.ones_like(bias)]).unsqueeze(1)
-            terms = torch.cat([terms, constants.expand(-1, block.heads, -1)])
-        finish = FrozenFinish(tower, torch.zeros(len(terms), tower.width).to(bias))
-        if convention == "public":
-            last = finish.bias.expand(1, block.heads, -1)
-            written = torch.cat([finish.share(terms, 0) - last, last])
-        else:
-            written = finish(terms)
-        written = normalize(written.cpu().double(), dim=-1, eps=1e-300)  # constants differ much in length
-        bases.append(torch.linalg.qr(written.permute(1, 2, 0)).Q)
+        written = written_rows(tower, layer, convention)
+        written = normalize(written, dim=-1, eps=1e-300)  # constants differ much in length
+        bases.append(torch.linalg.qr(written.transpose(1, 2)).Q)
     return torch.stack(bases)

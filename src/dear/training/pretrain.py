@@ -28,7 +28,8 @@ from dear.backbone.attention import attend_written_out
 from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
-from dear.backbone.towers import TextTower, VisionTower
+from dear.backbone.towers import TextTower
+from dear.backbone.vision import VisionTower
 from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render

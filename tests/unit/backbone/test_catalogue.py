@@ -19,9 +19,9 @@ def test_one_that_fits() -> None:
     ("name", "reason"),
     [
         ("RN50", "its image tower is a ModifiedResNet, not a ViT"),
-        ("ViT-B-16-SigLIP", "its image tower is a timm model, not CLIP's own ViT"),
-        ("coca_ViT-B-32", "its class CoCa is not open_clip's plain CLIP"),
-        ("ViT-L-14-CLIPA", "its image embedding is not read at a class token"),
+        ("convnext_base", "its image tower is timm's ConvNeXt, not a plain ViT"),
+        ("coca_ViT-B-32", "its class CoCa is neither open_clip's CLIP nor its CustomTextCLIP"),
+        ("roberta-ViT-B-32", "its text tower is a Hugging Face model, not open_clip's own"),
     ],
 )
 def test_those_that_do_not(name: str, reason: str) -> None:

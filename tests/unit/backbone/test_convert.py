@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import open_clip
 import pytest
+import timm
 import torch
 from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.timm_model import TimmModel
+from timm.models.vision_transformer import ParallelScalingBlock
 from torch import nn
 
 from dear.backbone.convert import require_fit, to_towers, why_not
@@ -29,21 +31,20 @@ def test_a_plain_clip_fits() -> None:
     assert why_not(made()) is None
     assert why_not(made({"no_ln_pre": True, "final_ln_after_pool": True, "ls_init_value": 0.1})) is None
     assert why_not(made(quick_gelu=True, nonscalar_logit_scale=True)) is None
+    assert why_not(made({"pool_type": "avg"}, {"pool_type": "last", "no_causal_mask": True})) is None
+    assert why_not(made({}, {"proj_bias": True}, init_logit_bias=-10.0)) is None
+    assert why_not(made({}, {"proj_type": "none", "width": 34})) is None
 
 
 @pytest.mark.parametrize(
     ("vision", "text", "options", "reason"),
     [
-        ({"attentional_pool": True, "attn_pooler_heads": 1}, {}, {}, "not read at a class token"),
-        ({"pool_type": "avg"}, {}, {}, "not read at a class token"),
+        ({"attentional_pool": True, "attn_pooler_heads": 1}, {}, {}, "AttentionalPooler"),
+        ({"pool_type": "none"}, {}, {}, "pooled by 'none'"),
         ({"image_size": (20, 24)}, {}, {}, "not square"),
         ({"scale_heads": True}, {}, {}, "CustomResidualAttentionBlock"),
         ({"layers": (1, 1, 1, 1), "width": 8, "image_size": 32}, {}, {}, "ModifiedResNet, not a ViT"),
-        ({}, {"pool_type": "last"}, {}, "pooled by 'last'"),
-        ({}, {"no_causal_mask": True}, {}, "not causal"),
-        ({}, {"proj_type": "none", "width": 34}, {}, "no plain projection"),
-        ({}, {"proj_bias": True}, {}, "no plain projection"),
-        ({}, {}, {"init_logit_bias": -10.0}, "SigLIP"),
+        ({}, {"pool_type": "first"}, {}, "pooled by 'first'"),
     ],
 )
 def test_one_part_that_does_not_fit(
@@ -51,7 +52,7 @@ def test_one_part_that_does_not_fit(
 ) -> None:
     model = made(vision, text, **options)
     assert reason in str(why_not(model))
-    with pytest.raises(WeightsError, match=r"does not fit: .*class token and a causal text tower"):
+    with pytest.raises(WeightsError, match=r"does not fit: .*a ViT image tower and a transformer text tower"):
         to_towers(model)
 
 
@@ -60,22 +61,45 @@ def test_open_clips_resnet_and_coca() -> None:
         resnet, coca = build("RN50"), build("coca_ViT-B-32")
     assert why_not(resnet) == "its image tower is a ModifiedResNet, not a ViT"
     assert isinstance(coca, CoCa)
-    assert why_not(coca) == "its class CoCa is not open_clip's plain CLIP"
+    assert why_not(coca) == "its class CoCa is neither open_clip's CLIP nor its CustomTextCLIP"
     with pytest.raises(WeightsError, match="RN50 does not fit"):
         require_fit(resnet, "RN50")
 
 
-def test_a_custom_text_tower_like_siglips() -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ({}, None),
+        ({"embed_cls": True}, "its text tower masks padding"),
+    ],
+)
+def test_a_text_tower_of_its_own(text: dict[str, Any], reason: str | None) -> None:
     with torch.device("meta"):
-        model = CustomTextCLIP(17, VISION, TEXT, init_logit_bias=-10.0)
-    assert why_not(model) == "its class CustomTextCLIP is not open_clip's plain CLIP"
+        model = CustomTextCLIP(17, VISION, TEXT | text, init_logit_bias=-10.0)
+    assert why_not(model) == reason
 
 
-@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "ViT-SO400M-14-SigLIP2", "EVA02-B-16", "convnext_base"])
-def test_timm_towers_are_refused_before_they_are_built(name: str) -> None:
-    assert name in open_clip.list_models()
-    with pytest.raises(WeightsError, match="its image tower is a timm model"):
-        build(name)
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("vit_small_patch16_224", {"reg_tokens": 2}, "it has register tokens"),
+        ("vit_small_patch16_224", {"img_size": (32, 48)}, "not square"),
+        ("vit_small_patch16_224", {"global_pool": "max"}, "pooled by 'max'"),
+        ("vit_small_patch16_224", {"global_pool": "avg", "final_norm": False}, "0 final LayerNorms"),
+        ("vit_small_patch16_rope_mixed_224", {}, "its rotary embedding differs by layer"),
+        ("vit_small_patch16_dinov3", {}, "register tokens"),
+        ("deit3_small_patch16_224", {"block_fn": ParallelScalingBlock}, "blocks of class ParallelScaling"),
+        ("convnext_tiny", {}, "its image tower is timm's ConvNeXt, not a plain ViT"),
+    ],
+)
+def test_towers_of_timm_that_do_not_fit(name: str, options: dict[str, Any], reason: str) -> None:
+    with torch.device("meta"):
+        model: Any = CustomTextCLIP(17, VISION, TEXT)
+        tower = TimmModel.__new__(TimmModel)
+        nn.Module.__init__(tower)
+        tower.trunk, tower.head = timm.create_model(name, num_classes=17, **options), nn.Sequential()
+    model.visual = tower
+    assert reason in str(why_not(model))
 
 
 def test_hugging_face_text_towers_are_refused_before_they_are_fetched() -> None:

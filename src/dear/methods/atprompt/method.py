@@ -63,7 +63,7 @@ class ATPrompt(CoupledPrompts):
     @property
     def class_place(self) -> int:
         """Where the first learned token of the class stands in a prompt, after the attributes."""
-        return 1 + len(self.settings.chosen) * (self.tokens + 1)
+        return self.clip.first_word + len(self.settings.chosen) * (self.tokens + 1)
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class ATPrompt(CoupledPrompts):
         super().set_classes(classnames, templates)
         gap = " ".join([PLACE] * self.tokens)
         lead = " ".join([*(f"{gap} {word}" for word in self.settings.chosen), gap])
-        firsts = range(1, self.class_place + 1, self.tokens + 1)
+        firsts = range(self.clip.first_word, self.class_place + 1, self.tokens + 1)
         places = [first + at for first in firsts for at in range(self.tokens)]
         self.prompts_of_classes = placed_prompts(self.clip, classnames, lead, places)
 

@@ -145,7 +145,7 @@ class Dear(Method):
         layer is read.
         """
         s, tower, like = self.settings, self.clip.image, self.clip.image.projection
-        original = self.original = (tower.image_size // tower.patch_size) ** 2 + 1
+        original = self.original = tower.side**2 + 1
         layers = range(self.image_from, tower.depth + 1)
         if s.soft_roles:
             start = initial_gates(self.roles, layers, tower.heads, s.core_mask, s.soft_open)
@@ -186,7 +186,7 @@ class Dear(Method):
         f_cls = tower.finish(out[:, 0])  # batch embed
         of_attribute = out[:, 1:].unflatten(1, (-1, self.settings.tokens))  # batch attribute token width
         mean = of_attribute.mean(dim=2).transpose(0, 1)  # attribute batch width
-        f_attributes = tower.ln_final(mean) @ self.projection  # attribute batch embed
+        f_attributes = tower.finish(mean, self.projection)  # attribute batch embed
         return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # fused batch embed
 
     def _with_frozen(
@@ -197,7 +197,9 @@ class Dear(Method):
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """f_t (the normalised mean over templates), with P between the start token and the words."""
-        return self.mean_over_templates(Injection(self.text_tokens, self.settings.beta, at=1))
+        return self.mean_over_templates(
+            Injection(self.text_tokens, self.settings.beta, at=self.clip.first_word)
+        )
 
     def fusion_weights(self) -> dict[str, float] | None:
         """None with a gate, whose weights differ from image to image."""

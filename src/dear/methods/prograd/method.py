@@ -59,7 +59,7 @@ class ProGrad(Method):
         self.placed = self.clip.text.trunk(ids, 1)
         if first:
             start = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
-            start = start[1 : 1 + self.settings.tokens].clone()
+            start = start[self.clip.first_word :][: self.settings.tokens].clone()
             start[: self.settings.tokens - len(words.split())] = 0
             self.context = nn.Parameter(start)
 
@@ -77,8 +77,9 @@ class ProGrad(Method):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        context = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
-        inject = Injection(context[None], beta=1, at=1, written=True)
+        at = self.clip.first_word
+        context = self.context + self.clip.text.positional_embedding[at : at + self.settings.tokens]
+        inject = Injection(context[None], beta=1, at=at, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(

@@ -86,9 +86,10 @@ class PromptSRC(Method):
         return self.class_feature(trunk, inject).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        places = self.clip.text.positional_embedding[1 : 1 + self.settings.text_tokens]
+        at = self.clip.first_word
+        places = self.clip.text.positional_embedding[at : at + self.settings.text_tokens]
         tokens = torch.cat([self.text_prompts[:1] + places, self.text_prompts[1:]])
-        inject = Injection(tokens, beta=1, at=1, written=True)
+        inject = Injection(tokens, beta=1, at=at, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(

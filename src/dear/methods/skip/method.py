@@ -4,6 +4,7 @@ ones, on few classes at a time.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
-from dear.backbone.towers import TextTrunk
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.skip.settings import SkipSettings
 
@@ -79,7 +79,7 @@ class SkipTuning(Method):
         """Unit text features of the classes, or of some of them."""
         prompts = self.prompts
         if rows is not None:
-            prompts = [TextTrunk(each.tokens[rows], each.end[rows], each.shared) for each in prompts]
+            prompts = [replace(each, tokens=each.tokens[rows], end=each.end[rows]) for each in prompts]
         features = [normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 

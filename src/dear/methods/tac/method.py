@@ -99,7 +99,10 @@ class TAC(Method):
 
     def _first_prompt(self) -> Float[Tensor, "token width"]:
         """The embeddings of the words; the end token's and the padding's, if there are fewer words."""
-        tokens, ids = self.settings.text_tokens, self.clip.tokenize([self.settings.words])[0, 1:]
+        tokens, ids = (
+            self.settings.text_tokens,
+            self.clip.tokenize([self.settings.words])[0, self.clip.first_word :],
+        )
         padded = torch.cat([ids, ids.new_zeros(max(0, tokens - len(ids)))])
         embedded: Tensor = self.clip.text.token_embedding(padded[:tokens])
         return embedded.clone()
@@ -122,7 +125,9 @@ class TAC(Method):
         words = lengths(self.clip, [s.words])[0] if s.words else 0
         names = fill("{}.", self.classnames)
         for name, own in zip(self.classnames, lengths(self.clip, names), strict=True):
-            wanted = 1 + s.clusters + learned + words + own + 1  # with the start and the end
+            wanted = (
+                self.clip.first_word + s.clusters + learned + words + own + 1
+            )  # with the start and the end
             if wanted > most:
                 raise SettingsError(
                     f"the prompt of {name!r} has {wanted} tokens, {s.clusters} of them by tac.clusters and "
@@ -140,10 +145,11 @@ class TAC(Method):
         """Take cluster centres, and make what depends on their number."""
         self.register_buffer("centres", centres)
         tower, clusters = self.clip.image, len(centres)
-        original = (tower.image_size // tower.patch_size) ** 2 + 1
+        original = tower.side**2 + 1
         tokens = original + clusters + self.settings.image_tokens
         mask = tower.projection.new_zeros(tokens, tokens)
-        mask[1:original, original : original + clusters] = float("-inf")
+        if tower.readout is None:  # where patches are pooled, nothing else would read the clusters [ours]
+            mask[1:original, original : original + clusters] = float("-inf")
         self.register_buffer("mask", mask, persistent=False)
         if self.classnames:
             self.placed = self.clip.text.trunk(self._prompts(clusters), 1)
@@ -186,8 +192,9 @@ class TAC(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         clusters = linear(self.centres, self.text_map_weight, self.text_map_bias)
         tokens = _joined(clusters, self.text_prompts)
-        places = self.clip.text.positional_embedding[1 : 1 + tokens.shape[1]]
-        inject = Injection(torch.cat([tokens[:1] + places, tokens[1:]]), beta=1, at=1, written=True)
+        at = self.clip.first_word
+        places = self.clip.text.positional_embedding[at : at + tokens.shape[1]]
+        inject = Injection(torch.cat([tokens[:1] + places, tokens[1:]]), beta=1, at=at, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     @torch.no_grad()

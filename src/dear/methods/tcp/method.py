@@ -75,9 +75,10 @@ class TCP(Method):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        context = self.context + self.clip.text.positional_embedding[1 : 1 + self.settings.tokens]
+        at = self.clip.first_word
+        context = self.context + self.clip.text.positional_embedding[at : at + self.settings.tokens]
         of_class = ClassTokens(self.class_tokens(), step=self.layer - 1)
-        inject = Injection(context[None], beta=1, at=1, written=True, of_class=of_class)
+        inject = Injection(context[None], beta=1, at=at, written=True, of_class=of_class)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(

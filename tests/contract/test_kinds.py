@@ -1,0 +1,213 @@
+"""What methods keep to on towers of other kinds than CLIP's own: without class token, with rotary embeddings,
+with texts that are not causal or have no start token.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import CONTEXT, MEAN, STD, WORDS
+from tests.contract.test_methods import (
+    CLASSES,
+    LABELS,
+    images,
+    make,
+    scores,
+    seeded,
+    state,
+    target,
+    train,
+)
+from tests.parity import small
+from tests.unit.adapters.test_bundle import fitted
+from tests.unit.backbone.shrunk import shrunk
+from torch import Tensor
+
+from dear.adapters.attention import attention_maps
+from dear.adapters.bundle import Bundle
+from dear.adapters.export import export
+from dear.adapters.predictor import Predictor
+from dear.backbone.class_attention import class_attention
+from dear.backbone.clip import Clip
+from dear.backbone.tokenizer import WordTokenizer
+from dear.methods.registry import METHODS
+from dear.roles.mask import role_mask
+
+KINDS = {
+    "rotary": "EVA02-B-16",
+    "normalised last": "EVA02-E-14",
+    "a mean": "ViT-L-14-CLIPA",
+    "a mean without class token": "vit_medium_patch16_gap_256",
+    "attention pool": "ViT-B-16-SigLIP",
+    "attention pool, rotary": "PE-Core-B-16",
+    "text not causal": "MobileCLIP2-L-14",
+}
+PEERS = ("coop", "maple", "mmrl", "clip-adapter")
+SIGLIP = "ViT-B-16-SigLIP"
+
+
+class Bare:
+    """A tokenizer without an end token (CLIPA's) or without a start token (SigLIP's)."""
+
+    def __init__(self, words: WordTokenizer, start: bool) -> None:
+        self.words, self.start = words, start
+
+    def __call__(self, texts: str | Sequence[str]) -> Tensor:
+        ids = self.words(texts)
+        if self.start:
+            return ids.masked_fill(ids == self.words.vocab_size - 1, 0)
+        return torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
+
+
+def clip_of(kind: str) -> Clip:
+    """Of the sizes of the contract's small CLIP: 5 layers of 3 heads, 25 patches, 13 tokens of text."""
+    words = WordTokenizer(WORDS, CONTEXT)
+    sizes = {"vocab_size": words.vocab_size, "context_length": CONTEXT, "layers": 4}
+    network = shrunk(kind, text=sizes, image=(20, 4, 5))
+    own = getattr(network, "text", network)
+    tokenizer = Bare(words, "CLIPA" in kind) if own is not network and own.pool_type == "last" else words
+    if "CLIPA" in kind:
+        tokenizer = Bare(words, True)
+    return Clip(network, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD)
+
+
+BOTH = [(SIGLIP, name) for name in METHODS] + [
+    (kind, name) for kind in KINDS.values() if kind != SIGLIP for name in ("dear", *PEERS)
+]
+
+
+def _reached(parameter: torch.nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.abs().max() > 0)
+
+
+@pytest.mark.parametrize(("kind", "name"), BOTH)
+def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> None:
+    clip = clip_of(kind)
+    method = make(name, clip)
+    before = state(clip)
+    features = method.image_features(method.image_trunk(images()))
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]))
+    if method.trainable:
+        parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
+        method.backward(parts, small.run_backward)
+        assert all(one.grad is not None for one in method.trainable)
+        reached = [_reached(one) for one in method.trainable]
+        losses = train(method, 12)
+        assert losses[-1] < losses[0]
+        # At the start zeros may stop a gradient, at the end a ReLU that is off.
+        assert all(first or _reached(one) for first, one in zip(reached, method.trainable, strict=True))
+    assert state(clip) == before
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_zero_shot_is_open_clips_own_cosine(kind: str) -> None:
+    clip = clip_of(kind)
+    method = make("zero-shot", clip)
+    with torch.no_grad():
+        image = torch.nn.functional.normalize(clip.encode_image(clip.normalize_pixels(images())), dim=-1)
+        text = torch.nn.functional.normalize(clip.encode_text([f"a photo of a {c}" for c in CLASSES]), dim=-1)
+        torch.testing.assert_close(scores(method), clip.scale * image @ text.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@torch.no_grad()
+def test_the_role_mask_is_kept(kind: str) -> None:
+    """A head's attention is zero where its mask blocks, in each layer of the span and to both sides."""
+    clip = clip_of(kind)
+    method = make("dear", clip)
+    tower, trunk = clip.image, method.image_trunk(images())
+    for layer in range(method.image_from, tower.depth + 1):
+        block, seen = tower.block(layer), list[Tensor]()
+        attend = block.attend
+
+        def watched(
+            query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seen: list[Tensor] = seen
+        ) -> Tensor:
+            shares = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias).softmax(dim=-1)
+            seen.append(shares)
+            return shares @ value
+
+        block.attend = watched  # type: ignore[assignment]
+        method.image_features(trunk)
+        block.attend = attend
+        mask = role_mask(
+            method.roles, layer, tower.heads, 26, method.settings.tokens, method.settings.core_mask
+        )  # type: ignore[attr-defined]
+        if not tower.has_class_token:
+            mask = mask[:, 1:, 1:]
+        if seen[0].shape[2] != mask.shape[1]:
+            mask = mask[:, method.read]  # type: ignore[index]
+        assert seen[0].shape[1:] == mask.shape
+        assert float(seen[0][:, mask == float("-inf")].max()) == 0
+        assert float(seen[0][:, mask == 0].min()) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@torch.no_grad()
+def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> None:
+    """In whatever place they are, the image tokens keep their places and rotations."""
+    from dear.backbone.towers import Injection
+
+    clip = clip_of(kind)
+    tower = clip.image
+    x = tower.trunk(images(), 3)
+    plain = tower.span(x, 3, read=torch.tensor([0]))[:, 0]
+    learned = torch.randn(2, tower.width, generator=seeded(1))
+    for at in (None, 1, 7):
+        first = 26 if at is None else at
+        bias = torch.zeros(28, 28)
+        bias[:, first : first + 2] = float("-inf")
+        bias[first : first + 2, first : first + 2] = 0
+        found = tower.span(x, 3, bias=bias, inject=Injection(learned, 0.5, at=at), read=torch.tensor([0]))
+        torch.testing.assert_close(found[:, 0], plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_bundle_comes_back_and_the_tower_is_exported(kind: str, tmp_path: Path) -> None:
+    clip = clip_of(kind)
+    bundle, method = fitted("dear", clip)
+    bundle.save_pretrained(tmp_path / "bundle")
+    one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=clip)
+    with torch.no_grad():
+        want = method.image_features(method.image_trunk(images())).transpose(0, 1)
+    torch.testing.assert_close(one.encode(images()), want, rtol=1e-5, atol=1e-5)
+    done = export(one, tmp_path / "m.pt2", form="torch-export", with_classes=True)
+    assert done.difference < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_onnx(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    one = Predictor(fitted("dear", clip_of(kind))[0], clip=clip_of(kind))
+    assert export(one, tmp_path / "m.onnx", with_classes=True).difference < 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_where_a_head_looks(kind: str) -> None:
+    """Without learned tokens: the maps of the adapted model's zero-shot and of the frozen tower agree."""
+    clip = clip_of(kind)
+    pixels = images()[:1]
+    zero_shot, adapted = make("zero-shot", clip), make("dear", clip)
+    whole = class_attention(clip.image, clip.normalize_pixels(pixels), [2, 5])
+    for at, layer in enumerate((2, 5)):
+        found = attention_maps(zero_shot, pixels[0], layer, 1)["class"]
+        torch.testing.assert_close(found, whole[0, at, 1], rtol=1e-4, atol=1e-6)
+    maps = attention_maps(adapted, pixels[0], 5, 0)
+    assert {*maps} == {"class", "color", "object"}
+    assert all(one.shape == (5, 5) and 0 <= float(one.sum()) <= 1 + 1e-5 for one in maps.values())
+
+
+def test_words_and_places_of_prompts_without_start_and_end() -> None:
+    siglip, clipa = clip_of(SIGLIP), clip_of("ViT-L-14-CLIPA")
+    assert (siglip.first_word, clipa.first_word) == (0, 1)
+    for clip in (siglip, clipa):
+        assert clip.words_in(["a photo of", "house"]).tolist() == [3, 1]
+    coop = make("coop", siglip)
+    prompts = coop.prompts_of_classes  # type: ignore[attr-defined]
+    context = prompts.words.shape[1]
+    assert prompts.order[1].tolist()[:4] == [context, context + 1, context + 2, 3]
+    assert prompts.whole

@@ -1,0 +1,68 @@
+"""Every architecture of open_clip that is accepted computes what open_clip computes, in a small version."""
+
+import open_clip
+import pytest
+import torch
+from tests.unit.backbone.shrunk import ids, pixels, shrunk
+
+from dear.backbone.convert import to_towers, why_not
+from dear.backbone.load import build
+from dear.errors import WeightsError
+
+REFUSED = (
+    "coca_", "convnext_", "swin_", "vit_relpos_", "RN", "mt5-", "nllb-", "roberta-", "xlm-roberta-",
+    "MobileCLIP-S", "MobileCLIP2-S",
+)  # fmt: skip
+NAMES = [name for name in open_clip.list_models() if not name.startswith(REFUSED)]
+
+
+def test_at_least_a_hundred_names_are_accepted() -> None:
+    assert len(NAMES) == 102
+    assert len(open_clip.list_models()) == 144
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_those_of_open_clip(name: str) -> None:
+    network = shrunk(name)
+    assert why_not(network) is None
+    image, text = to_towers(network)
+    with torch.no_grad():
+        of = pixels(network), ids(network)
+        pairs = [(image(of[0]), network.encode_image(of[0])), (text(of[1]), network.encode_text(of[1]))]
+        # wherever the towers are split
+        first = torch.zeros(1, dtype=torch.long)
+        split = image.span(image.trunk(of[0], 2), 2, read=first)[:, 0]
+        pairs += [(image.finish(split), pairs[0][1]), (text.features(text.trunk(of[1], 2), 2), pairs[1][1])]
+        for ours, theirs in pairs:
+            assert float((ours - theirs).abs().max() / theirs.abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("name", [n for n in open_clip.list_models() if n.startswith(REFUSED)][::4])
+def test_the_others_are_refused(name: str) -> None:
+    if "hf_model_name" in open_clip.get_model_config(name)["text_cfg"]:
+        with pytest.raises(WeightsError, match="its text tower is a Hugging Face model"):
+            build(name)
+    else:
+        with torch.device("meta"):
+            network = build(name)
+        assert why_not(network) is not None
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "MobileCLIP2-L-14", "ViT-L-14-CLIPA"])
+def test_texts_that_are_not_causal_depend_on_what_follows_the_end(name: str) -> None:
+    network = shrunk(name)
+    _, text = to_towers(network)
+    given = ids(network)
+    changed = given.clone()
+    changed[0, 5:-1] += 1  # after the end of the first prompt
+    assert not text.causal
+    with torch.no_grad():
+        assert (text(given)[0] - text(changed)[0]).abs().max() > 1e-4
+        torch.testing.assert_close(text(changed), network.encode_text(changed), rtol=0, atol=1e-5)
+
+
+def test_the_image_size_is_the_one_that_the_tower_takes() -> None:
+    """open_clip's configuration of this name says 256, at which its own tower fails."""
+    with torch.device("meta"):
+        image, _ = to_towers(build("ViTamin-XL-384"))
+    assert (image.image_size, image.side) == (384, 24)

@@ -1,0 +1,125 @@
+"""Models as transformers saves them give the features that transformers computes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dear.backbone.load import load_clip
+from dear.errors import WeightsError
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"hidden_size": 24, "intermediate_size": 53, "num_hidden_layers": 2, "num_attention_heads": 3}
+WORDS = 49408
+
+
+def saved(folder: Path, kind: str, **changes: Any) -> Any:
+    """A model with random weights, saved as transformers does; returned as well."""
+    text = SIZES | {"vocab_size": WORDS if kind == "CLIP" else 97, "max_position_embeddings": 11} | changes
+    vision = SIZES | {"image_size": 20, "patch_size": 5} | changes
+    whole = {"projection_dim": 13} if kind == "CLIP" else {}
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **whole)
+    torch.manual_seed(3)
+    model = getattr(transformers, f"{kind}Model")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.eval().save_pretrained(folder)
+    return model
+
+
+class Words:
+    """In place of a tokenizer that would be downloaded."""
+
+    def __init__(self, source: str, context_length: int, **options: Any) -> None:
+        self.source, self.context, self.options = source, context_length, options
+
+    def __call__(self, texts: list[str]) -> torch.Tensor:
+        found = torch.ones(len(texts), self.context, dtype=torch.long)
+        for row, text in zip(found, texts, strict=True):
+            words = [2 + sum(map(ord, word)) % 95 for word in text.split()]
+            row[: len(words)] = torch.tensor(words, dtype=torch.long)
+        return found
+
+
+def compare(clip: Any, model: Any) -> None:
+    draw = torch.Generator().manual_seed(1)
+    pixels = torch.randn(2, 3, 20, 20, generator=draw)
+    texts = ["a photo of a cat", "two trees"]
+    with torch.no_grad():
+        theirs = model(input_ids=clip.tokenize(texts), pixel_values=pixels)
+        for ours, wanted in (
+            (clip.encode_image(pixels), theirs.image_embeds), (clip.encode_text(texts), theirs.text_embeds),
+        ):  # fmt: skip
+            ours = torch.nn.functional.normalize(ours, dim=-1)
+            torch.testing.assert_close(ours, wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("act", ["quick_gelu", "gelu"])
+@pytest.mark.parametrize("end", [2, 49407])
+def test_clip(tmp_path: Path, act: str, end: int) -> None:
+    model = saved(tmp_path, "CLIP", hidden_act=act, eos_token_id=end)
+    clip = load_clip(str(tmp_path))
+    assert (clip.identity.model, clip.identity.pretrained) == (str(tmp_path), "folder")
+    assert clip.text.pool == ("argmax" if end == 2 else "eos")
+    compare(clip, model)
+
+
+@pytest.mark.parametrize("act", ["gelu_pytorch_tanh", "gelu"])
+def test_siglip(tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("open_clip.tokenizer.HFTokenizer", Words)
+    model = saved(tmp_path, "Siglip", hidden_act=act)
+    clip = load_clip(str(tmp_path))
+    assert clip.tokenizer.source == str(tmp_path)  # type: ignore[attr-defined]
+    assert clip.tokenizer.options["clean"] == "canonicalize"  # type: ignore[attr-defined]
+    assert (clip.first_word, clip.words_in(["a photo of", "cat"]).tolist()) == (0, [3, 1])
+    torch.testing.assert_close(clip.mean.flatten(), torch.full((3,), 0.5))
+    torch.testing.assert_close(clip.logit_bias, model.logit_bias.reshape(()))
+    compare(clip, model)
+
+
+def test_pixels_of_the_preprocessor(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "do": 1}))
+    assert load_clip(str(tmp_path)).mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_what_is_not_clip(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"holds no open_clip_config\.json and no config\.json"):
+        load_clip(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 3}))
+    with pytest.raises(WeightsError, match="transformers' 'bert' is not one of clip, siglip"):
+        load_clip(str(tmp_path))
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(WeightsError, match=r"does not fit: its config\.json is not transformers'"):
+        load_clip(str(tmp_path))
+
+
+def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP")
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "model.safetensors"
+    state = load_file(path)
+    save_file(state | {"more.weight": torch.zeros(2)}, path)
+    with pytest.raises(WeightsError, match=r"1 unknown \(first: more\.weight\)"):
+        load_clip(str(tmp_path))
+    del state["visual_projection.weight"]
+    save_file(state, path)
+    with pytest.raises(WeightsError, match=r"it has no tensor visual_projection\.weight"):
+        load_clip(str(tmp_path))
+    path.unlink()
+    with pytest.raises(WeightsError, match=r"holds no model\.safetensors and no pytorch_model\.bin"):
+        load_clip(str(tmp_path))
+
+
+def test_without_its_tokenizer_one_line_says_what_to_do(tmp_path: Path) -> None:
+    saved(tmp_path, "Siglip")
+    with pytest.raises(
+        WeightsError, match=r"the tokenizer of .* cannot be loaded: .*beside the weights"
+    ) as caught:
+        load_clip(str(tmp_path))
+    assert "\n" not in str(caught.value)
