@@ -1,6 +1,7 @@
 """From a folder of images, one folder per class, to a classifier that explains its predictions.
 
-Run it with your folder, or without arguments to try it on pictures of the Attribute World:
+Run it with your folder (a real CLIP, ViT-B-16, is then fetched from the hub, once), or without arguments to
+try it with the tiny CLIP on pictures of the Attribute World:
 
     python examples/own_folder.py path/to/images
 """
@@ -25,12 +26,13 @@ def world_folder(place: Path, images: int = 8) -> Path:
     return place
 
 
-def main(data: Path, work: Path) -> None:
+def main(data: Path, work: Path, model: str | None = None) -> None:
     # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
-    bundle = dear.fit(data, work / "bundle", shots=4, train=dear.TrainOptions(epochs=3), calibrate=True)
-    print(
-        f"accuracy on test images: {bundle.metrics['accuracy']:.3f}, {bundle.parameters:,} trained parameters"
-    )
+    short = dear.TrainOptions(epochs=3)
+    bundle = dear.fit(data, work / "bundle", shots=4, train=short, calibrate=True, model=model)
+    found = bundle.metrics
+    print(f"accuracy on test images: {found['accuracy']:.3f}", end=" ")
+    print(f"(zero-shot {found['zero_shot']:.3f}, chance {found['chance']:.3f})")
 
     predictor = dear.Predictor(work / "bundle")
     pictures = sorted(path for path in data.rglob("*") if path.is_file())[::20]
@@ -46,4 +48,7 @@ def main(data: Path, work: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else world_folder(Path(folder) / "images"), Path(folder))
+        if len(sys.argv) > 1:
+            main(Path(sys.argv[1]), Path(folder))
+        else:
+            main(world_folder(Path(folder) / "images"), Path(folder), model="tiny")

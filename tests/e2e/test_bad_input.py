@@ -84,7 +84,8 @@ def test_truncated_weights_of_the_tiny_clip(
         (tmp_path / name).write_bytes((tiny.FOLDER / name).read_bytes())
     weights = tmp_path / tiny.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1009])
-    line = refused([*RUN, "--data", str(photos), "--pretrained", str(tmp_path)], out, capsys)
+    words = [*RUN, "--data", str(photos), "--model", "tiny", "--pretrained", str(tmp_path)]
+    line = refused(words, out, capsys)
     assert "is not a complete safetensors file" in line
 
 

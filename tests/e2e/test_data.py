@@ -241,11 +241,11 @@ def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
     torch.save(
         {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "open_clip.pt"
     )
-    torch.save(state | notes, tmp_path / "openai.pt")
+    torch.save(state | notes, tmp_path / "in_openais_form.pt")
     save_file(state, tmp_path / "model.safetensors")
     pixels = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     found = []
-    for file in ("open_clip.pt", "openai.pt", "model.safetensors"):
+    for file in ("open_clip.pt", "in_openais_form.pt", "model.safetensors"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             clip = load_clip("ViT-B-16", str(tmp_path / file))
@@ -347,7 +347,7 @@ def test_an_error_before_the_work_stands_alone(
 ) -> None:
     """Though the data set has a note: that its images have been split."""
     shutil.copytree(photos["folder"] / "train", unsplit := tmp_path / "unsplit")
-    words, out = ["--data", str(unsplit)], str(tmp_path / "out")
+    words, out = ["--data", str(unsplit), "--model", "tiny"], str(tmp_path / "out")
     many = ["--shots", "99", "--out", out]
     for asked in (
         ["run", "few-shot", "--methods", "coop", *words, *many],

@@ -46,7 +46,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bundle(world: Path) -> Path:
     out = world.parent / "bundle"
-    words = ["fit", "--data", str(world), "--out", str(out), "--train.epochs", "2", "--dear.beta", "0.8"]
+    words = ["fit", "--data", str(world), "--model", "tiny", "--out", str(out), "--train.epochs", "2"]
+    words += ["--dear.beta", "0.8"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert main([*words, "--json"]) == 0
@@ -189,7 +190,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert "most is -1" in refused([*export, str(tmp_path / "m.onnx"), "--most", "-1"], capsys)
     assert "is not a bundle" in refused(["predict", str(empty), picture], capsys)
     assert "there is no bundle at" in refused(["eval", str(tmp_path / "no"), "--data", str(world)], capsys)
-    fit = ["fit", "--data", str(world), "--out"]
+    fit = ["fit", "--data", str(world), "--model", "tiny", "--out"]
     assert "files that are not a bundle's" in refused([*fit, str(world)], capsys)
     assert "has no folders of classes" in refused(
         ["fit", "--data", str(empty), "--out", str(tmp_path / "b")], capsys
@@ -236,6 +237,8 @@ def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "fit",
         "--data",
         str(CALTECH),
+        "--model",
+        "tiny",
         "--out",
         str(out),
         "--shots",

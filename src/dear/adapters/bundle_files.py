@@ -46,9 +46,9 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
         raise _not_written(folder, error) from error
 
 
-def check_place(folder: Path) -> None:
+def check_place(folder: Path, *, overwrite: bool = True) -> None:
     """Raise OutputError for a place where a bundle cannot be written: a file, a folder with other contents,
-    or a path where no folder can be created.
+    a path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
     """
     try:
         if folder.exists():
@@ -57,6 +57,11 @@ def check_place(folder: Path) -> None:
             if others(folder) and not (folder / ADAPTER).is_file():
                 raise OutputError(
                     f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
+                )
+            if not overwrite and (folder / CONFIG).is_file():
+                raise OutputError(
+                    f"{folder} already holds a bundle: give --overwrite (in Python overwrite=True) to "
+                    "replace it, or another place with --out."
                 )
         try_place(folder)
     except OSError as error:

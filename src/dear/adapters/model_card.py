@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dear.backbone.choice import CARD as CARD_OF_TINY
+from dear.backbone.choice import TINY
+
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle
 
@@ -20,7 +23,7 @@ tags:
 
 An adapter for a CLIP: {method} on `{backbone}`, for {count} classes. The backbone is not in this folder;
 it is loaded by name and its tensors are checked against those used in training.
-
+{caution}
 ```python
 import dear
 
@@ -69,6 +72,7 @@ def model_card(bundle: "Bundle", name: str) -> str:
         method=bundle.method,
         backbone=bundle.weights.model,
         count=len(bundle.classes),
+        caution=f"\n> {CARD_OF_TINY}\n" if bundle.model == TINY else "",
         facts=_rows(facts),
         classes=", ".join(bundle.classes[:SHOWN]) + (f" ... and {rest} more" if rest > 0 else ""),
         where=f" on {training['test_images']} test images of {training['data']}"

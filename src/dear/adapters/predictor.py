@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
+from dear.backbone.choice import warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.backbone.precisions import Precision
@@ -98,15 +99,16 @@ class Predictor:
     def __init__(
         self,
         bundle: Bundle | Path | str,
-        device: str = "cpu",
+        device: str = "auto",
         *,
         clip: Clip | None = None,
         pretrained: str | None = None,
         precision: Precision = "auto",
     ) -> None:
-        """Build from a bundle or its path; ``clip`` is its backbone if already loaded, ``pretrained`` the
-        location of its weights if they have moved; ``precision`` is as in training. Raises BundleError,
-        WeightsError, SettingsError for a precision that the device does not have.
+        """Build from a bundle or its path, on the GPU if there is one and ``device`` is "auto"; ``clip`` is
+        its backbone if already loaded, ``pretrained`` the location of its weights if they have moved;
+        ``precision`` is as in training. Raises BundleError, WeightsError, SettingsError for a precision that
+        the device does not have.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
         self.clip = self.bundle.load_backbone(device, pretrained) if clip is None else clip
@@ -151,9 +153,10 @@ class Predictor:
         return known.method.logits(self.encode(pixels).transpose(0, 1), known.text, decoupled=known.decoupled)
 
     def predict(
-        self, images: Sequence[Picture], top: int = 5, classes: Sequence[str] | None = None
+        self, images: Sequence[Picture] | Picture, top: int = 5, classes: Sequence[str] | None = None
     ) -> list[Prediction]:
-        """The best classes of each image, among the bundle's own or among any others given by name.
+        """The best classes of each image (a single one is a list of one), among the bundle's own or among any
+        others given by name. Warns of the tiny CLIP.
 
         Raises DataError for an unreadable image.
         """
@@ -166,7 +169,7 @@ class Predictor:
 
     def predict_each(
         self,
-        images: Iterable[Picture],
+        images: Iterable[Picture] | Picture,
         top: int = 5,
         classes: Sequence[str] | None = None,
         *,
@@ -175,8 +178,9 @@ class Predictor:
         """The same one image at a time, computed in batches; yields an Unreadable for an unreadable image."""
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
+        warn_of_toy(self.bundle.model, world=False)  # a file may be of anything
         known, waiting = self.vocabulary(classes), list[tuple[str | None, Tensor | Unreadable]]()
-        for image in images:
+        for image in [images] if isinstance(images, Image.Image | Path | str) else images:
             place = None if isinstance(image, Image.Image) else str(image)
             try:
                 waiting.append((place, self.preprocess(image)))
@@ -226,7 +230,9 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on.
         """
-        names = self.classes if classes is None else tuple(classes)
+        names = (
+            self.classes if classes is None else (classes,) if isinstance(classes, str) else tuple(classes)
+        )
         if names == self.classes:
             return self._own
         if (kept := self._vocabularies.get(names)) is not None:

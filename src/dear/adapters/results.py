@@ -14,6 +14,8 @@ class BundleScores:
     Attributes:
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
+        zero_shot: The same as the accuracy of the backbone without the adapter, by the bundle's templates.
+        chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
         per_class: Accuracy per class, for the classes that have images.
@@ -25,9 +27,21 @@ class BundleScores:
     classes: int
     accuracy: float
     top5: float
+    zero_shot: float
+    chance: float
     log_loss: float
     calibration_error: float
     per_class: dict[str, float]
+
+    @property
+    def summary(self) -> str:
+        """The accuracy beside what it is to be compared with, in percent."""
+        return beside(self.accuracy, self.zero_shot, self.chance)
+
+
+def beside(accuracy: float, zero_shot: float, chance: float) -> str:
+    """An accuracy beside zero-shot and chance: fractions, shown in percent."""
+    return f"accuracy {100 * accuracy:.2f}% (zero-shot {100 * zero_shot:.2f}%, chance {100 * chance:.2f}%)"
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -7,38 +7,84 @@ from torch import Tensor
 from dear.adapters.calibration import calibration_error, log_loss
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import BundleScores
+from dear.backbone.choice import warn_of_toy
+from dear.backbone.precision import mixed
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
 from dear.data.sources.listing import plain_name
 from dear.errors import DataError
+from dear.methods.registry import frozen_clip
+from dear.progress import Progress, silent
 
 BATCH = 250
 
 
-@torch.no_grad()
 def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]:
     """Scores of all images in the test view, on the CPU."""
-    method, found = known.method, []
+    return logits_and_zero_shot(known, None, images)[0]
+
+
+@torch.no_grad()
+def logits_and_zero_shot(
+    known: Vocabulary, plain: Vocabulary | None, images: Images, progress: Progress = silent
+) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
+    """The same, and those of the frozen backbone ``plain`` (empty without one), which goes on from the
+    method's trunk outputs: each image is read, and goes through the first layers, once.
+    """
+    method, found, frozen = known.method, list[Tensor](), [torch.empty(0, len(known.classes))]
+    like = method.clip.image.projection
     for chosen in torch.arange(len(images)).split(BATCH):
-        features = known.image_features(eval_views(images.load(chosen), method.clip.image_size))
+        views = eval_views(images.load(chosen), method.clip.image_size)
+        with mixed(like.device, known.precision):
+            trunk = method.image_trunk(views.to(like))
+            features = method.image_features(trunk).to(like)
         found.append(method.logits(features, known.text, decoupled=known.decoupled).cpu())
-    return torch.cat(found)
+        if plain is not None:
+            with mixed(like.device, known.precision):
+                rest = plain.method.continue_trunk(trunk, method.image_from)
+                features = plain.method.image_features(rest).to(like)
+            frozen.append(plain.method.logits(features, plain.text).cpu())
+        progress("testing", min(int(chosen[-1]) + 1, len(images)), len(images))
+    return torch.cat(found), torch.cat(frozen)
 
 
 def evaluate_bundle(
-    predictor: Predictor, dataset: Dataset, *, split: str = "test", own_classes: bool = True
+    predictor: Predictor,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+    progress: Progress = silent,
 ) -> BundleScores:
     """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
     name, or among the data set's own.
 
-    Raises DataError for a split without images, or a class that the bundle does not have.
+    Warns of the tiny CLIP on photographs. Raises DataError for a split without images, or a class that the
+    bundle does not have.
     """
+    warn_of_toy(predictor.bundle.model, world=dataset.world)
+    return scored(predictor, dataset, split=split, own_classes=own_classes, progress=progress)
+
+
+@torch.no_grad()
+def scored(
+    predictor: Predictor,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+    progress: Progress = silent,
+) -> BundleScores:
+    """The same without the warning."""
     images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
     if images is None or not len(images):
         raise DataError(f"{dataset.name} has no {split} images.")
     known = predictor.vocabulary(None if own_classes else dataset.classnames)
     labels = _places(known, dataset.classnames)[images.labels.cpu()]
-    logits = all_logits(known, images)
+    plain = frozen_clip(predictor.clip)
+    plain.set_classes(known.classes, predictor.bundle.templates)
+    beside = Vocabulary.of(plain, known.precision)
+    logits, frozen = logits_and_zero_shot(known, beside, images, progress)
     ranked = logits.topk(min(5, len(known.classes)), dim=1).indices == labels[:, None]
     hits, t = ranked[:, 0], predictor.bundle.temperature
     return BundleScores(
@@ -48,6 +94,8 @@ def evaluate_bundle(
         classes=len(known.classes),
         accuracy=float(hits.double().mean()),
         top5=float(ranked.any(dim=1).double().mean()),
+        zero_shot=float((frozen.argmax(dim=1) == labels).double().mean()),
+        chance=1 / len(known.classes),
         log_loss=log_loss(logits, labels, t),
         calibration_error=calibration_error(logits, labels, t),
         per_class={

@@ -1,5 +1,6 @@
 """Files of the Hugging Face hub: from its cache if present, so that it works offline, else downloaded."""
 
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
     for file in files:
         try:
             reach()
+            if file in FILES and file == files[0]:
+                tell(f"{PREFIX}{repository}", repository, files)
             return Path(huggingface_hub.hf_hub_download(repository, file))
         except Exception as error:  # the network, the hub and the disk share no exception class
             problem = error
@@ -65,6 +68,28 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
         f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder to "
         f"{constants.HF_HUB_CACHE} here."
     ) from problem
+
+
+def tell(what: str, repository: str, files: Sequence[str]) -> None:
+    """Tell on stderr, in one line and before the download with the hub's own progress bar, what is fetched,
+    how large it is, its licence, and where it is kept. The hub is asked for size and licence; where it does
+    not say, neither do we.
+    """
+    size = licence = ""
+    try:
+        found = huggingface_hub.HfApi().model_info(repository, files_metadata=True)
+        sizes = {one.rfilename: one.size for one in found.siblings or ()}
+        held = next((sizes[file] for file in files if sizes.get(file)), None)
+        size = f", {held / 1e6:.0f} MB" if held else ""
+        card = found.card_data
+        licence = f", licence {card.license}" if card is not None and card.license else ""
+    except Exception:  # the same hub may answer the download, which then reports what is wrong
+        pass
+    print(
+        f"dear: fetching {what} once from {constants.ENDPOINT}/{repository}{size}{licence}; "
+        f"it is kept in {constants.HF_HUB_CACHE}",
+        file=sys.stderr,
+    )
 
 
 def reach() -> None:

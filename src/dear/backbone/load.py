@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
+from dear.backbone.choice import LICENCE, REAL, SIZE
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
@@ -48,11 +49,12 @@ def load_clip(
             weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
 
-    No code in a file is run. A tag determines the activation: for a tag trained with QuickGELU on an
-    architecture without it, open_clip only warns; here the tag's activation is used. Raises
-    UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
-    SettingsError for a GPU if there is none. On a CPU torch's number of threads is set where the environment
-    asks for it (`dear.backbone.threads`).
+    A local file that is named after a tag (``laion2b_s34b_b88k.safetensors``), or lies in a folder named
+    after its repository, is taken for that tag's weights. No code in a file is run. A tag determines the
+    activation: for a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the
+    tag's activation is used. Raises UnknownNameError for an unknown architecture, WeightsError for
+    unavailable or unsuitable weights, SettingsError for a GPU if there is none. On a CPU torch's number
+    of threads is set where the environment asks for it (`dear.backbone.threads`).
     """
     place = find_device(device)
     clip = _load(model, pretrained).to(place)
@@ -70,6 +72,8 @@ def _load(model: str, pretrained: str | None) -> Clip:
     if name not in open_clip.list_models():
         raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
+    if (file_of := None if tag else tag_of_file(name, pretrained)) is not None:
+        tag = open_clip.get_pretrained_cfg(name, file_of)
     with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
         network = build(name, tag)
     require_fit(network, name)
@@ -79,12 +83,12 @@ def _load(model: str, pretrained: str | None) -> Clip:
     if pretrained.startswith(RANDOM):
         tokenizer = _tokenizer(name, text)
         network, label = random_network(name, _seed(pretrained)), pretrained
-    elif tag:
+    elif tag and file_of is None:
         tokenizer, label = _tokenizer(name, text), pretrained  # first, as it is small
         _fill(network, _download(name, pretrained, tag))
     else:
         path = _local(name, pretrained)
-        tokenizer, label = _tokenizer(name, text, tokenizer_beside(path)), path.name
+        tokenizer, label = _tokenizer(name, text, tokenizer_beside(path)), file_of or path.name
         _fill(network, path)
     mean, std = _pixel_statistics(name, tag)
     return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std)
@@ -317,22 +321,43 @@ def _local(name: str, pretrained: str) -> Path:
 
 
 def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
-    wanted = tag.get("url")
+    wanted, file = tag.get("url"), ""
     if place := tag.get("hf_hub"):  # "owner/repository/file", or without a file of a usual name
         repository, _, file = place.rpartition("/")
         files = [file] if file else list(hub.FILES)
         if (found := hub.cached(repository, files)) is not None:
             return found
-        wanted = f"{files[0]} of https://huggingface.co/{repository}"
+        wanted = f"{constants.ENDPOINT}/{repository}/resolve/main/{files[0]}"
     try:
         if place and not constants.HF_HUB_OFFLINE:
             hub.reach()
+            hub.tell(f"{name}/{pretrained}", repository, files)
         return Path(open_clip.download_pretrained(tag))
     except Exception as error:  # the network, the hub and the disk share no exception class
+        usual = (name, pretrained) == REAL
+        local = f"{pretrained}{Path(file or hub.FILES[0]).suffix}"
         raise WeightsError(
-            f"cannot download {name}/{pretrained} ({first_line(error)}). The file needed is {wanted}: "
-            "download it elsewhere and give its local path instead of the tag."
+            f"cannot download {name}/{pretrained} ({first_line(error)}). On another machine download {wanted}"
+            f"{f' ({SIZE}, {LICENCE} licence)' if usual else ''}, name it {local}, and give its local path "
+            f"here: --model {name} --pretrained {local}"
+            f"{'; --model tiny only tries the way' if usual else ''}."
         ) from error
+
+
+def tag_of_file(name: str, pretrained: str | None) -> str | None:
+    """The tag of an architecture that a local file is named after, or whose repository a folder above it is
+    named after (as the hub's cache and `hf download` name it); None for any other file.
+    """
+    path = Path(pretrained or "").expanduser()
+    if not path.is_file():
+        return None
+    folders = {folder.name for folder in path.absolute().parents}
+    for tag in open_clip.list_pretrained_tags_by_model(name):
+        place = open_clip.get_pretrained_cfg(name, tag).get("hf_hub") or ""
+        owner, _, repository = place.rpartition("/")[0].partition("/")
+        if path.stem == tag or folders & {repository or None, f"models--{owner}--{repository}"}:
+            return str(tag)
+    return None
 
 
 def _choices(name: str, near: str = "") -> str:

@@ -12,8 +12,9 @@ RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
 NEXT = """\
 Next:
-  your own images   dear run base-to-novel --data FOLDER   (layout: docs/how-to/own-data.md)
-  a real CLIP       ... --model ViT-B-16 --pretrained laion2b_s34b_b88k --roles ROLES.json
+  your own images   dear fit --data FOLDER --out my-classifier   (layout: docs/how-to/own-data.md; with a real
+                    CLIP, ViT-B-16, from the hub: the tiny one knows drawings only)
+  all methods       dear run base-to-novel --data FOLDER --methods all
   the ablations     dear run ablation --seeds 1,2,3"""
 
 

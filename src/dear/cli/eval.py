@@ -20,7 +20,8 @@ def command(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
 ) -> BundleScores:
-    """Measure a bundle on a data set: accuracy, log-loss, calibration error, accuracy per class.
+    """Measure a bundle on a data set: accuracy beside zero-shot and chance, log-loss, calibration error,
+    accuracy per class.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -54,8 +55,8 @@ def render(result: BundleScores, console: Console) -> None:
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     console.print(
-        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: accuracy "
-        f"{100 * result.accuracy:.2f}%, top 5 {100 * result.top5:.2f}%, log-loss {result.log_loss:.3f} nats, "
+        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: {result.summary}, "
+        f"top 5 {100 * result.top5:.2f}%, log-loss {result.log_loss:.3f} nats, "
         f"calibration error {100 * result.calibration_error:.2f}%",
         markup=False,
         soft_wrap=True,

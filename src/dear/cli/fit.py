@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from dear.adapters.results import beside
 from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
@@ -27,6 +28,7 @@ class Fitted:
     temperature: float
     metrics: dict[str, Any]
     test_images: int
+    train_images: int
 
 
 def command(
@@ -34,12 +36,13 @@ def command(
     data: str,
     out: Path,
     method: str = OWN,
-    model: str = "tiny",
+    model: str | None = None,
     pretrained: str | None = None,
     roles: Path | None = None,
     shots: int | None = None,
     seed: int = 1,
     calibrate: bool = False,
+    overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
     select: Select = "last",
@@ -54,13 +57,15 @@ def command(
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of the bundle.
         method: Method, one of those in docs/methods.md.
-        model: Backbone: tiny, or an open_clip architecture.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
+            which is fetched from the hub once (about 600 MB); for a task of the Attribute World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
-            given, the first of these that the package has for the weights.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published; discover
+            finds one from the training images first. If not given, the first that the package has.
         shots: Training images per class; all of them if not given.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images, or on unused training images.
+        overwrite: Replace the bundle that the folder holds.
         device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; options not given are as published for the method.
         select: Keep the last epoch, or the best one on validation images.
@@ -68,14 +73,14 @@ def command(
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
     from dear.adapters.bundle_config import ADAPTER
-    from dear.cli.progress import RunProgress
+    from dear.cli.progress import StepProgress
     from dear.data.names import check_name
 
     own = settings_of_methods([known_method(method)], settings)
     check_name(data, dataset)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
-    with RunProgress(1, train.epochs) as progress:
+    with StepProgress() as progress:
         bundle = fit(
             data,
             out,
@@ -90,10 +95,10 @@ def command(
             select=select,
             dataset=dataset,
             calibrate=calibrate,
+            overwrite=overwrite,
             device=device,
-            progress=lambda epoch, parts: progress(method, epoch, parts),
+            progress=progress,
         )
-        progress(method, 0, {})
     return Fitted(
         out,
         bundle.method,
@@ -104,16 +109,18 @@ def command(
         bundle.temperature,
         dict(bundle.metrics),
         bundle.training["test_images"],
+        bundle.training["train_images"],
     )
 
 
 def render(result: Fitted, console: Console) -> None:
     """Show what was measured and where the bundle is."""
     metrics = result.metrics
-    measured = "there are no test images"
+    measured = f"there are no test images; chance is {100 / result.classes:.2f}%"
     if metrics:
+        compared = beside(metrics["accuracy"], metrics["zero_shot"], metrics["chance"])
         measured = (
-            f"on {result.test_images} test images: accuracy {100 * metrics['accuracy']:.2f}%, "
+            f"on {result.test_images} test images: {compared}, "
             f"top 5 {100 * metrics['top5']:.2f}%, calibration error {100 * metrics['calibration_error']:.2f}%"
         )
     console.print(

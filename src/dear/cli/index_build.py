@@ -16,7 +16,7 @@ def command(
     sources: list[str],
     *,
     features: Literal["bundle", "heads"] = "bundle",
-    model: str = "tiny",
+    model: str | None = None,
     roles: Path | None = None,
     out: Path = Path("index"),
     kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
@@ -40,7 +40,8 @@ def command(
         sources: Folder of the bundle, or its name on the hub, and folder of the images, searched recursively;
             with --features heads the latter alone.
         features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        model: Backbone, with --features heads: tiny, or an open_clip architecture.
+        model: Backbone, with --features heads: an open_clip architecture, or tiny. ViT-B-16 with
+            laion2b_s34b_b88k from the hub if not given.
         roles: Role table, with --features heads: a file, or discovered, ground-truth or published; the
             package's table for these weights if not given.
         out: Folder of the index.
@@ -63,17 +64,20 @@ def command(
     with StepProgress() as progress:
         encoder: Encoder
         if bundle is None:
+            from dear.backbone.choice import chosen, warn_of_toy
             from dear.backbone.load import load_clip
             from dear.retrieval.heads import encoder_for
             from dear.roles.packaged import role_table
 
-            clip = load_clip(model, pretrained, device=device)
+            named = chosen(model, pretrained, world=False)
+            warn_of_toy(named.model, world=False)
+            clip = load_clip(*named, device=device)
             encoder = encoder_for(
                 clip,
                 role_table(clip, roles),
                 folder,
                 out,
-                pretrained=None if pretrained is None else _absolute(pretrained),
+                pretrained=None if named.pretrained is None else _absolute(named.pretrained),
                 threads=threads,
                 batch=batch,
                 progress=progress,
@@ -96,7 +100,9 @@ def command(
         )
 
 
-def _sources(sources: list[str], features: str, model: str, roles: Path | None) -> tuple[str | None, Path]:
+def _sources(
+    sources: list[str], features: str, model: str | None, roles: Path | None
+) -> tuple[str | None, Path]:
     """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
     if features == "heads":
         if len(sources) > 1:
@@ -105,7 +111,7 @@ def _sources(sources: list[str], features: str, model: str, roles: Path | None) 
                 f"{', '.join(sources)}). Give the backbone with --model and --pretrained."
             )
         return None, Path(sources[0])
-    if model != "tiny" or roles is not None:
+    if model is not None or roles is not None:
         raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
     if len(sources) != 2:
         raise SettingsError(

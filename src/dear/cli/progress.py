@@ -3,9 +3,10 @@
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dear.cli.output import progress_console
+from dear.progress import Steps
 
 
 class Bar:
@@ -53,17 +54,16 @@ class RunProgress(Bar):
             self.console.print(f"[{self.done}/{self.runs}] {run}", markup=False)
 
 
-class StepProgress(Bar):
-    """Called with (step, done, of) whenever something is done."""
+class StepProgress(Steps):
+    """Called with (step, done, of) whenever something is done; a line for each finished step if stderr is not
+    a terminal.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.tasks = dict[str, TaskID]()
+        super().__init__(progress_console())
 
     def __call__(self, step: str, done: int, of: int) -> None:
-        if step not in self.tasks:
-            self.tasks[step] = self.bar.add_task(step, total=of)
-        self.bar.update(self.tasks[step], completed=done, total=of)
+        super().__call__(step, done, of)
         if done == of and not self.console.is_terminal:
             self.console.print(f"{step}: {done} of {of}")
 

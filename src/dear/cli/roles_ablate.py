@@ -24,7 +24,7 @@ class Ablated:
 def command(
     *,
     data: str = "travel-posters",
-    model: str = "tiny",
+    model: str | None = None,
     pretrained: str | None = None,
     by: Literal["layer", "head", "role"] = "layer",
     layers: str | None = None,
@@ -38,7 +38,8 @@ def command(
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name; its test images
             are used.
-        model: Backbone: tiny, or an open_clip architecture.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
+            from the hub; for a task of the Attribute World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         by: What is ablated at a time: a layer, a head, or all heads of a role.
         layers: Layers to ablate in, counted from 1, such as 9-12; the last third of the tower if not given.
@@ -47,6 +48,7 @@ def command(
         images: How many test images to use, evenly spread; all if not given.
         device: Where to compute; auto uses the GPU if there is one.
     """
+    from dear.backbone import choice
     from dear.backbone.load import load_clip
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
@@ -63,7 +65,9 @@ def command(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     with held_notes():
         dataset = load_dataset(data)
-        clip = load_clip(model, pretrained, device=device)
+        named = choice.chosen(model, pretrained, world=dataset.world)
+        choice.warn_of_toy(named.model, world=dataset.world)
+        clip = load_clip(*named, device=device)
         chosen = analysed_layers(clip, layer_range(layers) if layers else None)
         if heads:
             sets = head_set(heads.split(","))

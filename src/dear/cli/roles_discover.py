@@ -12,7 +12,7 @@ from dear.roles.settings import RoleSettings
 
 def command(
     *,
-    model: str = "tiny",
+    model: str | None = None,
     pretrained: str | None = None,
     data: str | None = None,
     images: int = 10_000,
@@ -38,7 +38,8 @@ def command(
     The page also shows how much of the embedding each layer's heads carry, and images that heads respond to.
 
     Args:
-        model: Backbone: tiny, or an open_clip architecture.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
+            from the hub; for a task of the Attribute World, or without data, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder with or without folders of classes, a CSV or JSONL file, a zip, a benchmark or
             a task by name; their training images are used. Labels, if there are any, serve only to show
@@ -64,10 +65,11 @@ def command(
         out: Where the role table is written.
         html: Where its page is written; beside the table if not given.
     """
+    from dear.backbone import choice
     from dear.backbone.load import load_clip
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
-    from dear.data.loading import load_images
+    from dear.data.loading import load_images, of_world
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
     from dear.roles.decompose import Decomposition, analysed_layers
@@ -87,13 +89,15 @@ def command(
     for place in (out, page, contributions, spans):
         if place is not None:
             make_place(place)
-    pool = load_pool(phrases or (WORLD if model == "tiny" else GENERAL))
+    named = choice.chosen(model, pretrained, world=data is None or of_world([data]))
+    pool = load_pool(phrases or (WORLD if named.model == choice.TINY else GENERAL))
     chosen = layer_range(layers) if layers else None
-    if data is None and model != "tiny":
-        raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
+    if data is None and named.model != choice.TINY:
+        raise SettingsError(f"{named.model} needs images: give a folder or a data set by name with --data.")
     with held_notes():
         dataset = None if data is None else load_images(data)
-        clip = load_clip(model, pretrained, device=device)
+        choice.warn_of_toy(named.model, world=dataset is None or dataset.world)
+        clip = load_clip(*named, device=device)
     if dataset is None:
         seen: WorldScenes | Subset = WorldScenes(images, clip.image_size)
     else:

@@ -43,17 +43,15 @@ def write(
     """
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
-    from dear.roles.trust import notes, unclear
+    from dear.roles.trust import doubts, unclear
 
     if out is not None:
         make_place(out)
         table.save(out)
     if html is not None:
         write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
-    warning = curve.warning() if curve else None
     doubtful = [(head.layer, head.head) for head in table.heads if unclear(head)]
-    doubts = [*([warning] if warning else []), *notes(table)]
-    return Written(table.to_json(), out, html, doubts, doubtful, curve)
+    return Written(table.to_json(), out, html, doubts(table, curve), doubtful, curve)
 
 
 def render(result: Written, console: Console, *, phrases: int = 3) -> None:

@@ -35,7 +35,8 @@ class RunOptions:
         data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-3" for those of an
             earlier version) or benchmarks by name, folders of images, CSV or JSONL files, zips. Those of the
             protocol if not given.
-        model: Backbone: tiny, or an open_clip architecture.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
+            which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
             given, the first of these that the package has for the weights.
@@ -50,7 +51,7 @@ class RunOptions:
     """
 
     data: list[str] | None = None
-    model: str = "tiny"
+    model: str | None = None
     pretrained: str | None = None
     roles: Path | None = None
     seeds: list[int] | None = None

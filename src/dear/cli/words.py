@@ -41,7 +41,7 @@ def command(
     data: str,
     out: Path = Path("words.json"),
     method: str | None = None,
-    model: str = "tiny",
+    model: str | None = None,
     pretrained: str | None = None,
     shots: int = 16,
     seed: int = 1,
@@ -68,7 +68,8 @@ def command(
         data: A data set: a task's or benchmark's name, a folder, a CSV or JSONL file, or a zip.
         out: JSON file of words by data set, which --atprompt.words reads; other data sets in it are kept.
         method: Method whose prompts the words are for; the only one if not given.
-        model: Backbone: tiny, or an open_clip architecture.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
+            from the hub; for a task of the Attribute World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         shots: Training images per class.
         seed: Seed of the pick, the order, the views and the initial values.
@@ -84,6 +85,7 @@ def command(
         dataset: How the data set is read.
         settings: Settings of the method, such as --atprompt.tokens.
     """
+    from dear.backbone.choice import chosen, warn_of_toy
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset
     from dear.data.notes import held_notes
@@ -98,9 +100,12 @@ def command(
     name = method or next(name for name, one in METHODS.items() if one.takes_words)
     known = typed(read_json(out), dict[str, list[str]], out) if out.exists() else {}
     with held_notes():
+        images = load_dataset(data, dataset)
+        named = chosen(model, pretrained, world=images.world)
+        warn_of_toy(named.model, world=images.world)
         search = WordSearch(
-            clip=load_clip(model, pretrained, device=device),
-            dataset=load_dataset(data, dataset),
+            clip=load_clip(*named, device=device),
+            dataset=images,
             method=name,
             settings=settings_of_methods([name], settings).get(name),
             words=some,

@@ -50,6 +50,7 @@ class Dataset:
         sampling: how few-shot images are drawn (`dear.data.fewshot`).
         allow_fewer: whether a class with fewer images than shots contributes all of them.
         notes: remarks for the user, such as a split made here or images left out.
+        world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Dataset:
     sampling: Sampling = "dear"
     allow_fewer: bool = False
     notes: tuple[str, ...] = ()
+    world: bool = False
 
 
 def fingerprint(*parts: str) -> str:

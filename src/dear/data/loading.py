@@ -27,13 +27,14 @@ from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_name
 from dear.errors import DataError
 
 
-def load_dataset(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
+def load_dataset(name_or_path: Path | str, settings: DataSettings | None = None) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, known = settings or DataSettings(), (*task_names(), *earlier_names())
+    name_or_path = str(name_or_path)
     if name_or_path in known:
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
@@ -49,7 +50,7 @@ def load_for_checks(name: str) -> Dataset:
 
 
 def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Dataset:
-    return assemble(
+    found = assemble(
         task.name,
         task.title,
         task.classnames,
@@ -60,6 +61,12 @@ def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Da
         sampling=settings.sampling,
         allow_fewer=settings.allow_fewer,
     )
+    return replace(found, world=True)
+
+
+def of_world(names: Iterable[str]) -> bool:
+    """Whether all data sets with these names are tasks of the Attribute World."""
+    return {*names} <= {*task_names(), *earlier_names()}
 
 
 def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from dear.backbone.choice import warn_of_toy
 from dear.data.fewshot import ClassSubset, Subset, Unlabelled
 from dear.data.notes import held_notes
 from dear.errors import DearError, UnknownNameError
@@ -83,6 +84,7 @@ def _missing(runner: Runner, experiment: Experiment) -> str | None:
     except DearError as error:  # for example a benchmark that is not downloaded yet
         return str(error)
     check_data(experiment, found)
+    warn_of_toy(experiment.backbone.model, world=experiment.world)
     try:
         context = runner.context(experiment)
     except DearError as error:

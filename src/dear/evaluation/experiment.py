@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dear.backbone.choice import Named, chosen
 from dear.backbone.precisions import Precision
 from dear.data.seeds import checked_seed
 from dear.data.settings import DataSettings
@@ -34,10 +35,11 @@ class Model:
     """A backbone by name.
 
     Attributes:
+        name: None for a real CLIP, or for the tiny one if all data sets are of the Attribute World.
         roles: File of a role table; the packaged one for these weights if None.
     """
 
-    name: str = "tiny"
+    name: str | None = None
     pretrained: str | None = None
     roles: Path | None = None
 
@@ -93,6 +95,18 @@ class Experiment:
             for shots in self.shots
         ]
         return list(dict.fromkeys(found))
+
+    @property
+    def world(self) -> bool:
+        """Whether all data sets are tasks of the Attribute World."""
+        from dear.data.loading import of_world
+
+        return of_world((*self.data, *filter(None, [self.protocol.trained_on])))
+
+    @property
+    def backbone(self) -> Named:
+        """The backbone: the named one, or the usual one for the data sets."""
+        return chosen(self.model.name, self.model.pretrained, world=self.world)
 
     @property
     def precisions(self) -> list[Precision]:

@@ -9,8 +9,8 @@ methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, 
 of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
 seeds: [1, 2, 3]
 shots: 16                        # or a list
-model: tiny
-pretrained: ...
+model: ViT-B-16                  # if omitted: tiny for data of the Attribute World, else ViT-B-16 with
+pretrained: laion2b_s34b_b88k    # these weights, from the hub
 roles: roles.json                # a file, relative to the recipe's folder; or discovered, ground-truth,
                                  # published
 train: {epochs: 10}
@@ -115,7 +115,7 @@ def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Expe
         seeds=numbers("seeds", content.get("seeds", 1)),
         shots=numbers("shots", content.get("shots", [*protocol.shots])),
         model=Model(
-            text("model", content.get("model", "tiny")),
+            text("model", content["model"]) if "model" in content else None,
             None if pretrained is None else text("pretrained", pretrained),
             None if roles is None else _roles(roles, folder),
         ),

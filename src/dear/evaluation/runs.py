@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from dear.backbone.choice import Named, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.backbone.threads import settle
@@ -15,7 +16,7 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
 from dear.evaluation.adapt import check_prompts, longest_name, teacher_checkpoint, validation_images
-from dear.evaluation.experiment import Experiment, Model, Run
+from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -47,18 +48,18 @@ class Runner:
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
-        self._contexts: dict[Model, RunContext] = {}
+        self._contexts: dict[tuple[Named, Path | None], RunContext] = {}
         self._done: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
-        model = experiment.model
+        model = experiment.backbone, experiment.model.roles
         if model not in self._contexts:
-            clip = load_clip(model.name, model.pretrained, device=self.device)
+            clip = load_clip(*model[0], device=self.device)
             self._contexts[model] = RunContext(clip, fabric=self.fabric)
         shared = self._contexts[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, model.roles)
+            shared.roles = role_table(shared.clip, experiment.model.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
@@ -69,6 +70,7 @@ class Runner:
     def check(self, experiment: Experiment) -> None:
         """Check an experiment before anything is computed. Raises DearError."""
         found = self.load_all(experiment)
+        warn_of_toy(experiment.backbone.model, world=experiment.world)
         context = self.context(experiment)
         check_data(experiment, found)
         check_methods(experiment, context, [*found.values()])
@@ -213,12 +215,14 @@ def run_all(
     order.
 
     With ``out`` each record is written there at once, and a run whose record already exists is read instead
-    of repeated. Where ``training`` has no value, the published one of each method is used.
+    of repeated. Warns of the tiny CLIP on photographs. Where ``training`` has no value, the published one of
+    each method is used.
     """
     if out is not None:
         make_folder(out)
     context = RunContext(clip, roles, training or TrainOptions())
-    protocol = protocol or BaseToNovel()
+    protocol, datasets = protocol or BaseToNovel(), list(datasets)
+    warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     return [
         run_one(
             context,

@@ -8,8 +8,8 @@ from dear.evaluation.schema import part_of
 from dear.report import published
 from dear.report.comparison import slip_notes
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.reading import Record, accuracy, checked, data_set, data_set_title, grouped
-from dear.report.tables import MEASURES, SHOWN, Pairs, average
+from dear.report.reading import CHANCE, Record, accuracy, checked, data_set, data_set_title, grouped
+from dear.report.tables import MEASURES, SHOWN, Pairs, average, guessed
 
 FEWEST = 2
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
@@ -45,7 +45,11 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
         entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
         cells: list[Cell | None] = [None if entry is None else entry[m] for m in MEASURES]
         rows.append(GridRow(row.shown, tuple(cells)))
-    rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in marked(rows)]
+    known = [guessed(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in shared]
+    rows = [*marked(rows)]
+    if (chance := average(known)) is not None:
+        rows.insert(0, GridRow(CHANCE, tuple(chance[m] for m in MEASURES)))
+    rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in rows]
     columns = [SHOWN[m] for m in MEASURES]
     columns += [
         f"{SHOWN[m]}, published ({PUBLISHED_DATA[data]})"

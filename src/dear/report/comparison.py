@@ -52,8 +52,9 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
 
 
 def published_grid(records: Sequence[Record]) -> Grid | None:
-    """Our numbers minus the published ones, for the methods and data sets that the paper prints; with at
-    least two seeds also half the width of the 95% t interval. None if there is nothing to compare.
+    """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
+    the backbone and shots of its numbers; with at least two seeds also half the width of the 95% t interval.
+    None if there is nothing to compare.
 
     Raises:
         DataError: for records that cannot be combined in one table.
@@ -64,7 +65,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         paper = _printed_as(method, group[0])
         for runs in _by_data(group).values():
             name = published.paper_data_set(data_set(runs[0]))
-            if paper is None or (paper, name) not in printed:
+            if paper is None or (paper, name) not in printed or not published.comparable(paper, runs[0]):
                 continue
             numbers = printed[paper, name]
             seeds = [_measured(run) for run in runs]

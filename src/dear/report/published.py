@@ -116,6 +116,20 @@ def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str 
     return str(found["name"]) if fits else None
 
 
+def comparable(paper: str, record: Mapping[str, Any]) -> bool:
+    """Whether a run has the backbone and the number of shots of the printed numbers of a method, by the
+    paper's name: otherwise a difference to them says nothing.
+    """
+    told, weights = sources()["backbone"], record.get("weights") or {}
+    known = told["weights"].get(paper, told["weights"]["usual"])
+    trained = (record.get("trainable_parameters") or 0) > 0
+    return (
+        weights.get("model") in told["architectures"]
+        and weights.get("pretrained") in known
+        and (not trained or record.get("shots") == told["shots"])
+    )
+
+
 def paper_data_set(name: str) -> str:
     """The paper's name for a data set; the name itself if they agree."""
     return str(sources()["data_sets"].get(name, name))

@@ -13,6 +13,8 @@ from dear.training.settings import LATER, TrainSettings
 Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
+CHANCE = "chance"
+"""Label of a row or column: the accuracy of guessing among the candidate classes."""
 TUNED = "tuned on targets"
 UNLABELLED = "sees unlabelled images of all classes"
 
@@ -57,6 +59,11 @@ def tuned(record: Record) -> bool:
 def data_set(record: Record) -> str:
     """The name of the record's data set."""
     return str(part_of(record, "dataset", "name"))
+
+
+def classes_of(record: Record) -> int | None:
+    """How many classes the record's data set has; None for a record that does not say."""
+    return len(part_of(record, "dataset").get("classes") or ()) or None
 
 
 def data_set_title(record: Record) -> str:

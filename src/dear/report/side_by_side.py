@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.reading import Record, grouped, method_label
+from dear.report.reading import CHANCE, Record, grouped, method_label
 from dear.report.tables import MEASURES, SHOWN, Table
 
 COSTS = ("Trainable parameters", "Seconds per run")
@@ -20,12 +20,15 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     if len(table.methods) < 2:
         return None
     runs, peaks = grouped(records, method_label), grouped(memory or (), method_label)
-    rows = []
+    rows: list[GridRow] = []
     for method, entries in zip(table.methods, table.average.entries, strict=True):
         averages = [None if entries is None else entries[measure] for measure in MEASURES]
         costs = [_cost(max, map(_parameters, runs[method])), _cost(median, map(_seconds, runs[method]), 1)]
         peak = [] if memory is None else [_cost(max, map(_memory, peaks.get(method, ())))]
         rows.append(GridRow(method, (*averages, *costs, *peak)))
+    if table.average.chance is not None:
+        costless = [None] * (len(COSTS) + (memory is not None))
+        rows.insert(0, GridRow(CHANCE, (*(table.average.chance[m] for m in MEASURES), *costless)))
     many = any(cell and cell.spread is not None for row in rows for cell in row.cells)
     notes = (
         f"Percent, average of the data sets{', mean ± standard deviation over seeds' if many else ''}.",

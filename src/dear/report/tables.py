@@ -16,10 +16,12 @@ from rich.table import Table as RichTable
 from dear.evaluation.schema import harmonic_mean
 from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
 from dear.report.reading import (
+    CHANCE,
     HALVES,
     Record,
     accuracy,
     checked,
+    classes_of,
     data_set,
     data_set_title,
     grouped,
@@ -40,10 +42,18 @@ Entry = dict[Measure, Cell]
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of one data set: base, novel and HM for each method, or None if there is no run."""
+    """The numbers of one data set: base, novel and HM for each method, or None if there is no run; and those
+    of guessing, or None if the records do not tell the classes.
+    """
 
     title: str
     entries: tuple[Entry | None, ...]
+    chance: Entry | None = None
+
+    @property
+    def guessed(self) -> str:
+        """Chance as shown: base and novel, in percent."""
+        return MISSING if self.chance is None else " / ".join(self.chance[m].value for m in MEASURES[:2])
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,7 @@ class Table:
     def _methods_across(self) -> RichTable:
         shown = RichTable(box=SIMPLE_HEAD, pad_edge=False)
         shown.add_column("\nData set", no_wrap=True)
+        shown.add_column(f"{CHANCE}\nBase / Novel", justify="right", no_wrap=True)
         for method in self.methods:
             for measure in MEASURES:
                 above = escape(method) if measure == MEASURES[0] else ""
@@ -81,7 +92,7 @@ class Table:
         for row in self.with_average:
             if row is self.average:
                 shown.add_section()
-            shown.add_row(escape(row.title), *(_rich(entry) for entry in self._flat(row)))
+            shown.add_row(escape(row.title), row.guessed, *(_rich(entry) for entry in self._flat(row)))
         return shown
 
     def entry(self, method: str, title: str | None = None) -> Entry | None:
@@ -110,12 +121,20 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
         for name, runs in grouped(of_method, data_set).items()
     }
     data_sets = {name: data_set_title(runs[0]) for name, runs in grouped(found, data_set).items()}
+    chances = {name: guessed(runs[0]) for name, runs in grouped(found, data_set).items()}
     rows = [
-        _row(title, [numbers(pairs.get((method, name))) for method in methods])
+        _row(title, [numbers(pairs.get((method, name))) for method in methods], numbers(chances[name]))
         for name, title in data_sets.items()
     ]
     averages = [average([pairs.get((method, name)) for name in data_sets]) for method in methods]
-    return Table(tuple(methods), tuple(rows), _row("Average", averages))
+    return Table(tuple(methods), tuple(rows), _row("Average", averages, average([*chances.values()])))
+
+
+def guessed(run: Record) -> Pairs | None:
+    """The accuracy of guessing among the base classes, the first ceil(n / 2), and among the novel ones."""
+    classes = classes_of(run) or 0
+    base = (classes + 1) // 2
+    return {None: (1 / base, 1 / (classes - base))} if classes > base else None
 
 
 def numbers(pairs: Pairs | None) -> Entry | None:
@@ -155,7 +174,10 @@ def base_to_novel_grid(table: Table) -> Grid:
     rows = [
         GridRow(f"{row.title}: {method}", _cells(entry))
         for row in table.with_average
-        for method, entry in zip(table.methods, row.entries, strict=True)
+        for method, entry in [
+            *([] if row.chance is None else [(CHANCE, row.chance)]),
+            *zip(table.methods, row.entries, strict=True),
+        ]
     ]
     seeds = max((cell.seeds for row in rows for cell in row.cells if cell), default=1)
     note = "Mean ± standard deviation over seeds. " if seeds > 1 else "One seed. "
@@ -169,7 +191,7 @@ def base_to_novel_grid(table: Table) -> Grid:
     )
 
 
-def _row(title: str, entries: Sequence[Entry | None]) -> Row:
+def _row(title: str, entries: Sequence[Entry | None], chance: Entry | None) -> Row:
     """A row with the best and the second of each measure marked."""
     rows = marked([GridRow("", _cells(entry)) for entry in entries])
     return Row(
@@ -178,6 +200,7 @@ def _row(title: str, entries: Sequence[Entry | None]) -> Row:
             entry and dict(zip(MEASURES, (cell for cell in row.cells if cell), strict=True))
             for entry, row in zip(entries, rows, strict=True)
         ),
+        chance,
     )
 
 

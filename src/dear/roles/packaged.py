@@ -10,6 +10,8 @@ from dear.roles.table import RoleTable
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))
 KINDS = ("discovered", "ground-truth", "published")
 """Kinds of packaged tables (the first words of their sources), in order of preference."""
+WITHOUT = "promptsrc"
+"""A method without head roles, for messages."""
 
 
 def packaged_tables() -> list[RoleTable]:
@@ -35,9 +37,18 @@ def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
     known = "; ".join(str(table.weights) for table in tables) or "none"
     named = f"{kind} role table" if kind else "role table"
     raise RoleTableError(
-        f"no {named} is known for {weights} (known: {known}). Give one with --roles FILE, or create one with "
-        "`dear roles discover`."
+        f"no {named} is known for {weights} (known: {known}{known_by_name(weights)}). Give one with --roles "
+        f"FILE, create one with `dear roles discover`, or choose a method that needs none, such as {WITHOUT}."
     )
+
+
+def known_by_name(weights: Identity) -> str:
+    """A clause on a table for weights of this architecture that have no published hash: how a file of them is
+    known; "" if there is none.
+    """
+    unhashed = [one.weights for one in packaged_tables() if not one.weights.sha256]
+    name = next((one.pretrained for one in unhashed if one.model == weights.model), None)
+    return "" if name is None else f"; a file of {name} is known by its name, {name}.safetensors"
 
 
 def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:

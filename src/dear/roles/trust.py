@@ -1,15 +1,21 @@
-"""What a reader should know before trusting a role table: unclear heads, ties, attributes without heads, and
-how stable roles are.
+"""What a reader should know before trusting a role table: flat tables, unclear heads, ties, attributes
+without heads, and how stable roles are.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dear.roles.layers import LayerCurve
 from dear.roles.table import HeadRole, Kept, RoleTable, Stability
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
 11 of 20 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles-study.md).
+"""
+FLAT = 0.75
+"""Share of unclear heads above which a table is flat [ours]: with random weights of ViT-B/16 all 48 heads are
+unclear, on a real TEXTSPAN result 22 of 48 are. The DBCV of the clusters does not tell the two apart: 0.13
+and 0.26 for random weights and two sets of images, 0.26 to 0.30 for the real result (docs/concepts.md).
 """
 
 
@@ -46,6 +52,12 @@ def without_heads(table: RoleTable) -> tuple[str, ...]:
 def notes(table: RoleTable) -> list[str]:
     """One line for each kind of doubt."""
     found = []
+    shares = [head for head in table.heads if head.share]
+    if (flat := sum(map(unclear, shares))) > FLAT * len(shares):
+        found.append(
+            f"The table is flat: {flat} of {len(shares)} heads have no clear concept, as with random "
+            "weights. Do not rely on it."
+        )
     if missing := without_heads(table):
         found.append(
             f"No core head: {', '.join(missing)}. The tokens of such an attribute have no head of their own; "
@@ -59,6 +71,12 @@ def notes(table: RoleTable) -> list[str]:
             "little to trust it."
         )
     return found
+
+
+def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
+    """What to know of a discovery: the warning that its heads carry little of the embedding, then `notes`."""
+    warning = curve.warning() if curve else None
+    return [*([warning] if warning else []), *notes(table)]
 
 
 def _heads(count: int) -> str:

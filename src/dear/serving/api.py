@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dear.adapters.attention import overlay
+from dear.backbone.choice import TINY, TOY
 from dear.errors import DearError
 from dear.limits import LimitError
 from dear.serving.forms import is_form, parts
@@ -68,12 +69,13 @@ def create_app(
 
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
-        """The served bundle, the limits, and how requests were batched."""
+        """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
         bundle, batches, index = service.predictor.bundle, service.batches, service.index
         return {
             "name": service.name,
             "method": bundle.method,
             "weights": asdict(bundle.weights),
+            "caution": TOY if bundle.model == TINY else None,
             "classes": list(service.predictor.classes),
             "features": list(service.predictor.features),
             "attributes": list(service.attributes),

@@ -15,11 +15,13 @@ from PIL import Image
 from tests.fuzz.kills.launcher import Launcher
 
 CLASSES = ("red", "green", "blue")
+PHOTOS = "--data photos --model tiny"
 TIMES = ("seconds", "peak_memory", "environment")
 RECIPE = """\
 protocol: few-shot
 out: out
 data: [photos]
+model: tiny
 methods: [zero-shot, coop, dear]
 shots: [1]
 train: {epochs: 2}
@@ -92,12 +94,12 @@ def index(out: Path) -> dict[str, Any]:
 
 
 def older_bundle(folder: Path, run: Callable[[str], None]) -> None:
-    run("fit --data photos --out out --method coop --train.epochs 2 --device cpu")
+    run(f"fit {PHOTOS} --out out --method coop --train.epochs 2 --device cpu")
     del folder
 
 
 def with_bundle(_folder: Path, run: Callable[[str], None]) -> None:
-    run("fit --data photos --out bundle --train.epochs 2 --device cpu")
+    run(f"fit {PHOTOS} --out bundle --train.epochs 2 --device cpu")
 
 
 def older_index(folder: Path, run: Callable[[str], None]) -> None:
@@ -114,18 +116,18 @@ def older_index(folder: Path, run: Callable[[str], None]) -> None:
 
 
 def some_records(_folder: Path, run: Callable[[str], None]) -> None:
-    run("run base-to-novel --data photos --methods zero-shot --shots 1 --out records --device cpu")
+    run(f"run base-to-novel {PHOTOS} --methods zero-shot --shots 1 --out records --device cpu")
 
 
 def older_report(folder: Path, run: Callable[[str], None]) -> None:
     some_records(folder, run)
     run("report records --out out --title Older")
-    few = "run few-shot --data photos --methods zero-shot,coop --shots 1 --train.epochs 2 --out records"
+    few = f"run few-shot {PHOTOS} --methods zero-shot,coop --shots 1 --train.epochs 2 --out records"
     run(f"{few} --device cpu")
 
 
-RUN = "run base-to-novel --data photos --methods dear --shots 1 --train.epochs 3 --out out --device cpu"
-FIT = "fit --data photos --train.epochs 2 --out out --device cpu"
+RUN = f"run base-to-novel {PHOTOS} --methods dear --shots 1 --train.epochs 3 --out out --device cpu"
+FIT = f"fit {PHOTOS} --train.epochs 2 --out out --overwrite --device cpu"
 INDEX = "index build bundle photos --out out --device cpu"
 SCENES = {
     "run": Scene(RUN, records),
@@ -142,7 +144,7 @@ SCENES = {
 
 
 WRITERS = {
-    "run with val": "run few-shot --data photos --methods coop --shots 1 --train.epochs 2 --out out",
+    "run with val": f"run few-shot {PHOTOS} --methods coop --shots 1 --train.epochs 2 --out out",
     "view cache": f"{RUN} --train.view-cache 1 --train.view-seed 1 --dataset.cache caches",
     "decode cache": f"{RUN} --dataset.decode-cache true --dataset.cache caches",
     "export": "export bundle --out out/model.pt2 --format torch-export",

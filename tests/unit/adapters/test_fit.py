@@ -1,5 +1,6 @@
 """fit: what it trains on, what it measures, and what it refuses before training."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ from tests.unit.training.world import Noise, noise_dataset, role_table
 from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
+from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, OutputError, RoleTableError, SettingsError
 from dear.methods.coop.settings import CoOpSettings
 from dear.methods.dear.settings import DearSettings
+from dear.roles.at_hand import CLUSTERS, seconds_at_hand
+from dear.roles.phrases import Pool
+from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 
 SHORT = TrainOptions(epochs=2)
@@ -128,6 +133,119 @@ def test_what_is_refused_before_training(
         fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)
     with pytest.raises(SettingsError, match=f"the seed is {2**64}: it must be from"):
         fit(data, roles=roles, seed=2**64)
+
+
+def test_what_is_measured_stands_beside_zero_shot_and_chance(roles: Path) -> None:
+    data = noise_dataset()
+    bundle = fit(data, roles=roles, settings=SETTINGS, train=SHORT)
+    frozen = fit(data, method="zero-shot")
+    assert bundle.metrics["chance"] == 1 / 4
+    assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
+    scores = evaluate_bundle(Predictor(bundle), data, split="train")
+    wanted = evaluate_bundle(Predictor(frozen), data, split="train").accuracy
+    assert (scores.zero_shot, scores.chance) == (wanted, 1 / 4)
+    assert f"zero-shot {100 * wanted:.2f}%, chance 25.00%" in scores.summary
+
+
+def test_a_bundle_is_only_replaced_if_that_is_asked_for(roles: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    fit(noise_dataset(), out, roles=roles, settings=SETTINGS, train=SHORT)
+    before = (out / "config.json").read_bytes()
+    with pytest.raises(OutputError, match=r"already holds a bundle: give --overwrite \(in Python"):
+        fit(noise_dataset(), out, method="zero-shot")
+    assert (out / "config.json").read_bytes() == before
+    fit(noise_dataset(), out, method="zero-shot", overwrite=True)
+    assert Bundle.from_pretrained(out).method == "zero-shot"
+
+
+def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_clip: Clip) -> None:
+    asked = []
+
+    def load(model: str, pretrained: str | None, **_options: object) -> Clip:
+        asked.append((model, pretrained))
+        return small_clip
+
+    monkeypatch.setattr("dear.adapters.fit.load_clip", load)
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", load)
+    options: dict[str, Any] = {"method": "zero-shot", "settings": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        real = fit(noise_dataset(), **options)
+        drawn = fit(replace(noise_dataset(), world=True), **options)
+    assert asked == [("ViT-B-16", "laion2b_s34b_b88k"), ("tiny", None)]
+    assert (real.model, drawn.model) == ("ViT-B-16", "tiny")
+    with pytest.warns(UserWarning, match="the tiny CLIP only tries the way") as caught:
+        toy = fit(noise_dataset(), model="tiny", **options)
+    assert len([one for one in caught if "tiny" in str(one.message)]) == 1
+    predictor = Predictor(toy)
+    with pytest.warns(UserWarning, match="photographs mean nothing"):
+        evaluate_bundle(predictor, noise_dataset())
+    picture = image(noise_dataset().test.load(torch.tensor([0]))[0])
+    with pytest.warns(UserWarning, match="photographs mean nothing"):
+        predictor.predict(picture)
+    assert "**Not for photographs.**" in model_card(toy, "toy")
+    assert "Not for photographs" not in model_card(real, "real")
+
+
+def test_steps_are_reported(roles: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    fit(noise_dataset(), roles=roles, settings=SETTINGS, train=SHORT, progress=lambda *one: told.append(one))
+    assert [one for one in told if one[0] == "training"] == [("training", done, 2) for done in (0, 1, 2)]
+    assert told[-1] == ("testing", 24, 24)
+
+
+def test_without_a_role_table_fit_says_how_to_get_one(
+    roles: Path, monkeypatch: pytest.MonkeyPatch, small_clip: Clip
+) -> None:
+    assert roles.exists()
+    monkeypatch.setattr("dear.adapters.fit.seconds_at_hand", lambda *_: 200.0)
+    with pytest.raises(RoleTableError) as caught:
+        fit(noise_dataset(), settings=SETTINGS)
+    said = str(caught.value)
+    assert f"no role table is known for {small_clip.identity}" in said
+    assert "--roles discover finds one from the 12 training images (about 3 min here)" in said
+    assert "--method promptsrc needs none" in said
+    assert "\n" not in said
+    monkeypatch.undo()
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    scarce = replace(noise_dataset(), train=Noise([0, 1, 2, 3]))
+    for given, error in ((None, RoleTableError), ("discover", DataError)):  # 7 dimensions and 3 constants
+        with pytest.raises(error, match=r"has 4 training images, too few .* at least 10, better 1000"):
+            fit(scarce, roles=given)
+
+
+def test_roles_from_the_images_of_the_fit(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch, roles: Path
+) -> None:
+    flat = role_table(small_clip)
+    shares = {"color": 0.3, "object": 0.2, "place": 0.2, "texture": 0.3}
+    flat = replace(flat, heads=tuple(replace(head, share=shares) for head in flat.heads))
+    asked: list[Any] = []
+
+    def discover(clip: Clip, images: Any, pool: Pool, **_options: object) -> RoleTable:
+        asked.append((clip, len(images), pool.name))
+        return flat
+
+    monkeypatch.setattr("dear.roles.at_hand.discover", discover)
+    with pytest.warns(UserWarning, match="12 images are few") as caught:
+        bundle = fit(noise_dataset(), roles="discover", settings=SETTINGS, train=SHORT)
+    assert roles.exists()
+    assert asked == [(small_clip, 12, "general")]
+    assert bundle.roles == flat
+    assert any("The table is flat: 6 of 6 heads have no clear concept" in str(one.message) for one in caught)
+
+
+@torch.no_grad()
+def test_the_estimate_grows_with_images_and_phrases(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool("two", ("red", "sea"), ("color", "place"))
+    monkeypatch.setattr("dear.roles.at_hand.usual_pool", lambda _: pool)
+    monkeypatch.setattr("dear.roles.at_hand._timed", lambda work: (work(), 8.0)[1])
+    data = noise_dataset()
+    short, long = (seconds_at_hand(small_clip, replace(data, train=Noise([0] * n))) for n in (12, 40))
+    assert long - short == pytest.approx(28 * (8 / 4 + 8 / 4))  # of the contributions and of the curve
+    assert short == pytest.approx(12 * 4 + 2 * 8 / 16 + CLUSTERS)
 
 
 def test_without_test_images(roles: Path) -> None:

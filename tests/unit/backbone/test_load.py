@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import open_clip
@@ -13,7 +14,8 @@ from safetensors.torch import save_file
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 from torch import Tensor, nn
 
-from dear.backbone import load
+from dear.backbone import hub, load
+from dear.backbone.choice import chosen
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
 
@@ -27,11 +29,11 @@ def openai_notes() -> dict[str, Tensor]:
 def test_every_form_of_file_gives_the_same_model(tmp_path: Path, state: dict[str, Tensor]) -> None:
     training = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in state.items()}}
     torch.save(training, tmp_path / "open_clip.pt")
-    torch.save(state | {"logit_scale": state["logit_scale"].reshape(1)}, tmp_path / "plain.bin")
+    torch.save(state | {"logit_scale": state["logit_scale"].reshape(1)}, tmp_path / "other.bin")
     torch.save(state | openai_notes(), tmp_path / "openai.pth")
     save_file(state, tmp_path / "model.safetensors")
     source = load_clip(NAME, "random:3")
-    for file in ("open_clip.pt", "plain.bin", "openai.pth", "model.safetensors"):
+    for file in ("open_clip.pt", "other.bin", "openai.pth", "model.safetensors"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             clip = load_clip(NAME, str(tmp_path / file))
@@ -126,8 +128,8 @@ def test_a_local_file_has_the_pixels_on_which_the_tags_agree(
 @pytest.mark.parametrize(
     ("tag", "wanted"),
     [
-        ("plain", r"open_clip_model\.safetensors of https://huggingface\.co/someone/prime-clip"),
-        ("quick", r"quick\.pt of https://huggingface\.co/someone/prime"),
+        ("plain", r"https://huggingface\.co/someone/prime-clip/resolve/main/open_clip_model\.safetensors"),
+        ("quick", r"https://huggingface\.co/someone/prime/resolve/main/quick\.pt"),
         ("by_url", r"file:///nowhere/prime\.pt"),
     ],
 )
@@ -143,6 +145,71 @@ def test_a_failed_download_says_which_file_is_wanted(
     ) as caught:
         load_clip(NAME, tag)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_named_after_a_tag_or_its_repository_has_its_weights(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    cache = tmp_path / "models--someone--prime-clip" / "snapshots" / "ab12"
+    cache.mkdir(parents=True)
+    torch.save(state, tmp_path / "quick.bin")
+    for path, tag in (
+        (tmp_path / "quick.bin", "quick"),
+        (cache / "open_clip_pytorch_model.bin", "plain"),
+        (tmp_path / "mine.bin", None),
+    ):
+        torch.save(state, path)
+        clip = load_clip(NAME, str(path))
+        assert clip.identity.pretrained == (tag or path.name)
+        assert isinstance(clip.image.blocks[0].mlp.gelu, QuickGELU) == (tag == "quick")
+
+
+def test_a_download_is_told_of_with_the_size_and_licence_that_the_hub_states(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Hub:
+        def model_info(self, repository: str, files_metadata: bool) -> Any:
+            assert (repository, files_metadata) == ("someone/prime-clip", True)
+            held = [
+                SimpleNamespace(rfilename="README.md", size=5),
+                SimpleNamespace(rfilename="open_clip_pytorch_model.bin", size=598_523_000),
+            ]
+            return SimpleNamespace(siblings=held, card_data=SimpleNamespace(license="mit"))
+
+    def download(_tag: object) -> str:
+        said = capsys.readouterr().err
+        assert "599 MB" in said  # before anything is fetched
+        print(said, end="")
+        return str(weights)
+
+    monkeypatch.setattr(load.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "reach", lambda: None)
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", download)
+    load_clip(NAME, "plain")
+    said = capsys.readouterr().out
+    assert f"{NAME}/plain once from https://huggingface.co/someone/prime-clip, 599 MB, licence mit" in said
+    assert said.count("\n") == 1
+    monkeypatch.setattr(Hub, "model_info", lambda *_args, **_options: 1 / 0)
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _tag: str(weights))
+    load_clip(NAME, "plain")
+    assert "MB" not in capsys.readouterr().err
+
+
+def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(_: object) -> str:
+        raise FileNotFoundError("no route to host")
+
+    monkeypatch.setattr("open_clip.pretrained.download_pretrained", offline)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    with pytest.raises(WeightsError) as caught:
+        load_clip(*chosen(None, None, world=False))
+    said = str(caught.value)
+    repository = "huggingface.co/laion/CLIP-ViT-B-16-laion2B-s34B-b88K"
+    local = "--model ViT-B-16 --pretrained laion2b_s34b_b88k.safetensors"
+    assert f"{repository}/resolve/main/open_clip_model.safetensors" in said
+    assert f"{local}; --model tiny only tries the way" in said
+    assert "\n" not in said
 
 
 def test_a_host_that_is_not_there_is_noticed_before_the_client_retries(

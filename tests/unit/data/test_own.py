@@ -50,6 +50,13 @@ class TestSplit:
         with pytest.raises(DataError, match=r"class 0 \(a\) has 2 images: .* needs at least 3"):
             seeded_split(rows[:2], SHARES, 1, ["a"])
 
+    def test_a_class_of_one_image_may_be_kept_to_train_on(self) -> None:
+        rows = [Row("a/0.png", 0), *(Row(f"b/{number}.png", 1) for number in range(2))]
+        parts = seeded_split(rows, {"train": 0.7, "test": 0.3}, 1, ["a", "b"], lone=True)
+        assert [sorted(row.label for row in listed) for listed in parts.values()] == [[0, 1], [1]]
+        with pytest.raises(DataError, match=r"class 0 \(a\) has 1 images: a split into train, test needs"):
+            seeded_split(rows, {"train": 0.7, "test": 0.3}, 1, ["a", "b"])
+
 
 class TestFolder:
     def test_without_a_split_one_is_made_recorded_and_said_aloud(
@@ -121,6 +128,18 @@ class TestFolder:
         assert len(data.train) + len(data.test) == 19
         assert data.notes[-1] == "1 files have no image suffix and are left out: ant/readme.txt"
 
+    def test_a_class_of_one_image_is_trained_on_with_a_notice(
+        self, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        class_folders(tmp_path / "d", COUNTS | {"owl": 1})
+        data = load(tmp_path / "d", settings)
+        owl = data.classnames.index("owl")
+        assert (data.train.labels == owl).sum() == 1
+        assert owl not in data.test.labels
+        assert "owl has one image, which is trained on" in data.notes[1]
+        (tmp_path / "list.csv").write_text("path,label\nd/owl/0.png,owl\nd/ant/0.png,ant\nd/ant/1.png,ant\n")
+        assert "owl has one image" in load(tmp_path / "list.csv", settings).notes[1]
+
     def test_refusals(self, tmp_path: Path, settings: DataSettings) -> None:
         refused(tmp_path / "nowhere", settings, r"the folder .*nowhere does not exist")
         (tmp_path / "empty").mkdir()
@@ -128,8 +147,6 @@ class TestFolder:
         class_folders(tmp_path / "d", COUNTS)
         (tmp_path / "d/bee").mkdir()
         refused(tmp_path / "d", settings, "the class 'bee' has no images in ")
-        picture(tmp_path / "d/bee/1.png")
-        refused(tmp_path / "d", settings, r"class 1 \(bee\) has 1 images: a split into train, test needs")
         class_folders(tmp_path / "d", {"bee": 2, "Sea horse": 2})
         refused(tmp_path / "d", settings, "the classes 'Sea horse' and 'sea_horse' have the same name")
         class_folders(tmp_path / "e" / "train", COUNTS)

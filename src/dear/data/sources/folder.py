@@ -7,7 +7,7 @@ from pathlib import Path
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
-from dear.data.sources.splits import record_split, seeded_split, split_note
+from dear.data.sources.splits import lone_note, record_split, seeded_split, split_note
 from dear.errors import DataError
 
 SPLITS = {
@@ -37,7 +37,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
     rows, other = class_rows(folder, "", keys, report)
     share = settings.test_share
     shares = {"train": 1 - share, "test": share}
-    splits = seeded_split(rows, shares, settings.split_seed, keys)
+    splits = seeded_split(rows, shares, settings.split_seed, keys, lone=True)
     recorded = record_split(splits, keys, settings.cache_folder() / "splits", folder.resolve().name)
     return Listing(
         name=folder.resolve().name,
@@ -46,7 +46,11 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         classnames=tuple(keys),
         splits=splits,
         origin=f"dear, seed {settings.split_seed}",
-        notes=(split_note(shares, settings.split_seed, recorded), *left_out(other)),
+        notes=(
+            split_note(shares, settings.split_seed, recorded),
+            *lone_note(splits, keys),
+            *left_out(other),
+        ),
     )
 
 

@@ -2,22 +2,29 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.data.sources.listing import Row
+from dear.data.sources.listing import Row, first_few
 from dear.errors import DataError
 from dear.writing.files import atomic_write
 
 
 def seeded_split(
-    rows: Sequence[Row], shares: Mapping[str, float], seed: int, classnames: Sequence[str]
+    rows: Sequence[Row],
+    shares: Mapping[str, float],
+    seed: int,
+    classnames: Sequence[str],
+    *,
+    lone: bool = False,
 ) -> dict[str, tuple[Row, ...]]:
     """Distribute each class's images over parts by their shares, rounded; the last part takes the rest.
 
     Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
     the order of the file system or a random generator. Every part gets at least one image of each class.
-    Raises DataError naming a class with fewer images than parts.
+    With ``lone`` a class of one image has it in the first part alone. Raises DataError naming any other class
+    with fewer images than parts.
     """
     parts: dict[str, list[Row]] = {part: [] for part in shares}
     of_class: list[list[Row]] = [[] for _ in classnames]
@@ -25,6 +32,9 @@ def seeded_split(
         of_class[row.label].append(row)
     for label, name in enumerate(classnames):
         items = sorted(of_class[label], key=lambda row: _draw(seed, row.path))
+        if lone and len(items) == 1:
+            parts[next(iter(shares))] += items
+            continue
         if len(items) < len(shares):
             raise DataError(
                 f"class {label} ({name}) has {len(items)} images: a split into {', '.join(shares)} "
@@ -38,6 +48,16 @@ def seeded_split(
             parts[part] += items[start:end]
             start = end
     return {part: tuple(listed) for part, listed in parts.items()}
+
+
+def lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -> tuple[str, ...]:
+    """A note on the classes that have a single image, if there are any."""
+    times = Counter(row.label for rows in splits.values() for row in rows)
+    lone = [name for label, name in enumerate(classnames) if times[label] == 1]
+    if not lone:
+        return ()
+    has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
+    return (f"{first_few(lone)} {has} trained on: no image is left to test on",)
 
 
 def _draw(seed: int, path: str) -> tuple[bytes, str]:

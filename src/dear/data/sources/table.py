@@ -20,7 +20,7 @@ from dear.data.sources.listing import (
     require_inside,
 )
 from dear.data.sources.naming import QUOTES, in_order, read_names
-from dear.data.sources.splits import record_split, seeded_split, split_note
+from dear.data.sources.splits import lone_note, record_split, seeded_split, split_note
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import read_text
@@ -63,9 +63,9 @@ def read_table(
     notes: tuple[str, ...] = ()
     if not with_split:
         shares = {"train": 1 - settings.test_share, "test": settings.test_share}
-        splits = seeded_split(rows, shares, settings.split_seed, names)
+        splits = seeded_split(rows, shares, settings.split_seed, names, lone=True)
         recorded = record_split(splits, names, settings.cache_folder() / "splits", table.stem)
-        notes = (split_note(shares, settings.split_seed, recorded),)
+        notes = (split_note(shares, settings.split_seed, recorded), *lone_note(splits, names))
         origin = f"dear, seed {settings.split_seed}"
     else:
         splits = _by_split(table, entries, rows)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.schema import harmonic_mean
 
 if TYPE_CHECKING:
+    from dear.data.dataset import Dataset
     from dear.evaluation.trial import Trial
 
 
@@ -28,6 +30,17 @@ class BaseToNovel(Protocol):
         from dear.data.fewshot import base_novel
 
         return [base_novel(classes)[0]]
+
+    def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
+        from dear.data.fewshot import base_novel
+
+        del targets
+        tested = {*trained_on.test.labels.tolist()}
+        for half, classes in zip(("base", "novel"), base_novel(len(trained_on.classnames)), strict=True):
+            if not tested & {*classes}:
+                raise DataError(
+                    f"{trained_on.name} has no test image of any {half} class: give each class more images."
+                )
 
     def run(self, trial: "Trial") -> dict[str, Any]:
         from dear.data.fewshot import base_novel

@@ -7,6 +7,7 @@ from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import (
+    CHANCE,
     Record,
     accuracy,
     checked,
@@ -29,6 +30,7 @@ class ContinualReport(ProtocolReport):
         for of_data in grouped(found, data_set).values():
             title = data_set_title(of_data[0])
             methods = grouped(of_data, method_label)
+            rows += _chance(f"{title}: {CHANCE}", of_data[0], groups)
             rows += marked([_row(f"{title}: {method}", runs, groups) for method, runs in methods.items()])
         columns = (*(f"Group {at + 1}" for at in range(groups)), "Average", "Group 1, at the end")
         notes = (
@@ -49,6 +51,16 @@ def _row(label: str, runs: Sequence[Record], groups: int) -> GridRow:
     cells += [Cell.of([fmean(one) for one in seen])]
     cells += [Cell.of([100 * float(part_of(run, "results", "first")) for run in runs])]
     return GridRow(label, tuple(cells))
+
+
+def _chance(label: str, run: Record, groups: int) -> list[GridRow]:
+    """A row of guessing among all classes seen after each group, if the record tells their numbers."""
+    seen = [one.get("classes") for one in part_of(run, "results", "seen")]
+    if not all(seen):
+        return []
+    guessed = [100 / count for count in seen]
+    cells = [Cell(value) for value in guessed] + [None] * (groups - len(seen))
+    return [GridRow(label, (*cells, Cell(fmean(guessed)), Cell(guessed[-1])))]
 
 
 def _groups(run: Record) -> int:

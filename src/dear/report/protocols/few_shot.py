@@ -8,9 +8,11 @@ from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.plots import AVERAGE, Curves, few_shot_plot
 from dear.report.protocols.base import Figure, ProtocolReport
 from dear.report.reading import (
+    CHANCE,
     Record,
     accuracy,
     checked,
+    classes_of,
     data_set,
     data_set_title,
     distinct,
@@ -49,7 +51,11 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
 
 def few_shot_grid(records: Iterable[Record]) -> Grid:
     """The curves as a table: one row per data set and method, one column per number of shots."""
-    curves = few_shot_curves(records)
+    found = list(records)
+    curves = few_shot_curves(found)
+    guessed = {data_set_title(run): 100 / count for run in checked(found) if (count := classes_of(run))}
+    if AVERAGE in curves and {*curves} == {*guessed, AVERAGE}:
+        guessed[AVERAGE] = fmean(guessed.values())
     shots = sorted({n for methods in curves.values() for curve in methods.values() for n in curve})
     rows: list[GridRow] = []
     for title, methods in curves.items():
@@ -57,6 +63,8 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
             GridRow(f"{title}: {method}", tuple(curve.get(n) for n in shots))
             for method, curve in methods.items()
         ]
+        if title in guessed:
+            rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(guessed[title]) for _ in shots)))
         rows += marked(block)
     columns = tuple("0 shots" if n == 0 else f"{n} shot{'s' if n > 1 else ''}" for n in shots)
     return Grid(

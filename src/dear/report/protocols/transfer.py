@@ -9,9 +9,11 @@ from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import (
+    CHANCE,
     Record,
     accuracy,
     checked,
+    classes_of,
     data_set_title,
     distinct,
     grouped,
@@ -70,7 +72,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     names = ["average", *titles]
     printed = _published(protocol, str(part_of(found[0], "dataset", "name")), names)
     also = any(row.label.endswith(", fused") for row in rows)
-    rows += printed
+    rows = [*_chance(found[0], titles), *rows, *printed]
     seeds = len(distinct(run.get("seed") for run in found))
     return Grid(
         protocol,
@@ -109,6 +111,17 @@ def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) ->
     source = [100 * accuracy(run, "source", read=read) for run in runs]
     columns = [source, averages, *by_target.values()]
     return GridRow(label, tuple(Cell.of(values) if values else None for values in columns))
+
+
+def _chance(run: Record, names: Iterable[str]) -> list[GridRow]:
+    """A row of guessing among the classes of each data set, if the record tells their number."""
+    known: Any = part_of(run, "results", "targets")
+    counts = [len((known.get(name) or {}).get("per_class") or ()) for name in names]
+    source = classes_of(run)
+    if not source or not all(counts):
+        return []
+    guessed = [100 / count for count in counts]
+    return [GridRow(CHANCE, tuple(Cell(value) for value in (100 / source, fmean(guessed), *guessed)))]
 
 
 def _target(run: Record, name: str, read: str) -> float | None:

@@ -234,6 +234,8 @@ async function start() {
   document.title = `${info.name} · dear`;
   $("name").textContent = info.name;
   $("about").textContent = `${info.method} on ${info.weights.model} (${info.weights.pretrained}), ${info.classes.length} classes`;
+  $("caution").textContent = info.caution || "";
+  $("caution").hidden = !info.caution;
   $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
   $("others").placeholder = info.classes.slice(0, 3).join(", ");
   $("layer").replaceChildren(...Array.from({ length: info.layers }, (_, at) => el("option", { value: at + 1 }, String(at + 1))));

@@ -1,0 +1,47 @@
+"""Which CLIP is used where none is named, and what is said of the tiny one. Light to import."""
+
+import warnings
+from typing import NamedTuple
+
+TINY = "tiny"
+
+
+class Named(NamedTuple):
+    """A backbone as arguments of `load_clip`."""
+
+    model: str
+    pretrained: str | None
+
+
+REAL = Named("ViT-B-16", "laion2b_s34b_b88k")
+"""The CLIP for photographs: the package has its published role table, so DeAR works with it at once, and the
+methods compared were published with its architecture.
+"""
+SIZE, LICENCE = "about 600 MB", "MIT"
+"""Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
+TOY = (
+    "the tiny CLIP only tries the way: it has seen nothing but drawings of the Attribute World, so its "
+    f"results on photographs mean nothing. A real CLIP is --model {REAL.model} --pretrained "
+    f"{REAL.pretrained}."
+)
+CARD = (
+    "**Not for photographs.** The backbone is the tiny CLIP, which only tries the way: it has seen nothing "
+    "but drawings of the Attribute World, and its results on photographs mean nothing, however probable it "
+    "calls them."
+)
+
+
+def chosen(model: str | None, pretrained: str | None, *, world: bool) -> Named:
+    """The backbone to use: as named, else the tiny CLIP for data of the Attribute World, and `REAL` for any
+    other. ``pretrained`` alone gives other weights of that one.
+    """
+    if model is not None:
+        return Named(model, pretrained)
+    usual = Named(TINY, None) if world else REAL
+    return usual if pretrained is None else Named(usual.model, pretrained)
+
+
+def warn_of_toy(model: str, *, world: bool, stacklevel: int = 2) -> None:
+    """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World."""
+    if model == TINY and not world:
+        warnings.warn(TOY, stacklevel=stacklevel + 1)

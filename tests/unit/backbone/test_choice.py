@@ -1,0 +1,40 @@
+"""Which CLIP is used where none is named, and the warning of the tiny one."""
+
+import warnings
+
+import open_clip
+import pytest
+
+from dear.backbone.choice import REAL, Named, chosen, warn_of_toy
+from dear.roles.packaged import packaged_tables
+
+
+@pytest.mark.parametrize(
+    ("given", "world", "wanted"),
+    [
+        ((None, None), True, ("tiny", None)),
+        ((None, None), False, ("ViT-B-16", "laion2b_s34b_b88k")),
+        ((None, "file.pt"), False, ("ViT-B-16", "file.pt")),
+        ((None, "folder"), True, ("tiny", "folder")),
+        (("tiny", None), False, ("tiny", None)),
+        (("ViT-B-32", "openai"), True, ("ViT-B-32", "openai")),
+    ],
+)
+def test_the_backbone_of_data(given: tuple[str | None, str | None], world: bool, wanted: Named) -> None:
+    assert chosen(*given, world=world) == wanted
+
+
+def test_the_usual_clip_can_be_had_and_has_a_role_table() -> None:
+    assert open_clip.get_pretrained_cfg(*REAL)["hf_hub"]
+    assert REAL in [(one.weights.model, one.weights.pretrained) for one in packaged_tables()]
+
+
+def test_only_the_tiny_clip_on_photographs_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="photographs mean nothing") as caught:
+        warn_of_toy("tiny", world=False)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_toy("tiny", world=True)
+        warn_of_toy("ViT-B-16", world=False)
