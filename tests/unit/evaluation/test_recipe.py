@@ -308,3 +308,26 @@ def test_sets_of_tasks_by_one_name() -> None:
         *(name for name in earlier if name != "fine-shades"),
         "photos",
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ("data: [fine-shades, far-stickers]", ("tiny", None)),
+        ("data: [./fine-shades]", ("ViT-B-16", "laion2b_s34b_b88k")),
+        ("data: [fine-shades, photos]", ("ViT-B-16", "laion2b_s34b_b88k")),
+        ("data: [photos]\npretrained: mine.pt", ("ViT-B-16", "mine.pt")),
+        ("data: [photos]\nmodel: tiny", ("tiny", None)),
+    ],
+)
+def test_the_backbone_follows_the_data(lines: str, wanted: tuple[str, str | None], tmp_path: Path) -> None:
+    one = load_recipe(written(tmp_path, f"protocol: few-shot\nout: x\n{lines}\n"))
+    assert one.backbone == wanted
+
+
+def test_the_source_of_a_transfer_counts_too(tmp_path: Path) -> None:
+    text = "protocol: cross-dataset\nout: x\ndata: [fine-shades]\nsource: {}\n"
+    sources = {name: load_recipe(written(tmp_path, text.format(name))) for name in ("source", "ImageNet")}
+    assert {name: one.backbone.model for name, one in sources.items()} == {
+        "source": "tiny", "ImageNet": "ViT-B-16",
+    }  # fmt: skip

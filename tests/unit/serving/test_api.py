@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,15 @@ def test_attention_and_roles(client: TestClient) -> None:
     assert client.get("/api/roles").json()["attributes"] == ["color", "object"]
     info = client.get("/api/info").json()
     assert (info["features"], info["layers"], info["heads"]) == (["class", "color", "object"], 5, 3)
+
+
+@pytest.mark.parametrize(("model", "caution"), [("tiny", "photographs mean nothing"), ("ViT-B-16", "")])
+def test_a_bundle_of_the_tiny_clip_is_cautioned_of(predictor: Predictor, model: str, caution: str) -> None:
+    predictor.bundle = replace(predictor.bundle, model=model)
+    with TestClient(create_app(Service(predictor, LIMITS)), base_url=URL) as client:
+        told = client.get("/api/info").json()["caution"]
+    assert caution in (told or "")
+    assert bool(told) == (model == "tiny")
 
 
 def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
