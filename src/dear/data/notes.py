@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def held_notes() -> Iterator[None]:
+def held_notes() -> Iterator[list[warnings.WarningMessage]]:
     """Hold warnings, such as the notes on data sets, until the block ends; an error in it drops them, so that
-    whoever reads it sees the error alone.
+    whoever reads it sees the error alone. Yields the list that they are held in.
     """
     with warnings.catch_warnings(record=True) as held:
-        yield
+        yield held
     for one in held:
         warnings.showwarning(one.message, one.category, one.filename, one.lineno)

@@ -89,7 +89,7 @@ class Runner:
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""
-        path = experiment.out / f"{self.resolve(experiment, run).name}.json"
+        path = self.resolve(experiment, run).file(experiment.out)
         return read_record(path) if path.exists() else None
 
     def run(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def run_one(
     copied. Raises DataError for data sets that the protocol cannot run on.
     """
     done = {} if done is None else done
-    path = None if out is None else out / f"{run.name}.json"
+    path = None if out is None else run.file(out)
     unfinished = None if out is None else out / UNFINISHED
     if path is not None and path.exists():
         record = read_record(path)

@@ -111,7 +111,7 @@ class Trial:
 
 def checkpoint_of(folder: Path, run: ResolvedRun, stage: int) -> Path:
     """The checkpoint of one of a run's training stages, counted from 0."""
-    return folder / (f"{run.name}.pt" if not stage else f"{run.name}-stage{stage + 1}.pt")
+    return run.file(folder, f"-stage{stage + 1}.pt" if stage else ".pt")
 
 
 def _named(dataset: Dataset, classes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:

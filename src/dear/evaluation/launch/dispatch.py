@@ -1,6 +1,6 @@
 """Launch experiments: sequentially, on several processes or GPUs, on a Ray cluster, or data parallel."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -36,10 +36,10 @@ def launch(
         check_device(machines, experiments)
         if machines.jobs > 1 or machines.cluster is not None:
             here = Runner("cpu")
-            _check(experiments, here)
+            told = _check(experiments, here)
             for experiment in experiments:
                 stack.enter_context(claimed(experiment))
-            found = _spread(experiments, runs, here, machines, progress)
+            found = _spread(experiments, runs, here, machines, progress, told)
             return [[found[at, number] for number in range(len(some))] for at, some in enumerate(runs)]
         runner = _workplace(machines, experiments)
         _check(experiments, runner)
@@ -68,10 +68,12 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
             device_precision(precision, device)
 
 
-def _check(experiments: Sequence[Experiment], runner: Runner) -> None:
-    with held_notes():
+def _check(experiments: Sequence[Experiment], runner: Runner) -> set[str]:
+    """Check all experiments; returns the notes that were shown."""
+    with held_notes() as held:
         for experiment in experiments:
             runner.check(experiment)
+    return {str(one.message) for one in held}
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
@@ -101,8 +103,11 @@ def _spread(
     here: Runner,
     machines: Machines,
     progress: RunProgress,
+    told: Collection[str],
 ) -> dict[Job, dict[str, Any]]:
-    """Make the runs without a record on other processes; ``here`` is only used to find existing records."""
+    """Make the runs without a record on other processes; ``here`` is only used to find existing records, and
+    notes that were ``told`` are not repeated.
+    """
     found: dict[Job, dict[str, Any]] = {}
     tasks: dict[Job, tuple[Experiment, Run]] = {}
     for at, experiment in enumerate(experiments):
@@ -122,5 +127,5 @@ def _spread(
     else:
         from dear.evaluation.launch.processes import in_processes
 
-        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress)
+        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, told=told)
     return found | made

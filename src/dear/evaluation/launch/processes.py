@@ -4,7 +4,8 @@ import multiprocessing
 import os
 import queue
 import threading
-from collections.abc import Hashable, Mapping
+import warnings
+from collections.abc import Collection, Hashable, Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
@@ -25,11 +26,17 @@ class LostWorkerError(DearError):
 
 
 def in_processes(
-    tasks: Mapping[Job, tuple[Experiment, Run]], jobs: int, *, device: str, tell: RunProgress
+    tasks: Mapping[Job, tuple[Experiment, Run]],
+    jobs: int,
+    *,
+    device: str,
+    tell: RunProgress,
+    told: Collection[str] = (),
 ) -> dict[Job, dict[str, Any]]:
     """Make all runs, ``jobs`` at a time; returns their records. A process goes on with the data set and seed
-    that it has begun, of which it holds what runs share. Raises the first error of a run, and
-    LostWorkerError if a process is lost; records of finished runs are kept.
+    that it has begun, of which it holds what runs share. Warnings of the processes are shown here, each once,
+    but for those already ``told``. Raises the first error of a run, and LostWorkerError if a process is lost;
+    records of finished runs are kept.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     results = context.Queue()
@@ -51,6 +58,7 @@ def in_processes(
         workers.append(context.Process(target=work, args=given, daemon=True))
         workers[-1].start()
     found: dict[Job, dict[str, Any]] = {}
+    shown = {*told}
     try:
         while len(found) < len(tasks):
             kind, job, value = _next(results, workers)
@@ -58,6 +66,10 @@ def in_processes(
                 raise value
             if kind == "progress":
                 tell(*value)
+            elif kind == "warning":
+                if value[0] not in shown:
+                    shown.add(value[0])
+                    warnings.showwarning(*value)
             else:
                 number, found[job] = value
                 give(number)
@@ -99,6 +111,8 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_share(threads)
+    # Python would print them from here with the line of code that they come from.
+    warnings.showwarning = lambda message, *where: results.put(("warning", None, (str(message), *where[:3])))
     runner = Runner(device)
     for job, (experiment, run) in iter(inbox.get, None):
         try:

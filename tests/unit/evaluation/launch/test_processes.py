@@ -2,6 +2,7 @@
 
 import multiprocessing
 import queue
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
@@ -89,6 +91,28 @@ def test_a_single_data_set_is_divided_among_all_workers() -> None:
 def test_a_worker_without_a_group_helps_with_the_longest() -> None:
     waiting = Waiting({"a0": "a", "a1": "a", "b0": "b", "b1": "b", "b2": "b"})
     assert [waiting.next_for(0), waiting.next_for(1), waiting.next_for(2)] == ["a0", "b0", "b1"]
+
+
+def test_warnings_of_processes_are_shown_here_each_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "photos"
+    for part in ("train", "test"):
+        for label, color in (("a", "red"), ("b", "blue")):
+            (folder / part / label).mkdir(parents=True)
+            Image.new("RGB", (64, 64), color).save(folder / part / label / "one.png")
+    (folder / "train" / "a" / "odd.txt").write_text("")
+    made = replace(experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),))
+    two = replace(made, seeds=(1, 2))
+    with pytest.warns(UserWarning, match="no image suffix") as held:
+        in_processes(dict(enumerate((two, run) for run in two.runs())), 2, device="cpu", tell=silent)
+    (note,) = (str(one.message) for one in held)
+    again = replace(two, out=tmp_path / "again")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runs = dict(enumerate((again, run) for run in again.runs()))
+        in_processes(runs, 2, device="cpu", tell=silent, told={note})
+    assert "Warning" not in capfd.readouterr().err
 
 
 def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
