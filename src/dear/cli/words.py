@@ -9,6 +9,7 @@ from rich.console import Console
 from dear.cli.output import progress_console, table
 from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
+from dear.evaluation.word_settings import candidates, check_search, search_settings
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
 
@@ -85,19 +86,23 @@ def command(
         dataset: How the data set is read.
         settings: Settings of the method, such as --atprompt.tokens.
     """
+    some, training = candidates(words), search_settings(epochs, batch, lr, text_chunk)
+    name = method or next(name for name, one in METHODS.items() if one.takes_words)
+    sizes = (least, len(some) if most is None else most)
+    check_search(name, some, sizes, shots, weight_lr)
+    own = settings_of_methods([name], settings).get(name)
+
     from dear.backbone.choice import chosen, warn_of_toy
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset
     from dear.data.notes import held_notes
     from dear.evaluation.records import make_folder
-    from dear.evaluation.words import WordSearch, candidates, search_settings
+    from dear.evaluation.words import WordSearch
     from dear.reading.plain import read_json
     from dear.reading.typed import typed
     from dear.writing.files import write_json
 
     console = progress_console()
-    some, training = candidates(words), search_settings(epochs, batch, lr, text_chunk)
-    name = method or next(name for name, one in METHODS.items() if one.takes_words)
     known = typed(read_json(out), dict[str, list[str]], out) if out.exists() else {}
     with held_notes():
         images = load_dataset(data, dataset)
@@ -107,9 +112,9 @@ def command(
             clip=load_clip(*named, device=device),
             dataset=images,
             method=name,
-            settings=settings_of_methods([name], settings).get(name),
+            settings=own,
             words=some,
-            sizes=(least, len(some) if most is None else most),
+            sizes=sizes,
             shots=shots,
             seed=seed,
             training=training,

@@ -1,7 +1,6 @@
 """Choose the attribute words of a method's prompts: every combination of some words competes."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -11,15 +10,15 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import ClassSubset, Subset, base_novel, draw_few, pick_shots
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError
+from dear.evaluation.word_settings import check_search
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, build_method, known_method
+from dear.methods.registry import METHODS, build_method
 from dear.training.mixture import Progress, mixture_weights
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 
-MOST_WORDS = 8
 VAL_SHOTS = 4
 """Most images of a class to choose with, as in CoOp's code."""
 
@@ -78,19 +77,7 @@ class WordSearch:
 
     def __post_init__(self) -> None:
         """Raise UnknownNameError for the method, SettingsError for words that cannot be combined."""
-        if not METHODS[known_method(self.method)].takes_words:
-            able = ", ".join(name for name, one in METHODS.items() if one.takes_words)
-            raise SettingsError(f"{self.method} has no attribute words in its prompts; these have: {able}.")
-        if twice := [word for word in {*self.words} if self.words.count(word) > 1]:
-            raise SettingsError(f"the word {min(twice)!r} is given more than once: give each word once.")
-        if not 1 <= len(self.words) <= MOST_WORDS:
-            raise SettingsError(f"{len(self.words)} words: give 1 to {MOST_WORDS}.")
-        least, most = self.sizes
-        if not 1 <= least <= most <= len(self.words):
-            raise SettingsError(
-                f"combinations of {least} to {most} words: they must be of 1 to {len(self.words)}, the "
-                "number of words."
-            )
+        check_search(self.method, self.words, self.sizes, self.shots, self.weight_lr)
 
     @cached_property
     def sets(self) -> tuple[tuple[str, ...], ...]:
@@ -162,24 +149,3 @@ class WordSearch:
         )
         found = [Weighed(*pair) for pair in zip(self.sets, history[-1], strict=True)]
         return sorted(found, key=lambda one: -one.weight)
-
-
-def search_settings(epochs: int = 40, batch: int = 32, lr: float = 0.002, chunk: int = 0) -> TrainSettings:
-    """Settings of training for a search; the defaults are ATPrompt's. Raises SettingsError."""
-    return TrainSettings(
-        epochs=epochs,
-        batch=batch,
-        lr=lr,
-        optimizer="sgd",
-        drop_last=True,
-        crop=0.08,
-        text_chunk=chunk,
-    )
-
-
-def candidates(words: Sequence[str]) -> tuple[str, ...]:
-    """The words without spaces around them. Raises SettingsError for one that is empty or has a comma."""
-    found = tuple(word.strip() for word in words)
-    if any(not word or "," in word for word in found):
-        raise SettingsError(f"the words are {[*words]}: each must be one word, without commas.")
-    return found

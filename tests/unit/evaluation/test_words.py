@@ -1,6 +1,7 @@
 """The search for attribute words: the images it reads, its cost, its file and what it refuses."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.dataset import Dataset
 from dear.errors import DataError, SettingsError
-from dear.evaluation.words import WordSearch, candidates, search_settings
+from dear.evaluation.word_settings import candidates, search_settings
+from dear.evaluation.words import WordSearch
 from dear.methods.registry import METHODS
 
 
@@ -88,6 +90,25 @@ def test_candidates() -> None:
     for words in (["sea", ""], ["sea,tree"]):
         with pytest.raises(SettingsError, match="each must be one word"):
             candidates(words)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--lr=-1", "lr is -1.0: it must be above 0"),
+        ("--weight-lr=0", "weight_lr is 0.0: it must be above 0"),
+        ("--shots=0", "shots is 0: it must be at least 1"),
+        ("--least=3", "combinations of 3 to 2 words"),
+        ("--method=coop", "coop has no attribute words"),
+        ("--coop.tokens=7", "--coop.tokens applies to coop, which is not run"),
+    ],
+)
+def test_settings_are_refused_before_anything_is_loaded(
+    option: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "dear.backbone.load", None)  # importing it would fail
+    assert main(["words", "sea", "tree", "--data", "fine-shades", option, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_command(
