@@ -18,6 +18,7 @@ from dear.adapters.encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index
+from dear.serving.examples import Example
 from dear.serving.limits import Limits
 from dear.serving.server import listen
 from dear.serving.service import Service
@@ -62,7 +63,8 @@ def service(small_clip: Clip, tmp_path: Path) -> Service:
     for seed in range(7):
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
-    return Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"), "shades")
+    shown = [Example(f"shade {seed}", png(picture(seed))) for seed in (3, 5)]
+    return Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"), "shades", shown)
 
 
 Open = Callable[..., Any]
@@ -113,7 +115,11 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert best.locator(".against").count() == sum(text.startswith("-") for text in told)
         page.wait_for_selector("#neighbours img")
         assert "3.png" not in page.locator("#neighbours").inner_text()  # the query itself is left out
+        assert not page.locator("#layer").is_visible()  # folded away until somebody looks
+        assert not [url for url in page.asked if "api/attention" in url]
+        page.click("#look summary")
         page.wait_for_selector("#attention img")
+        assert best.locator("tfoot td").nth(1).inner_text() == f"{wanted.best.logit:+.2f}".replace("-", "−")
         # It fits the width of a phone, and everything came from this server.
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         assert [url for url in page.asked if not url.startswith((address, "data:", "blob:"))] == []
@@ -150,6 +156,19 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         page.wait_for_selector("#result details[open]")
 
 
+def test_an_example_is_pressed_and_its_classes_are_beside_it(service: Service, browse: Open) -> None:
+    [wanted] = service.predictor.predict([picture(5)], top=1)
+    with serving(service) as address:
+        page = browse(address, viewport={"width": 1200, "height": 800})
+        page.click("#examples button:has-text('shade 5')")
+        page.wait_for_selector("#result details[open]")
+        assert page.locator("#result details[open] .name").inner_text().startswith(wanted.best.name)
+        image, classes = (page.locator(one).bounding_box() for one in ("#preview", "#classes"))
+        assert image["x"] + image["width"] <= classes["x"]
+        assert classes["y"] < image["y"] + image["height"] < 800
+        assert page.said == []
+
+
 def test_everything_is_reached_by_the_keyboard(service: Service, browse: Open, tmp_path: Path) -> None:
     good = tmp_path / "photo.png"
     good.write_bytes(png(picture(3)))
@@ -172,11 +191,11 @@ def test_everything_is_reached_by_the_keyboard(service: Service, browse: Open, t
         "#file",
         "#others",
         "#top",
+        "INPUT color",
+        "#count",
         "#layer",
         "#head",
         "INPUT token",
-        "INPUT color",
-        "#count",
         "#roles div",
     ]
     assert [one for one in seen if one in wanted] == wanted

@@ -23,6 +23,7 @@ class BundleEncoder:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.features: tuple[str, ...] = predictor.features
+        self.unowned: tuple[str, ...] = predictor.unowned
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.short_side: int = predictor.bundle.short_side
 

@@ -23,6 +23,8 @@ from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
 
 BATCH = 32
+REST = "rest"
+"""Evidence of the attributes that own no head, together: it says nothing of any of them."""
 KEPT = 8  # lists of classes whose text features are cached
 
 Picture = Image.Image | Path | str
@@ -30,7 +32,10 @@ Picture = Image.Image | Path | str
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class with its probability, its logit, and each feature's contribution to the logit (their sum)."""
+    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
+    negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
+    role table are in one part, "rest".
+    """
 
     name: str
     probability: float
@@ -94,6 +99,7 @@ class Predictor:
     Attributes:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
+        unowned: Those of them whose attribute owns no head, so that they say nothing of it.
     """
 
     def __init__(
@@ -115,6 +121,7 @@ class Predictor:
         self.method = self.bundle.build(self.clip).requires_grad_(False)
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
+        self.unowned = self.method.unowned
         self._own = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
 
@@ -216,12 +223,18 @@ class Predictor:
                     known.classes[at],
                     float(shares[row, at]),
                     float(logits[row, at]),
-                    dict(zip(self.features, evidence[:, row, at].tolist(), strict=True)),
+                    self._evidence(evidence[:, row, at].tolist()),
                 )
                 for at in places
             )
             for row, places in enumerate(best.tolist())
         ]
+
+    def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
+        """What each feature adds, by name, with those of attributes that own no head as one."""
+        named = dict(zip(self.features, parts, strict=True))
+        rest = [named.pop(name) for name in self.unowned]
+        return named | ({REST: sum(rest)} if rest else {})
 
     @torch.no_grad()
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:

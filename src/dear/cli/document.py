@@ -13,6 +13,7 @@ from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
 from dear.limits import LIMITS, variable
+from dear.methods.registry import METHODS
 
 PAGE, LIMITED = Path("docs/cli.md"), Path("docs/reliability.md")
 HEADER = """# The command line
@@ -22,10 +23,12 @@ Generated from `--help` by `make docs`; `make check` fails when it is out of dat
 
 
 def page(commands: Mapping[str, Command]) -> str:
-    """The page as Markdown: the overview, then each command's help."""
+    """The page as Markdown: the overview, each command's help, then the settings of all methods."""
     sections = [HEADER, _section("dear", overview(commands))]
     for name, command in commands.items():
         sections.append(_section(f"dear {name}", build_parser(name, command.load()[0]).help()))
+    settings = build_parser("fit", commands["fit"].load()[0])
+    sections.append(_section("Settings of the methods", settings.help_of_methods(METHODS)))
     return "\n".join(sections)
 
 

@@ -111,7 +111,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     command, render = commands[name].load()
     parser = build_parser(name, command)
     if HELP & set(options):
-        print(parser.help(), end="")
+        print(parser.help(_methods_of(options)), end="")
         return DONE
     try:
         keywords, as_json = parser.parse(options)
@@ -134,6 +134,19 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         print(f"dear: error: {printable(refused)}", file=sys.stderr)
         return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
+
+
+def _methods_of(options: Sequence[str]) -> list[str]:
+    """The methods that --method or --methods names. Raises UnknownNameError for one that does not exist."""
+    from dear.evaluation.plan import with_all
+    from dear.methods.registry import METHODS, known_method
+
+    named = list[str]()
+    for before, word in zip(["", *options], options, strict=False):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if option in ("--methods", "--method") and equals:
+            named += [one for one in value.strip("[]").replace(" ", "").split(",") if one]
+    return [known_method(name) for name in with_all(named, tuple(METHODS))]
 
 
 def _register_methods(options: Sequence[str]) -> None:
@@ -172,7 +185,14 @@ def overview(commands: Mapping[str, Command], group: str = "") -> str:
     lines = [f"usage: dear {group + ' ' if group else ''}COMMAND [options]", ""]
     if not group:
         lines += ["DeAR: adapting a CLIP model by the roles of its attention heads.", ""]
-    lines += ["commands:", *(f"  {name:{width}}{command.summary}" for name, command in shown.items()), ""]
+    headings = [""] if group else dict.fromkeys(command.group for command in shown.values())
+    for heading in headings:
+        some = {name: one for name, one in shown.items() if group or one.group == heading}
+        lines += [
+            heading or "commands:",
+            *(f"  {name:{width}}{one.summary}" for name, one in some.items()),
+            "",
+        ]
     lines += ["'dear COMMAND --help' shows a command's options. Every command takes --json."]
     if not group:
         lines += ["'dear --version' prints the version."]

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -31,7 +31,7 @@ from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first
 from dear.limits import LimitError, at_most
-from dear.methods.registry import METHODS, option_groups
+from dear.methods.registry import METHODS, USUAL, option_groups
 from dear.reading.files import ReadingError, require_plain
 from dear.reading.plain import require_small_yaml
 
@@ -129,6 +129,7 @@ class CommandParser:
         texts: Those of them whose value is a list of texts.
         flat: Parameters whose fields are options of their own, with their classes.
         renamed: Renamed options, by old name: they still work, with a notice.
+        usual: The methods that it uses if none is named, for a command that takes settings of methods.
     """
 
     parser: ArgumentParser
@@ -136,10 +137,36 @@ class CommandParser:
     texts: frozenset[str]
     flat: Mapping[str, type]
     renamed: Mapping[str, str]
+    usual: tuple[str, ...] = ()
 
-    def help(self) -> str:
-        """Return the help text, 100 columns wide."""
-        return _dashed(_worded(self.parser.format_help()))
+    @property
+    def chooses(self) -> str:
+        """The option that chooses methods."""
+        return "methods" if "--methods" in self.parser._option_string_actions else "method"
+
+    def help(self, methods: Collection[str] = ()) -> str:
+        """The help text, 100 columns wide, with the settings of the methods, by default of those that the
+        command uses if none is named.
+        """
+        return self._text({*methods} or {*self.usual})
+
+    def help_of_methods(self, methods: Collection[str]) -> str:
+        """The part of the help that is about the settings of methods."""
+        groups = {group for group, name in option_groups().items() if name in methods}
+        for action in self.parser._actions:
+            if not any(name.removeprefix("--").partition(".")[0] in groups for name in action.option_strings):
+                action.help = argparse.SUPPRESS
+        _, _, text = _dashed(_worded(self.parser.format_help())).partition("Settings of ")
+        return f"Settings of {text}"
+
+    def _text(self, methods: Collection[str]) -> str:
+        groups, left_out = {**option_groups()} if self.usual else {}, False
+        for action in self.parser._actions:
+            group = next((name.removeprefix("--").partition(".")[0] for name in action.option_strings), "")
+            if group in groups and groups[group] not in methods:
+                action.help, left_out = argparse.SUPPRESS, True
+        more = f"\nThe settings of another method: '{self.parser.prog} --{self.chooses} NAME --help'.\n"
+        return _dashed(_worded(self.parser.format_help())) + (more if left_out else "")
 
     def parse(self, arguments: Sequence[str]) -> tuple[dict[str, Any], bool]:
         """Parse the words after the command's name.
@@ -290,7 +317,17 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     known = parser._option_string_actions
     renamed = {old: new for old, new in RENAMED.items() if new in known and old not in known}
     parser.renamed = renamed
-    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, renamed)
+    usual = _usual(parser) if families else ()
+    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, renamed, usual)
+
+
+def _usual(parser: ArgumentParser) -> tuple[str, ...]:
+    """The methods that a command uses if none is named."""
+    if "--method" not in parser._option_string_actions:
+        return USUAL
+    default = parser.get_default("method")
+    # A method that is not given and has no default is chosen for its words (`dear words`).
+    return (default,) if default else tuple(name for name, one in METHODS.items() if one.takes_words)
 
 
 _load = get_loader("yaml")

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from dear.cli.output import json_text, progress_console, table
-from dear.errors import DataError, SettingsError
+from dear.cli.output import json_text, progress_console
+from dear.errors import DataError, SettingsError, printable
 from dear.reading.files import ReadingError, read_lines
 from dear.report.grid import csv_text
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
+WIDTH = 80
+NAME = 48  # columns for a class's name, beyond which the numbers beside it move
+SAID = """Under a class: what each feature adds to its score, + for the class and -
+against it; the parts sum to the score. Probabilities are the softmax of the
+scores of all classes."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,10 @@ def command(
 ) -> Predicted:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
-    The evidence for a class is, for each feature, its part of the class's score (alpha_k s_k); the parts sum
-    to the score. Unreadable images are reported and skipped, and the exit code is 1.
+    The evidence for a class is what each feature adds to the class's score (for DeAR alpha_k s_k): with a
+    plus it speaks for the class, with a minus against it, and the parts sum to the score. Attributes that own
+    no head of the role table are one part, "rest". Unreadable images are reported and skipped, and the exit
+    code is 1.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -119,11 +127,27 @@ def render(result: Predicted, console: Console) -> None:
             rows.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
         console.out(text.getvalue(), highlight=False, end="")
         return
-    columns = ("image", "", "name", "probability", "logit", *(f"by {feature}" for feature in features))
-    console.print(table(None, columns, list(_rows(result.predictions))))
+    for prediction in result.predictions:
+        console.print(_shown(prediction), markup=False, highlight=False, soft_wrap=True)
+    if len(features) > 1:
+        console.print(SAID, markup=False, highlight=False, soft_wrap=True)
     if result.unreadable:
         bad = len(result.unreadable)
         console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
+
+
+def _shown(prediction: "Prediction") -> str:
+    """An image and its best classes, in lines of at most 80 columns if names are short enough."""
+    width = max(len("class"), *(min(len(one.name), NAME) for one in prediction.top))
+    lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   score"]
+    for rank, one in enumerate(prediction.top, start=1):
+        lines.append(
+            f"{rank:3}  {printable(one.name):{width}}  {100 * one.probability:9.1f} %  {one.logit:6.2f}"
+        )
+        if len(one.evidence) > 1:
+            parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in one.evidence.items())
+            lines += wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+    return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
 def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:

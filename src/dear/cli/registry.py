@@ -1,7 +1,7 @@
 """The commands, one line each, and the interface of a command's module.
 
 Every protocol has a command, built from its class (`dear.cli.run_protocol`). To add another command, write
-one module and one line in COMMANDS. The module has two functions:
+one module and one line in GROUPS. The module has two functions:
 
     def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
         '''Run something over tasks.
@@ -33,7 +33,7 @@ A name of two words ("run base-to-novel") makes a nested command. After any chan
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -47,12 +47,14 @@ class Command:
     """A command: its module and its line in the overview.
 
     Attributes:
+        group: The heading that the overview shows it under.
         made_of: The argument of the module's `command_of`, if the module makes several commands.
     """
 
     module: str
     summary: str
     made_of: str | None = None
+    group: str = ""
 
     def load(self) -> tuple[Callable[..., Any], Callable[[Any, Console], None]]:
         """Import the module; return its `command` and its `render`."""
@@ -60,37 +62,63 @@ class Command:
         return module.command_of(self.made_of) if self.made_of else module.command, module.render
 
 
-COMMANDS: Mapping[str, Command] = {
-    "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
-    **{
-        f"run {name}": Command("dear.cli.run_protocol", protocol.summary, made_of=name)
-        for name, protocol in PROTOCOLS.items()
+GROUPS: Mapping[str, Mapping[str, Command]] = {
+    "use: adapt a CLIP to your images, and use what comes of it": {
+        "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
+        "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
+        "predict": Command("dear.cli.predict", "Classify images, with evidence."),
+        "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
+        "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
+        "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
+        "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
     },
-    "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
-    "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
-    "predict": Command("dear.cli.predict", "Classify images, with evidence."),
-    "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
-    "words": Command("dear.cli.words", "Choose attribute words for prompts among some words."),
-    "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
-    "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
-    "data check": Command("dear.cli.data_check", "Check a data set for missing parts and errors."),
-    "data get": Command("dear.cli.data_get", "Fetch a benchmark, or say what to do by hand."),
-    "data pick": Command("dear.cli.data_pick", "Show which images a few-shot run trains on."),
-    "data cache": Command("dear.cli.data_cache", "Decode the images of a data set once, ahead of runs."),
-    "models": Command("dear.cli.models", "Try every open_clip architecture: works, or refused and why."),
-    "roles discover": Command("dear.cli.roles_discover", "Find the role of every attention head of a CLIP."),
-    "roles assign": Command("dear.cli.roles_assign", "Find roles from a TEXTSPAN result, a text file."),
-    "roles show": Command("dear.cli.roles_show", "Show a role table; make shuffled and random ones."),
-    "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
-    "roles ablate": Command("dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."),
-    "roles probe": Command("dear.cli.roles_probe", "Judge discovered roles by the world's known factors."),
-    "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
-    "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
-    "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
-    "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
-    "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
-    "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),
-    "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
-    "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
-    "info": Command("dear.cli.info", "Show versions, devices and threads."),
+    "compare: run methods against each other": {
+        "methods": Command("dear.cli.methods", "List the methods: paper, needs, protocols, settings."),
+        **{
+            f"run {name}": Command("dear.cli.run_protocol", protocol.summary, made_of=name)
+            for name, protocol in PROTOCOLS.items()
+        },
+        "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
+        "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
+        "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),
+        "words": Command("dear.cli.words", "Choose attribute words for prompts among some words."),
+    },
+    "roles: what the attention heads of a CLIP do": {
+        "roles discover": Command(
+            "dear.cli.roles_discover", "Find the role of every attention head of a CLIP."
+        ),
+        "roles assign": Command("dear.cli.roles_assign", "Find roles from a TEXTSPAN result, a text file."),
+        "roles show": Command("dear.cli.roles_show", "Show a role table; make shuffled and random ones."),
+        "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
+        "roles ablate": Command(
+            "dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."
+        ),
+        "roles probe": Command(
+            "dear.cli.roles_probe", "Judge discovered roles by the world's known factors."
+        ),
+    },
+    "data: data sets and few-shot picks": {
+        "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
+        "data check": Command("dear.cli.data_check", "Check a data set for missing parts and errors."),
+        "data get": Command("dear.cli.data_get", "Fetch a benchmark, or say what to do by hand."),
+        "data pick": Command("dear.cli.data_pick", "Show which images a few-shot run trains on."),
+        "data cache": Command("dear.cli.data_cache", "Decode the images of a data set once, ahead of runs."),
+    },
+    "world: the Attribute World, which needs no download": {
+        "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
+        "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
+        "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
+        "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
+    },
+    "model: backbones and this machine": {
+        "models": Command("dear.cli.models", "Try every open_clip architecture: works, or refused and why."),
+        "info": Command("dear.cli.info", "Show versions, devices and threads."),
+    },
+}
+"""The commands by the headings of the overview."""
+
+COMMANDS: Mapping[str, Command] = {
+    name: replace(command, group=group)
+    for group, commands in GROUPS.items()
+    for name, command in commands.items()
 }

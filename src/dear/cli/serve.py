@@ -27,6 +27,7 @@ def command(
     bundle: str,
     *,
     index: Path | None = None,
+    examples: Path | None = None,
     host: str = "127.0.0.1",
     port: int = 7860,
     token: str | None = None,
@@ -40,7 +41,9 @@ def command(
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.
-        index: Index of images for neighbours, built with this bundle.
+        index: Index of images for neighbours, built with this bundle or, of heads' features, on its backbone.
+        examples: Folder of images, of which the page shows some to try; everyone who may use the page sees
+            them. If not given, a bundle of a task of the Attribute World shows images of it, others none.
         host: Address to listen on. Any but this machine's own needs a token.
         port: Port to listen on; 0 picks a free one.
         token: Token that clients must send; if not given, the environment variable DEAR_TOKEN, which other
@@ -54,6 +57,7 @@ def command(
     from dear.adapters.predictor import Predictor
     from dear.cli.output import progress_console
     from dear.retrieval.query import Index
+    from dear.serving.examples import examples_of
     from dear.serving.server import address, checked_origin, listen, require_app, run
     from dear.serving.service import Service
 
@@ -73,7 +77,8 @@ def command(
         predictor = Predictor(bundle, device, pretrained=pretrained)
         place = Path(bundle).expanduser()
         name = place.resolve().name if place.exists() else bundle
-        service = Service(predictor, limits, None if index is None else Index.open(index), name)
+        shown = examples_of(predictor.bundle, examples) if page else ()
+        service = Service(predictor, limits, None if index is None else Index.open(index), name, shown)
         run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)

@@ -28,7 +28,8 @@ def check_search(
     least, most = sizes
     if not 1 <= least <= most <= len(words):
         raise SettingsError(
-            f"combinations of {least} to {most} words: they must be of 1 to {len(words)}, the number of words."
+            f"combinations of {least} to {most} words: they must be of 1 to {len(words)}, the number of "
+            "words."
         )
     if shots < 1:
         raise SettingsError(f"shots is {shots}: it must be at least 1.")

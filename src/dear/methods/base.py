@@ -66,6 +66,7 @@ class Method(nn.Module, ABC):
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
             if it changes none.
         features: Names of the image features used for scores, "cls" first.
+        unowned: Names of those features that stand for an attribute which no attention head carries.
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones given; if not, they are
             refused. Where no settings enable it, its declaration says so too.
@@ -88,6 +89,7 @@ class Method(nn.Module, ABC):
     image_from: int
     text_from: int
     features: tuple[str, ...] = ("cls",)
+    unowned: tuple[str, ...] = ()
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False

@@ -85,7 +85,7 @@ def build_index(
         out,
         made,
         storage,
-        tuple(metadata["features"]),
+        tuple(name for name in metadata["features"] if name not in encoder.unowned),
         len(changes.added),
         len(changes.changed),
         len(changes.removed),
@@ -94,7 +94,7 @@ def build_index(
         files,
         metadata["rows"],
         broken,
-        tuple(metadata["heads"]["left_out"]) if "heads" in metadata else (),
+        tuple(metadata["heads"]["left_out"]) if "heads" in metadata else tuple(encoder.unowned),
     )
 
 

@@ -14,6 +14,7 @@ class Encoder(Protocol):
         identity: Identity of the weights, and of the adapter or the heads: features of two identities are not
             comparable.
         features: Names of the image features.
+        unowned: Those of them whose attribute owns no head: they are not to be searched by.
         embed: Their width.
         short_side: Length of the short side, in pixels, to which larger pictures are first reduced.
     """
@@ -23,6 +24,9 @@ class Encoder(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]: ...
+
+    @property
+    def unowned(self) -> tuple[str, ...]: ...
 
     @property
     def embed(self) -> int: ...

@@ -108,6 +108,7 @@ class HeadEncoder:
         self.clip, self.made = clip, made
         self.sums = HeadSums(clip, made["heads"])
         self.features: tuple[str, ...] = (CLASS, *made["heads"])
+        self.unowned: tuple[str, ...] = ()  # they have no feature
         self.embed: int = clip.image.embed_dim
         self.short_side: int = made["short_side"]
         fits = [len(row) for row in made["mean"]] == [self.embed] * len(made["heads"])

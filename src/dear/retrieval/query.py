@@ -36,6 +36,7 @@ class Index:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.metadata: dict[str, Any] = {}
+        self._unowned: tuple[str, ...] = ()
         self._state: object = None
         self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the identity of their files
         with self._current():
@@ -118,21 +119,29 @@ class Index:
             ]
 
     def check(self, encoder: Encoder) -> None:
-        """Raise DataError unless the index was built with the encoder's model."""
+        """Raise DataError unless the index was built with the encoder's model. From then on features of
+        attributes that own no head are refused.
+        """
         require_same_model(self.metadata, encoder, self.catalogue.folder)
+        self._unowned = tuple(encoder.unowned)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The features to search by: all but those of attributes that own no head."""
+        return tuple(name for name in self.features if name not in self._unowned)
 
     def shares(self, given: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError and SettingsError
         as `query` does, and SettingsError for an attribute that owns no head.
         """
         for name in given:
-            if name in self.left_out:
+            if name in self.left_out or name in self._unowned:
                 raise SettingsError(
-                    f"{name} owns no head in the index's role table, so it has no feature: choose among "
-                    f"{', '.join(self.features)}."
+                    f"{name} owns no head in the index's role table, so no feature is about it: choose among "
+                    f"{', '.join(self.offered)}."
                 )
             if name not in self.features:
-                raise UnknownNameError("feature", name, self.features)
+                raise UnknownNameError("feature", name, self.offered)
         most = max((abs(weight) for weight in given.values()), default=0.0)
         if not any(weight > 0 for weight in given.values()) or not np.isfinite([*given.values()]).all():
             raise SettingsError(

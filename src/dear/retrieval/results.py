@@ -20,7 +20,7 @@ class Built:
         files: Number of searchable files.
         rows: Number of rows of vectors, including those of removed files.
         broken: Unreadable files, and why.
-        left_out: Attributes that own no head, of an index of heads' features.
+        left_out: Attributes that own no head: they cannot be searched by.
     """
 
     index: Path

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -18,11 +18,13 @@ from dear.adapters.attention import overlay
 from dear.backbone.choice import TINY, TOY
 from dear.errors import DearError
 from dear.limits import LimitError
+from dear.serving.documentation import TAKES_IMAGE, add_documentation
+from dear.serving.examples import png_of
 from dear.serving.forms import is_form, parts
 from dear.serving.limits import Refused, check_upload
 from dear.serving.middleware import HEADERS, SecurityMiddleware
 from dear.serving.page import add_page
-from dear.serving.service import Service, Upload, png_of
+from dear.serving.service import Service, Upload
 
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
@@ -44,7 +46,8 @@ def create_app(
         yield
         service.close()
 
-    # No generated schema or documentation: docs/how-to/serve.md documents the API.
+    # FastAPI's own pages of documentation load scripts from elsewhere; `add_documentation` has one that
+    # does not.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.add_middleware(SecurityMiddleware, limits=service.limits, token=token, hosts=hosts, origin=origin)
     busy = asyncio.Semaphore(service.limits.waiting)
@@ -67,6 +70,11 @@ def create_app(
         async with busy:
             return await work(await run_in_threadpool(service.take, data), fields)
 
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the server answers, for whoever watches it; needs no token, and says nothing else."""
+        return {"status": "ok"}
+
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
         """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
@@ -76,16 +84,25 @@ def create_app(
             "method": bundle.method,
             "weights": asdict(bundle.weights),
             "caution": TOY if bundle.model == TINY else None,
+            "tested": tested(bundle.metrics, bundle.training),
+            "examples": [one.name for one in service.examples],
             "classes": list(service.predictor.classes),
             "features": list(service.predictor.features),
             "attributes": list(service.attributes),
             "roles": service.roles is not None,
             "layers": service.predictor.clip.image.depth,
             "heads": service.predictor.clip.image.heads,
-            "index": None if index is None else {"rows": index.rows, "features": list(index.features)},
+            "index": None if index is None else {"rows": index.rows, "features": list(index.offered)},
             "limits": asdict(service.limits),
             "batches": {"images": batches.items, "batches": batches.batches, "largest": batches.largest},
         }
+
+    @app.get("/api/examples/{number}", response_class=Response)
+    async def example(number: int) -> Response:
+        """An example image, counted from 0, as PNG."""
+        if not 0 <= number < len(service.examples):
+            raise Refused(404, f"there is no example {number}: this server has {len(service.examples)}.")
+        return Response(service.examples[number].png, media_type="image/png")
 
     @app.get("/api/roles")
     async def roles() -> dict[str, Any]:
@@ -94,7 +111,7 @@ def create_app(
             raise Refused(404, "this bundle has no head roles.")
         return service.roles.to_json()
 
-    @app.post("/api/predict")
+    @app.post("/api/predict", openapi_extra=TAKES_IMAGE)
     async def predict(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among other classes if given,
         comma-separated, in the query or a form.
@@ -108,7 +125,7 @@ def create_app(
 
         return dict(await with_image(request, work))
 
-    @app.post("/api/neighbours")
+    @app.post("/api/neighbours", openapi_extra=TAKES_IMAGE)
     async def neighbours(
         request: Request,
         by: str = "class",
@@ -132,7 +149,7 @@ def create_app(
 
         return dict(await with_image(request, work))
 
-    @app.post("/api/attention")
+    @app.post("/api/attention", openapi_extra=TAKES_IMAGE)
     async def attention(
         request: Request, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
@@ -153,6 +170,7 @@ def create_app(
         found: Response = await with_image(request, work)
         return found
 
+    add_documentation(app, token is not None)
     return app
 
 
@@ -184,6 +202,14 @@ def _of_framework(request: Request, error: HTTPException) -> Refused:
 def _require_place(busy: asyncio.Semaphore) -> None:
     if busy.locked():
         raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"})
+
+
+def tested(metrics: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, float] | None:
+    """The bundle's accuracy (fraction) and the number of test images that it was measured on, if known."""
+    accuracy, images = metrics.get("accuracy"), training.get("test_images")
+    if not isinstance(accuracy, float) or not isinstance(images, int):
+        return None
+    return {"accuracy": accuracy, "images": images}
 
 
 def words(text: str | None) -> list[str] | None:

@@ -12,7 +12,8 @@ from dear.serving.bodies import Bodies, Body
 from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 
 COOKIE = "dear_token"
-DOOR_STYLE = "/page.css"  # besides the login form, the only path that needs no token
+OPEN = frozenset(["/page.css", "/health"])
+"""Besides the login form, the only paths that need no token: its style, and the server's pulse."""
 # Only files of this server and images that the page creates; text never becomes code or markup.
 POLICY = "; ".join(
     (
@@ -126,7 +127,7 @@ class SecurityMiddleware:
         """Whether the request may proceed; otherwise it has been answered. Wrong tokens are limited per
         client, and after too many of them no token is checked.
         """
-        if self.token is None or scope["path"] == DOOR_STYLE:
+        if self.token is None or scope["path"] in OPEN:
             return True
         at_door = scope["method"] == "GET" and scope["path"] == "/"
         query = parse_qs(scope["query_string"].decode("latin-1")) if at_door else {}

@@ -23,4 +23,4 @@ def _add(app: FastAPI, address: str, content: bytes, kind: str) -> None:
     async def file() -> Response:
         return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
-    app.add_api_route(address, file, methods=["GET", "HEAD"], response_class=Response)
+    app.add_api_route(address, file, methods=["GET", "HEAD"], include_in_schema=False)

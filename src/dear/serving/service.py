@@ -1,7 +1,6 @@
 """What the HTTP API and the page do with images: one model, one queue, one index."""
 
 import hashlib
-import io
 import logging
 import threading
 import time
@@ -27,6 +26,7 @@ from dear.retrieval.query import Index, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
 from dear.serving.batching import Batcher
+from dear.serving.examples import Example
 from dear.serving.limits import Limits, Refused, check_picture
 
 MOST_RESULTS = 100
@@ -49,12 +49,18 @@ class Service:
     """
 
     def __init__(
-        self, predictor: Predictor, limits: Limits, index: Index | None = None, name: str = ""
+        self,
+        predictor: Predictor,
+        limits: Limits,
+        index: Index | None = None,
+        name: str = "",
+        examples: Sequence[Example] = (),
     ) -> None:
-        """``name`` is the bundle's display name. Raises DataError if the index is of another bundle or, with
-        features of heads, of another backbone.
+        """``name`` is the bundle's display name; ``examples`` are offered on the page. Raises DataError if
+        the index is of another bundle or, with features of heads, of another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
+        self.examples = tuple(examples)
         self.name = name or predictor.bundle.method
         self._heads: HeadEncoder | None = None
         if index is not None:
@@ -79,9 +85,11 @@ class Service:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The distinct names of the method's named learned tokens: the attributes."""
+        """The distinct names of the method's named learned tokens: the attributes, but for those that own no
+        head.
+        """
         method = self.predictor.method
-        return tuple(method.layout.named)
+        return tuple(name for name in method.layout.named if name not in method.unowned)
 
     def take(self, data: bytes) -> Upload:
         """Check and decode an image. Raises Refused: 413, 415, and 422 for a broken image."""
@@ -186,9 +194,3 @@ class Service:
     def _check_count(self, name: str, value: int) -> None:
         if not 1 <= value <= MOST_RESULTS:
             raise Refused(400, f"{name} is {value}: it must be between 1 and {MOST_RESULTS}.")
-
-
-def png_of(image: Image.Image) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, "PNG")
-    return stream.getvalue()

@@ -1,22 +1,30 @@
 """What can be reached: the files of the page and the documented API, and no file of the machine besides."""
 
+import io
 import json
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from tests.e2e.test_page import serving
-from tests.unit.serving.small import small_predictor
+from tests.unit.serving.small import picture, small_predictor
 
 from dear.backbone.clip import Clip
+from dear.data.images.decode import as_image
+from dear.data.loading import load_dataset
+from dear.errors import DataError, SettingsError
+from dear.serving.examples import examples_of
 from dear.serving.limits import Limits
 from dear.serving.service import Service
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 import httpx
+from fastapi.testclient import TestClient
 
 from dear.serving.api import create_app
 
@@ -27,8 +35,6 @@ ADDRESSES = [
     "/config",
     "/monitoring",
     "/monitoring/summary",
-    "/openapi.json",
-    "/docs",
     "/redoc",
     "/info",
     "/startup-events",
@@ -114,6 +120,81 @@ def documented() -> set[tuple[str, str]]:
         for row in rows
         for path in re.findall(r"(?<=[` ])/[^` ]*", row)
     }
+
+
+def test_the_schema_has_the_routes_that_answer_programs(service: Service) -> None:
+    schema = (
+        TestClient(create_app(service, page=True), base_url="http://127.0.0.1").get("/openapi.json").json()
+    )
+    found = {(way.upper(), path) for path, ways in schema["paths"].items() for way in ways}
+    page = {"/", "/page.css", "/page.js", "/docs", "/openapi.json"}
+    assert found == {(way, path) for way, path in documented() if path not in page}
+    predict = schema["paths"]["/api/predict"]["post"]
+    assert {one["name"]: one["schema"].get("default") for one in predict["parameters"]} == {
+        "top": 5,
+        "classes": None,
+    }
+    assert {*predict["requestBody"]["content"]} == {"image/*", "multipart/form-data"}
+    assert "security" not in schema
+
+
+def test_the_page_of_the_api_names_each_route_and_loads_nothing_from_elsewhere(service: Service) -> None:
+    client = TestClient(create_app(service, token="s3cret"), base_url="http://127.0.0.1")
+    assert client.get("/docs").status_code == client.get("/openapi.json").status_code == 401
+    headers = {"Authorization": "Bearer s3cret"}
+    schema = client.get("/openapi.json", headers=headers).json()
+    assert schema["security"] == [{"token": []}]
+    text = client.get("/docs", headers=headers).text
+    assert all(f"{way.upper()} {path}<" in text for path, ways in schema["paths"].items() for way in ways)
+    assert "<code>weights</code>" in text  # a parameter
+    assert set(re.findall(r'(?:href|src)="([^"]*)"', text)) == {"data:,", "page.css", "openapi.json"}
+    assert "<script" not in text
+
+
+def test_the_pulse_needs_no_token_and_says_nothing_else(service: Service) -> None:
+    client = TestClient(create_app(service, token="s3cret"), base_url="http://127.0.0.1")
+    answer = client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert client.get("/api/info").status_code == 401
+
+
+def test_examples_are_answered_by_number(small_clip: Clip, tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    folder.mkdir()
+    for seed in range(3):
+        picture(seed).save(folder / f"cup {seed}.png")
+    (folder / "bad.png").write_bytes(b"x")
+    predictor = small_predictor(small_clip)
+    shown = examples_of(predictor.bundle, folder)
+    assert {one.name for one in shown} == {"cup 0", "cup 1", "cup 2"}
+    service = Service(predictor, Limits(wait=0), examples=shown)
+    client = TestClient(create_app(service), base_url="http://127.0.0.1")
+    assert client.get("/api/info").json()["examples"] == [one.name for one in shown]
+    for at, one in enumerate(shown):
+        got = Image.open(io.BytesIO(client.get(f"/api/examples/{at}").content))
+        assert got.tobytes() == picture(int(one.name[-1])).tobytes()
+    for number in ("3", "-1", "x"):
+        assert client.get(f"/api/examples/{number}").status_code in (404, 422)
+    (folder / "empty").mkdir()
+    with pytest.raises(DataError, match="no files with an image suffix"):
+        examples_of(predictor.bundle, folder / "empty")
+    with pytest.raises(SettingsError, match=r"--examples .*none is no folder"):
+        examples_of(predictor.bundle, tmp_path / "none")
+
+
+def test_only_a_bundle_of_a_world_task_has_examples_of_its_own(small_clip: Clip) -> None:
+    bundle, task = small_predictor(small_clip).bundle, load_dataset("fine-shades")
+    assert examples_of(bundle) == ()
+    of_world = replace(bundle, training={"data": task.name, "data_identity": task.identity})
+    found = examples_of(of_world)
+    assert len(found) == len({one.name for one in found}) == 8
+    assert {one.name for one in found} <= {*task.classnames}
+    label = task.classnames.index(found[3].name)
+    own = [at for at, one in enumerate(task.test.labels.tolist()) if one == label]
+    pixels = Image.open(io.BytesIO(found[3].png))
+    assert any(as_image(one).tobytes() == pixels.tobytes() for one in task.test.load(torch.tensor(own)))
+    other = replace(bundle, training={"data": task.name, "data_identity": "a folder of that name"})
+    assert examples_of(other) == ()
 
 
 def test_no_address_leads_to_a_file_of_the_machine(address: str, tmp_path: Path) -> None:

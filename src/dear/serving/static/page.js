@@ -60,8 +60,16 @@ function classify() {
   ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
     const { top } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
+    explain(top[0].evidence);
     return top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
   });
+}
+
+function explain(evidence) {
+  const features = Object.keys(evidence);
+  $("said").hidden = features.length < 2;
+  $("said").textContent = "Press a class to see what each feature adds to its score: + speaks for the class, − against it, "
+    + "and the parts sum to the score." + (features.includes("rest") ? " “rest” are features of attributes that no head carries." : "");
 }
 
 // A class, expandable to what each feature adds to its score and how that compares with another class.
@@ -71,10 +79,14 @@ function candidate(one, rank, other, longest) {
     el("td", { class: "wide" }, signed(value / longest)),
     el("td", { class: "n" }, number(value)),
     ...(other ? [el("td", { class: "n" }, number(value - other.evidence[feature]))] : [])));
-  const heads = [["feature", ""], ["adds", ""], ["", ""], ...(other ? [[`against ${other.name}`, "n"]] : [])];
+  const heads = [["feature", ""], ["adds to the score", ""], ["", ""],
+    ...(other ? [[`more than to ${other.name}`, "n"]] : [])];
   const table = el("table", {},
     el("thead", {}, el("tr", {}, ...heads.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))),
-    el("tbody", {}, ...rows));
+    el("tbody", {}, ...rows),
+    ...(rows.length > 1 ? [el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "sum"), el("td"),
+      el("td", { class: "n" }, number(one.logit)),
+      ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : [])))] : []));
   return el("details", rank ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
       el("span", {}, `${(100 * one.probability).toFixed(1)} %`), bar(0, one.probability)),
@@ -100,6 +112,8 @@ function signed(share) {
 // --- attention ------------------------------------------------------------
 
 function look() {
+  mark();
+  if (!image || !$("looking").open) return;
   const [layer, head] = [$("layer").value, $("head").value];
   const token = document.querySelector("#tokens input:checked").value;
   ask("attention", "attention", { layer, head, token, png: true }, {}, async (response) => {
@@ -109,7 +123,6 @@ function look() {
     shown.addEventListener("load", () => URL.revokeObjectURL(shown.src));
     return [el("figure", {}, shown, el("figcaption", {}, said))];
   });
-  mark();
 }
 
 function heads() {
@@ -178,10 +191,10 @@ function choose(layer, head) {
   heads();
   $("head").value = head;
   mark();
-  if (image) {
-    look();
-    $("look").scrollIntoView({ block: "nearest" });
-  }
+  if (!image) return;
+  if ($("looking").open) look();
+  else $("looking").open = true;
+  $("look").scrollIntoView({ block: "nearest" });
 }
 
 function mark() {
@@ -204,15 +217,35 @@ function take(file) {
   $("preview").hidden = true;
   $("preview").src = URL.createObjectURL(file);
   document.querySelector("main").classList.add("busy");
+  for (const one of document.querySelectorAll("#examples button")) one.setAttribute("aria-pressed", "false");
   for (const id of ["classes", "look", ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
   look();
   if (info.index) neighbours();
 }
 
+// Examples, each of which is used as if it had been dropped.
+function offer(names) {
+  $("examples").hidden = !names.length;
+  $("examples").querySelector("div").replaceChildren(...names.map((name, at) => {
+    const shown = el("img", { src: `api/examples/${at}`, alt: "" });
+    shown.addEventListener("load", () => shown.classList.toggle("small", shown.naturalWidth < 100));
+    const made = el("button", { type: "button", "aria-pressed": "false", title: name }, shown, name);
+    made.addEventListener("click", async () => {
+      const content = await (await answer(await fetch(`api/examples/${at}`))).blob();
+      take(new File([content], `${name}.png`, { type: content.type }));
+      made.setAttribute("aria-pressed", "true");
+    });
+    return made;
+  }));
+}
+
 function listen() {
   $("file").addEventListener("change", () => { take($("file").files[0]); $("file").value = ""; });
-  $("preview").addEventListener("load", () => { $("preview").hidden = false; }); // not for files that browsers cannot show
+  $("preview").addEventListener("load", () => {
+    $("preview").hidden = false;
+    $("preview").classList.toggle("small", $("preview").naturalWidth < 100);
+  }); // not for files that browsers cannot show
   document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   for (const kind of ["dragover", "dragleave", "drop"])
     document.addEventListener(kind, (event) => {
@@ -224,6 +257,7 @@ function listen() {
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbours); });
   $("layer").addEventListener("change", () => { heads(); look(); });
+  $("looking").addEventListener("toggle", look);
   for (const id of ["head", "tokens"]) $(id).addEventListener("change", look);
 }
 
@@ -236,6 +270,13 @@ async function start() {
   $("about").textContent = `${info.method} on ${info.weights.model} (${info.weights.pretrained}), ${info.classes.length} classes`;
   $("caution").textContent = info.caution || "";
   $("caution").hidden = !info.caution;
+  if (info.tested) {
+    const right = (100 * info.tested.accuracy).toFixed(1);
+    $("tested").textContent = `${right} % of ${info.tested.images.toLocaleString("en")} test images were classified correctly; `
+      + `chance is ${(100 / info.classes.length).toFixed(1)} %.`;
+    $("tested").hidden = false;
+  }
+  offer(info.examples);
   $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
   $("others").placeholder = info.classes.slice(0, 3).join(", ");
   $("layer").replaceChildren(...Array.from({ length: info.layers }, (_, at) => el("option", { value: at + 1 }, String(at + 1))));

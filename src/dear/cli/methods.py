@@ -1,0 +1,196 @@
+"""`dear methods`: the methods, with their papers, needs, protocols and settings."""
+
+import ast
+import inspect
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from docstring_parser import DocstringStyle, parse
+from rich.console import Console
+
+from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.methods.declaration import ANY, Declaration, MethodSettings
+from dear.methods.registry import METHODS, known_method
+
+WIDTH = 80
+INDENT = " " * 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a method: its option, its default and the values that it takes, in words."""
+
+    option: str
+    type: str
+    default: Any
+    allowed: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Described:
+    """A method.
+
+    Attributes:
+        title: Its name in print.
+        paper: Authors and venue, as far as its module says.
+        arxiv: Number of the paper, or the year and month of one that is not on arXiv.
+        about: What it learns.
+        extra: What it needs besides a few labelled images of each class, or cannot do.
+        protocols: The protocols that can run it.
+    """
+
+    name: str
+    title: str
+    paper: str
+    arxiv: str
+    about: str
+    extra: list[str]
+    protocols: list[str]
+    settings: list[Setting]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The methods; ``details`` shows their settings with what they mean."""
+
+    methods: list[Described]
+    details: bool = False
+
+
+def command(*, methods: list[str] | None = None) -> Listed:
+    """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
+
+    Args:
+        methods: Only these, with the meaning of their settings.
+    """
+    named = [known_method(name) for name in methods or METHODS]
+    return Listed([describe(METHODS[name]) for name in named], details=methods is not None)
+
+
+def describe(method: Declaration) -> Described:
+    """A method in words, without loading its code."""
+    title, paper, about = _said(method.home)
+    return Described(
+        method.name,
+        title or method.name,
+        paper,
+        method.arxiv,
+        about,
+        _extra(method),
+        [name for name, runs in _runnable().items() if method.name in runs],
+        _settings(method),
+    )
+
+
+@cache
+def _runnable() -> dict[str, list[str]]:
+    return {name: protocol().methods() for name, protocol in PROTOCOLS.items()}
+
+
+def _said(home: str) -> tuple[str, str, str]:
+    """Title, paper and what it does, from the first sentence of a method's module, "Title (paper): what it
+    does"; it is read, not imported, since importing loads torch.
+    """
+    found = find_spec(home)
+    if found is None or found.origin is None:
+        return "", "", ""
+    text = ast.get_docstring(ast.parse(Path(found.origin).read_text(encoding="utf-8"))) or ""
+    sentence = " ".join(text.partition("\n\n")[0].split())
+    before, colon, about = sentence.partition(": ")
+    if not colon:
+        return "", "", sentence
+    title, _, paper = before.partition(" (")
+    return title, paper.removesuffix(")"), about
+
+
+def _extra(method: Declaration) -> list[str]:
+    found = {
+        "Needs no training images.": not method.trains,
+        "Needs a role table of the backbone.": method.needs_roles,
+        "Trains on unlabelled images of all classes.": method.unlabelled,
+        f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
+        "Its prompts have attribute words, which dear words can choose.": method.takes_words,
+        "Scores only the classes that it was trained on.": not method.open_vocabulary,
+    }
+    return [what for what, needed in found.items() if needed]
+
+
+def _settings(method: Declaration) -> list[Setting]:
+    kind = method.settings
+    hints = get_type_hints(kind)
+    described = {  # of a class of its own after those that it inherits from
+        one.arg_name: one.description
+        for base in reversed(kind.__mro__)
+        for one in parse(inspect.cleandoc(base.__doc__ or ""), DocstringStyle.GOOGLE).params
+    }
+    return [
+        Setting(
+            f"--{method.folder}.{field.name}".replace("_", "-"),
+            str(getattr(hints[field.name], "__name__", hints[field.name])).replace("typing.", ""),
+            field.default,
+            _allowed(kind, field.name, hints[field.name]),
+            " ".join((described.get(field.name) or "").split()),
+        )
+        for field in fields(kind)
+    ]
+
+
+def _allowed(kind: type[MethodSettings], name: str, hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return kind.bounds.get(name, ANY)[0]
+
+
+def render(result: Listed, console: Console) -> None:
+    """Show each method in a few lines of at most 80 columns."""
+    for method in result.methods:
+        console.print(_shown(method, result.details), markup=False, highlight=False, soft_wrap=True)
+    if not result.details:
+        console.print(
+            "dear methods --methods NAME says what its settings mean.", markup=False, highlight=False
+        )
+
+
+def _shown(method: Described, details: bool) -> str:
+    paper = ", ".join(filter(None, [method.paper, method.arxiv and _number(method.arxiv)]))
+    runs = "all" if len(method.protocols) == len(PROTOCOLS) else ", ".join(method.protocols)
+    first = f"{method.name}: {method.title}" + (f" ({paper})" if paper else "")
+    parts = [f"{method.about[:1].upper()}{method.about[1:]}"] if method.about else []
+    parts += method.extra
+    parts.append(f"Protocols: {runs or 'none'}.")
+    if method.settings and not details:
+        prefix = method.settings[0].option.partition(".")[0]
+        names = ", ".join(one.option.removeprefix(f"{prefix}.") for one in method.settings)
+        parts.append(f"Settings {prefix}.*: {names}.")
+    text = [line for part in [first, *parts] for line in _wrapped(part, part is not first)]
+    for one in method.settings if details else ():
+        allowed = f"; {one.allowed}" if one.allowed else ""
+        text.append(f"{INDENT}{one.option} (default {_plain(one.default)}{allowed})")
+        text += wrap(one.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
+    return "\n".join(text) + "\n"
+
+
+def _plain(value: Any) -> str:
+    """A value as a person would type it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return f'"{value}"' if isinstance(value, str) and (not value or " " in value) else str(value)
+
+
+def _wrapped(part: str, inside: bool) -> list[str]:
+    return wrap(
+        part,
+        WIDTH,
+        initial_indent=INDENT if inside else "",
+        subsequent_indent=INDENT,
+        break_on_hyphens=False,
+    )
+
+
+def _number(arxiv: str) -> str:
+    return f"arXiv {arxiv}" if "." in arxiv else f"not on arXiv, 20{arxiv[:2]}"

@@ -1,0 +1,83 @@
+"""Example images for the page: of a task of the Attribute World, or of a folder that the server's user names.
+
+A bundle holds none of its training images, and none are shown unless a folder is given: images of the world
+are drawn by this package, so they are nobody's.
+"""
+
+import io
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from dear.adapters.bundle import Bundle
+from dear.data.images.decode import as_image, decode
+from dear.data.loading import load_dataset
+from dear.data.sources.folder import image_files
+from dear.data.world.tasks import earlier_names, task_names
+from dear.errors import DataError, SettingsError
+
+MOST = 8
+SIDE = 512
+"""Length of the short side, in pixels, to which larger pictures of a folder are reduced."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example image, as PNG, and what it is called on the page."""
+
+    name: str
+    png: bytes
+
+
+def png_of(image: Image.Image) -> bytes:
+    """An image as the bytes of a PNG file."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def examples_of(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
+    """Up to eight images, of a folder (searched recursively) or else of the bundle's world task; none for a
+    bundle of other data.
+
+    Raises SettingsError for a folder that does not exist, DataError for one without readable images.
+    """
+    return _of_task(bundle) if folder is None else _of_folder(folder)
+
+
+def _of_task(bundle: Bundle) -> tuple[Example, ...]:
+    """A test image of each of some classes, evenly spread."""
+    name = bundle.training.get("data")
+    if name not in (*task_names(), *earlier_names()):
+        return ()
+    task = load_dataset(name)
+    if task.identity != bundle.training.get("data_identity"):
+        return ()  # a user's folder of the same name
+    labels = task.test.labels.cpu()
+    count = min(MOST, len(task.classnames))
+    chosen = [at * len(task.classnames) // count for at in range(count)]
+    first = [int((labels == label).nonzero()[0]) for label in chosen]
+    pictures = task.test.load(torch.tensor(first))
+    return tuple(
+        Example(task.classnames[label], png_of(as_image(picture)))
+        for label, picture in zip(chosen, pictures, strict=True)
+    )
+
+
+def _of_folder(folder: Path) -> tuple[Example, ...]:
+    if not folder.is_dir():
+        raise SettingsError(f"--examples {folder} is no folder: give a folder of images.")
+    paths, found = image_files(folder), list[Example]()
+    for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
+        try:
+            found.append(Example(path.stem, png_of(as_image(decode(path, SIDE)))))
+        except DataError:
+            continue
+        if len(found) == MOST:
+            break
+    if not found:
+        raise DataError(f"--examples {folder}: none of its images can be read.")
+    return tuple(found)
