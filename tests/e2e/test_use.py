@@ -128,7 +128,9 @@ def test_predict_in_three_forms(
     assert r"\[" not in (shown := run(["predict", str(bundle), "[b]"], capsys)[0])
     assert "[b]/0.png" in shown
     shown = run(["predict", str(bundle), str(place / "0.png")], capsys)[0]
-    assert "by class" in shown
+    assert "class +" in shown or "class -" in shown  # evidence has signs
+    assert "the parts sum to the score" in shown
+    assert max(map(len, shown.splitlines()[1:])) <= 80  # but for the image's path
     assert rows[0]["name"] in shown
 
 

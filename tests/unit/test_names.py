@@ -30,6 +30,7 @@ ALLOWED = {
     "cli/info.py": "the package's name, beside its version",
     "evaluation/records.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
+    "serving/documentation.py": "the package's name, beside its version",
     # Rules of the few-shot pick are called dear and coop, after the code bases.
     "data/dataset.py": "a rule of the few-shot pick",
     "data/fewshot.py": "a rule of the few-shot pick",

@@ -3,8 +3,10 @@
 import copy
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,8 @@ MOST_BYTES = 2**31 - 2**24
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
 METADATA = "dear.json"
+TALKATIVE = ("onnxscript", "onnx_ir", "torch.onnx")
+"""Loggers of the exporter."""
 
 Run = Callable[[Tensor], list[Tensor]]
 
@@ -181,15 +185,38 @@ def _write_onnx(
             "use --format torch-export."
         )
     try:
-        made: Any = torch.onnx.export(
-            _program(model, size), input_names=["pixels"], output_names=[*outputs], dynamo=True, verbose=False
-        )
+        with _quiet():
+            made: Any = torch.onnx.export(
+                _program(model, size),
+                input_names=["pixels"],
+                output_names=[*outputs],
+                dynamo=True,
+                verbose=False,
+            )
         made.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
         made.save(str(path), external_data=False)
     except (ExportError, OSError):
         raise
     except Exception as error:
         raise ExportError(f"torch.onnx cannot export this model: {first_line(error)}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Context without the remarks of the exporter on its own work (operators that it does not fold, the form
+    of its arguments): the export is checked against torch afterwards.
+    """
+    loggers = [logging.getLogger(name) for name in TALKATIVE]
+    before = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.setLevel(level)
 
 
 def _load_onnx(path: Path) -> Run:

@@ -170,7 +170,7 @@ def _shown(method: Described, details: bool) -> str:
     text = [line for part in [first, *parts] for line in _wrapped(part, part is not first)]
     for one in method.settings if details else ():
         allowed = f"; {one.allowed}" if one.allowed else ""
-        text.append(f"{INDENT}{one.option} (default {_plain(one.default)}{allowed})")
+        text += _wrapped(f"{one.option} (default {_plain(one.default)}{allowed})", True)
         text += wrap(one.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
     return "\n".join(text) + "\n"
 

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from dear.errors import ExportError, OutputError, SettingsError
 from dear.methods.dear.settings import DearSettings
 from dear.methods.registry import METHODS
 
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "use.md"
 MakeClip = Callable[..., Clip]
 
 
@@ -44,6 +47,43 @@ def test_onnx_classifier(make_small_clip: MakeClip, tmp_path: Path) -> None:
     assert json.loads(told["classes"]) == CLASSES
     assert json.loads(told["image_size"]) == 20
     assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.part") == 0
+
+
+@pytest.mark.parametrize("name", ["dear", "promptkd"])
+def test_the_exporter_says_nothing(
+    name: str, make_small_clip: MakeClip, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    logger, one = logging.getLogger("onnxscript"), predictor(name, make_small_clip)
+    before = logger.level
+    capfd.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(one, tmp_path / "m.onnx", with_classes=True)
+    assert capfd.readouterr() == ("", "")
+    assert logger.level == before
+
+
+def test_the_code_in_the_guide_gives_the_predictors_classes(
+    make_small_clip: MakeClip,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    one = predictor("dear", make_small_clip)
+    export(one, tmp_path / "classifier.onnx", with_classes=True)
+    noise = torch.randint(0, 256, (20, 26, 3), generator=torch.Generator().manual_seed(2))
+    Image.fromarray(noise.byte().numpy()).save(tmp_path / "a.png")
+    text = GUIDE.read_text(encoding="utf-8").partition("With onnxruntime")[2]
+    code = text.partition("```python\n")[2].partition("```")[0].replace("a.jpg", "a.png")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(GUIDE), "exec"), {})
+    shown = [line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines()]
+    [wanted] = one.predict([tmp_path / "a.png"], top=3)
+    assert [name for name, _ in shown] == [best.name for best in wanted.top]
+    for (_, share), best in zip(shown, wanted.top, strict=True):
+        assert float(share) == pytest.approx(best.probability, abs=1e-4)
 
 
 def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None:

@@ -61,6 +61,30 @@ def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: Make
         assert best.evidence[name] == pytest.approx(float(alpha[k]) * cosine * float(clip.scale), abs=1e-9)
 
 
+def test_evidence_of_attributes_without_heads_is_one_part(make_small_clip: MakeClip) -> None:
+    """They are not named: their features say nothing of them. Everything still sums to the score."""
+    clip = make_small_clip(dtype=torch.float64)
+    bundle, _ = fitted("dear", clip)
+    assert bundle.roles is not None
+    heads = tuple(
+        replace(one, role="mixed", attribute=None) if one.attribute == "object" else one
+        for one in bundle.roles.heads
+    )
+    predictor = Predictor(replace(bundle, roles=replace(bundle.roles, heads=heads)), clip=clip)
+    assert (predictor.features, predictor.unowned) == (("class", "color", "object"), ("object",))
+    image = pictures()[:1]
+    pixels = predictor.preprocess(image[0])[None]
+    parts = predictor.method.evidence(
+        predictor.encode(pixels).transpose(0, 1), predictor.encode_classes(predictor.classes)
+    )
+    for one in predictor.predict(image)[0].top:
+        assert tuple(one.evidence) == ("class", "color", "rest")
+        assert one.evidence["rest"] == pytest.approx(float(parts[2, 0, CLASSES.index(one.name)]), abs=1e-9)
+        assert sum(one.evidence.values()) == pytest.approx(one.logit, abs=1e-9)
+    encoder = BundleEncoder(predictor)
+    assert (encoder.features, encoder.unowned) == (predictor.features, ("object",))
+
+
 def test_encode_gives_unit_features_in_order(make_small_clip: MakeClip) -> None:
     clip = make_small_clip()
     bundle, method = fitted("dear", clip)

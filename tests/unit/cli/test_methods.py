@@ -1,0 +1,79 @@
+"""`dear methods`, and the help of commands that take settings of methods."""
+
+import json
+import re
+from dataclasses import fields
+
+import pytest
+
+from dear.cli.main import main
+from dear.cli.registry import COMMANDS, GROUPS
+from dear.methods.registry import METHODS, option_groups
+
+
+def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def settings_in(text: str) -> set[str]:
+    """The prefixes of the methods' settings that a help text explains."""
+    groups = {name.replace("_", "-") for name in option_groups()} | {*option_groups()}
+    return {one for one in re.findall(r"^  --([\w-]+)\.", text, re.MULTILINE) if one in groups}
+
+
+def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(shown(["methods", "--json"], capsys))["methods"]
+    assert [one["name"] for one in found] == [*METHODS]
+    for one in found:
+        kind = METHODS[one["name"]].settings
+        names = [setting["option"].partition(".")[2].replace("-", "_") for setting in one["settings"]]
+        assert names == [field.name for field in fields(kind)]
+        assert all(setting["about"] for setting in one["settings"]), one["name"]
+        assert all(one[what] for what in ("title", "about", "arxiv"))
+    by_name = {one["name"]: one for one in found}
+    assert by_name["mmrl++"]["paper"] == "Guo and Gu, IJCV 2026"
+    assert by_name["mmrl++"]["settings"][0] == {
+        "option": "--mmrlpp.first",
+        "type": "int",
+        "default": 6,
+        "allowed": "from 1 to 12",
+        "about": "First layer that representation tokens enter, of 12.",
+    }
+    assert by_name["tip-adapter"]["protocols"] == ["few-shot"]
+    assert "retrieval" in by_name["dear"]["protocols"]
+    assert by_name["dear"]["extra"] == ["Needs a role table of the backbone."]
+
+
+def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["methods"], ["methods", "--methods", "dear,promptkd,tac"]):
+        assert max(map(len, shown(words, capsys).splitlines())) <= 80
+    assert main(["methods", "--methods", "nosuch"]) == 2
+
+
+def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings_in(shown(["fit", "--help"], capsys)) == {"dear"}
+    assert settings_in(text := shown(["fit", "--method", "maple", "--help"], capsys)) == {"maple"}
+    assert text.endswith("another method: 'dear fit --method NAME --help'.\n")
+    assert "--train.epochs" in text
+    run = ["run", "base-to-novel"]
+    assert settings_in(shown([*run, "--help"], capsys)) == {"dear"}
+    assert settings_in(shown([*run, "--methods=coop,mmrl++", "--help"], capsys)) == {"coop", "mmrlpp"}
+    text = shown([*run, "--methods", "all", "--help"], capsys)
+    assert len(settings_in(text)) == len(option_groups())
+    assert "another method" not in text
+    assert settings_in(shown(["words", "--help"], capsys)) == {"atprompt"}
+    assert main(["fit", "--method", "nosuch", "--help"]) == 2
+    assert "another method" not in shown(["eval", "--help"], capsys)
+
+
+def test_the_overview_has_its_commands_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = shown(["--help"], capsys).split("\n\n")
+    for heading, commands in GROUPS.items():
+        (block,) = (one for one in blocks if one.startswith(f"{heading}\n"))
+        listed = [re.split(r" {2,}", line.strip())[0] for line in block.splitlines()[1:]]
+        assert listed == [*commands]
+    assert [name for commands in GROUPS.values() for name in commands] == [*COMMANDS]
+    assert [heading.partition(":")[0] for heading in GROUPS] == [
+        "use", "compare", "roles", "data", "world", "model",
+    ]  # fmt: skip
