@@ -31,6 +31,7 @@ class Plain:
 
     def __init__(self, identity: str = "plain") -> None:
         self.identity, self.features, self.embed, self.short_side = identity, ("class", "color"), 5, 20
+        self.unowned: tuple[str, ...] = ()
         self.facts: dict[str, object] = {}
         self.seen = 0
 
