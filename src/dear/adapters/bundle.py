@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, NotRequired, Self, TypedDict
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ class Config(TypedDict):
     settings: dict[str, Any]
     backbone: Backbone
     classes: list[str]
+    keys: NotRequired[list[str]]
     templates: list[str]
     temperature: Annotated[float, Range(LEAST)]
     metrics: dict[str, Any]
@@ -62,6 +63,8 @@ class Bundle:
         weights: Identity of the tensors that the backbone must have.
         roles: The role table, for the methods that need one.
         classes: Class names in label order.
+        keys: What the classes were called in the data set: folders or labels, in label order; empty if they
+            had no other names there.
         templates: Prompts with one {} for the class name.
         tensors: What the method keeps of its training, by name: the trained parameters.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
@@ -81,6 +84,7 @@ class Bundle:
     tensors: Mapping[str, Tensor]
     temperature: float = 1.0
     short_side: int = 256
+    keys: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
 
@@ -197,6 +201,7 @@ class Bundle:
                 "short_side": self.short_side,
             },
             "classes": [*self.classes],
+            **({"keys": [*self.keys]} if self.keys else {}),
             "templates": [*self.templates],
             "temperature": self.temperature,
             "metrics": dict(self.metrics),
@@ -211,6 +216,9 @@ class Bundle:
             facts = typed(config, Config, where)
             backbone, roles = facts["backbone"], facts["roles"]
             kind = METHODS[_known(facts["method"])].settings
+            keys = tuple(facts.get("keys", ()))
+            if keys and len(keys) != len(facts["classes"]):
+                raise BundleError(f"it has {len(keys)} keys for {len(facts['classes'])} classes.")
             return cls(
                 method=facts["method"],
                 settings=typed({**kind.defaults_of_old, **facts["settings"]}, kind, where, "settings"),
@@ -223,6 +231,7 @@ class Bundle:
                 tensors=tensors,
                 temperature=facts["temperature"],
                 short_side=backbone["short_side"],
+                keys=keys,
                 metrics=facts["metrics"],
                 training=facts["training"],
             )

@@ -21,6 +21,7 @@ from dear.data.fewshot import Subset, draw_few
 from dear.data.loading import load_dataset
 from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
+from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.evaluation.adapt import adapt, check_prompts, longest_name
 from dear.evaluation.plan import Plan, Select
@@ -110,6 +111,7 @@ def fit(
             templates=images.templates,
             tensors={name: _kept(one) for name, one in adapted.method.kept().items()},
             short_side=(dataset or DataSettings()).short_side,
+            keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
             training={
                 "data": images.name,
                 "data_identity": images.identity,

@@ -1,5 +1,9 @@
 """Evaluate a bundle's classifier on a data set."""
 
+import warnings
+from collections.abc import Sequence
+from itertools import zip_longest
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,7 +15,7 @@ from dear.backbone.choice import warn_of_toy
 from dear.backbone.precision import mixed
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
-from dear.data.sources.listing import plain_name
+from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
@@ -57,7 +61,8 @@ def evaluate_bundle(
     progress: Progress = silent,
 ) -> BundleScores:
     """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
-    name, or among the data set's own.
+    name or, where the names differ, by folder or label as in the data set that it was fitted on; or among the
+    data set's own.
 
     Warns of the tiny CLIP on photographs. Raises DataError for a split without images, or a class that the
     bundle does not have.
@@ -80,7 +85,7 @@ def scored(
     if images is None or not len(images):
         raise DataError(f"{dataset.name} has no {split} images.")
     known = predictor.vocabulary(None if own_classes else dataset.classnames)
-    labels = _places(known, dataset.classnames)[images.labels.cpu()]
+    labels = _places(known, dataset, predictor.bundle.keys)[images.labels.cpu()]
     plain = frozen_clip(predictor.clip)
     plain.set_classes(known.classes, predictor.bundle.templates)
     beside = Vocabulary.of(plain, known.precision)
@@ -106,13 +111,27 @@ def scored(
     )
 
 
-def _places(known: Vocabulary, classnames: tuple[str, ...]) -> Int[Tensor, "class"]:
-    """The index of each of the data set's classes among the candidate classes."""
+def _places(known: Vocabulary, dataset: Dataset, fitted: Sequence[str]) -> Int[Tensor, "class"]:
+    """The index of each of the data set's classes among the candidate classes; ``fitted`` are the folders or
+    labels of the bundle's classes.
+    """
     places = {plain_name(name): at for at, name in enumerate(known.classes)}
-    for name in classnames:
-        if plain_name(name) not in places:
+    by_key = dict(zip(fitted, range(len(known.classes)), strict=False))
+    found, told = list[int](), list[str]()
+    for name, key in zip_longest(dataset.classnames, dataset.keys):
+        at = places.get(plain_name(name))
+        if at is None and (at := by_key.get(key)) is not None:
+            told.append(f"{key} is {known.classes[at]}")
+        if at is None:
             raise DataError(
                 f"the data set's class {name!r} is not among the bundle's {len(known.classes)} classes: "
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
             )
-    return torch.tensor([places[plain_name(name)] for name in classnames])
+        found.append(at)
+    if told:
+        warnings.warn(
+            f"{len(told)} classes have the names that the bundle has for these folders or labels: "
+            f"{first_few(told)}",
+            stacklevel=2,
+        )
+    return torch.tensor(found)

@@ -65,10 +65,11 @@ class RunOptions:
 
     def experiment(self, command: str, protocol: Protocol, plans: Sequence[Plan]) -> Experiment:
         """The experiment that these options describe for a command. Raises DearError."""
+        protocol, data = protocol.arranged(data_names(protocol.data if self.data is None else self.data))
         return Experiment(
             protocol=protocol,
             out=self.out or Path("runs") / command,
-            data=data_names(protocol.data if self.data is None else self.data),
+            data=data,
             plans=tuple(plans),
             seeds=(1,) if self.seeds is None else tuple(self.seeds),
             shots=protocol.shots if self.shots is None else tuple(self.shots),

@@ -36,7 +36,7 @@ def check_dataset(
     faults = [*dict.fromkeys(map(str, found))]
     missing = missing_images(listing)
     broken = broken_images(listing, settings, progress) if decode else None
-    benchmark = benchmarks().get(listing.name)
+    benchmark = benchmarks()[listing.name] if listing.benchmark else None
     others = _other_names(listing)
     return Check(
         name=listing.name,
@@ -65,7 +65,7 @@ def _range(listing: Listing, part: str) -> tuple[int, int]:
 
 
 def _other_names(listing: Listing) -> list[str]:
-    if listing.name not in benchmarks():
+    if not listing.benchmark:
         return []
     published = published_names(benchmarks()[listing.name])
     if len(published) != len(listing.classnames):

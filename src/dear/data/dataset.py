@@ -51,6 +51,8 @@ class Dataset:
         allow_fewer: whether a class with fewer images than shots contributes all of them.
         notes: remarks for the user, such as a split made here or images left out.
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
+        keys: what the classes are called in the files, in label order: folders or labels, which are the names
+            unless others were given; empty for images without files.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Dataset:
     allow_fewer: bool = False
     notes: tuple[str, ...] = ()
     world: bool = False
+    keys: tuple[str, ...] = ()
 
 
 def fingerprint(*parts: str) -> str:

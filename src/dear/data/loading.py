@@ -19,9 +19,11 @@ from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import find_benchmark, home_of, read_benchmark
 from dear.data.sources.coop import PREFIX, read_coop, split_file
-from dear.data.sources.folder import image_files, read_folder, subfolders
+from dear.data.sources.domains import subfolders
+from dear.data.sources.folder import image_files, read_folder
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import rename
+from dear.data.sources.wordnet import name_wordnet_ids
 from dear.data.world.images import WorldImages
 from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_names
 from dear.errors import DataError
@@ -97,8 +99,12 @@ def read_listing(
     """
     listing = _read(name_or_path, settings, known, report)
     require_apart(listing.origin, listing.splits, report)
-    if settings.classnames is not None and Path(name_or_path).suffix.lower() not in table.SUFFIXES:
+    if settings.classnames is None:
+        listing = name_wordnet_ids(listing)
+    elif Path(name_or_path).suffix.lower() not in table.SUFFIXES:
         listing = rename(listing, settings.classnames.expanduser())
+    if not listing.benchmark and find_benchmark(listing.name):  # whose settings and results are not for it
+        listing = replace(listing, name=f"own-{listing.name}")
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
 
@@ -115,10 +121,9 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         warnings.warn(f"{listing.name}: {note}", stacklevel=3)
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     photos = {part: _images(listing, rows, store, settings) for part, rows in listing.splits.items()}
-    benchmark = find_benchmark(listing.name)
     data = assemble(
         listing.name,
-        benchmark.title if benchmark else listing.name,
+        benchmarks()[listing.name].title if listing.benchmark else listing.name,
         [with_spaces(name) for name in listing.classnames],
         listing.templates,
         photos["train"],
@@ -127,14 +132,18 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         sampling=settings.sampling,
         allow_fewer=settings.allow_fewer,
     )
-    return replace(data, notes=listing.notes)
+    return replace(data, notes=listing.notes, keys=listing.keys)
 
 
 def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], report: Report) -> Listing:
     path = Path(name_or_path).expanduser()
-    benchmark = find_benchmark(name_or_path)
-    if benchmark is not None and not path.exists():
-        return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
+    benchmark = None if any(sign in name_or_path for sign in "/\\") else find_benchmark(name_or_path)
+    if benchmark is not None:
+        try:
+            return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
+        except DataError as error:
+            here = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
+            raise DataError(f"{error}{here}") from error
     if path.is_dir():
         return _read_folder(path, settings, report)
     suffix = path.suffix.lower()
@@ -150,16 +159,25 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
 
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
-    benchmark = find_benchmark(folder.resolve().name)
+    """A folder by path: what lies in it says what it is, not what it is called."""
     split = split_file(folder)
     if split is not None:
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return (
             read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report=report)
         )
-    if benchmark is not None and (folder / benchmark.images).is_dir():
-        return read_benchmark(benchmark, folder, settings, report)
-    return read_folder(folder, settings, report)
+    benchmark = find_benchmark(folder.resolve().name)
+    if benchmark is None or not (folder / benchmark.images).is_dir():
+        return read_folder(folder, settings, report)
+    hint = (
+        f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
+        f"--dataset.root {folder.resolve().parent}"
+    )
+    try:
+        listing = read_folder(folder, settings, report)
+    except DataError as error:
+        raise DataError(f"{error} ({folder}: {hint}.)") from error
+    return replace(listing, notes=(hint, *listing.notes))
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
@@ -174,7 +192,7 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
         if tables
         else _read_folder(folder, settings, report)
     )
-    return replace(listing, name=listing.name if find_benchmark(listing.name) else path.stem)
+    return replace(listing, name=listing.name if listing.benchmark else path.stem)
 
 
 def _images(

@@ -14,6 +14,8 @@ from dear.reading.typed import shown
 Sampling = Literal["dear", "coop"]
 """How few-shot images are drawn: see `dear.data.fewshot`."""
 
+Layout = Literal["auto", "classes", "domains"]
+
 MOST_WORKERS = 8
 
 
@@ -27,7 +29,10 @@ class DataSettings:
             which are averaged, are separated by | or given as a text file, one per line.
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
         split_seed: Seed of the split made for a data set that has none.
-        test_share: Share of each class used for testing in that split, for images without any split.
+        test_share: Share of each class used for testing in that split, for images without any split; 1 for
+            all images, where nothing is trained on.
+        layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
+            folders of classes in them; auto for domains if they hold the same folders.
         sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
         allow_fewer: Take all images of a class that has fewer images than shots.
         broken: What to do with unreadable images: stop, or skip (all images are checked first).
@@ -43,6 +48,7 @@ class DataSettings:
     classnames: Path | None = None
     split_seed: int = 1
     test_share: float = 0.3
+    layout: Layout = "auto"
     sampling: Sampling = "dear"
     allow_fewer: bool = False
     broken: Literal["stop", "skip"] = "stop"
@@ -52,8 +58,8 @@ class DataSettings:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.test_share < 1:
-            raise SettingsError(f"test_share is {self.test_share}: it must be between 0 and 1.")
+        if not 0 < self.test_share <= 1:
+            raise SettingsError(f"test_share is {self.test_share}: it must be above 0 and at most 1.")
         for name, value, least in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
             if value < least:
                 raise SettingsError(f"{name} is {value}: it must be at least {least}.")

@@ -107,10 +107,11 @@ def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Expe
     if select not in get_args(Select):
         raise UnknownNameError("select", str(select), get_args(Select))
     pretrained, roles = content.get("pretrained"), content.get("roles")
+    protocol, data = protocol.arranged(data_names(texts("data", content.get("data", [*protocol.data]))))
     return Experiment(
         protocol=protocol,
         out=path_from("out", content["out"], Path()),
-        data=data_names(texts("data", content.get("data", [*protocol.data]))),
+        data=data,
         plans=plans,
         seeds=numbers("seeds", content.get("seeds", 1)),
         shots=numbers("shots", content.get("shots", [*protocol.shots])),

@@ -64,8 +64,12 @@ class Runner:
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
     def load(self, experiment: Experiment) -> Load:
-        """The function that loads an experiment's data sets by name."""
+        """The function that loads the data sets that an experiment trains on, by name."""
         return partial(self._load, settings=experiment.dataset)
+
+    def load_target(self, experiment: Experiment) -> Load:
+        """The same for data sets that it only tests on: all images, where a data set has no split."""
+        return partial(self._load, settings=replace(experiment.dataset, test_share=1.0))
 
     def check(self, experiment: Experiment) -> None:
         """Check an experiment before anything is computed. Raises DearError."""
@@ -78,12 +82,14 @@ class Runner:
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
         """The data sets of an experiment by name. Raises DearError for one that is unavailable."""
         load, source = self.load(experiment), experiment.protocol.trained_on
-        return {name: load(name) for name in (*experiment.data, *filter(None, [source]))}
+        if source is None:
+            return {name: load(name) for name in experiment.data}
+        tested = self.load_target(experiment)
+        return {**{name: tested(name) for name in experiment.data}, source: load(source)}
 
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
         """A run of an experiment with everything that its results depend on."""
-        load = self.load(experiment)
-        datasets = [load(run.dataset), *map(load, run.targets)]
+        datasets = [self.load(experiment)(run.dataset), *map(self.load_target(experiment), run.targets)]
         context = self.context(experiment)
         return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
 

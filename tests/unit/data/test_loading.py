@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tests.unit.data.photos import class_folders, load
 from torch import Tensor
 
 from dear.data.dataset import Images, assemble, fingerprint
 from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
 
@@ -121,3 +123,36 @@ def test_a_task_of_the_world_conforms() -> None:
         assert len(split) == len(split.labels)
     pictures = data.test.load(torch.tensor([0, len(data.test) - 1]))
     assert [(*picture.shape, picture.dtype) for picture in pictures] == [(3, 48, 48, torch.uint8)] * 2
+
+
+class TestNamesAndPaths:
+    """A name is a benchmark, a path is what lies there."""
+
+    @pytest.fixture
+    def dtd(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A user's own folder with the benchmark's name and a class called as its folder of images."""
+        monkeypatch.chdir(tmp_path)
+        return class_folders(tmp_path / "dtd", {"images": 3, "sounds": 3})
+
+    def test_a_path_is_read_as_it_lies_there(self, dtd: Path, settings: DataSettings) -> None:
+        for place in ("./dtd", str(dtd)):
+            with pytest.warns(
+                UserWarning, match="if it is the benchmark DescribableTextures, give that name"
+            ):
+                data = load_dataset(place, settings)
+            assert (data.classnames, data.templates) == (("images", "sounds"), ("a photo of a {}.",))
+            assert (data.name, data.title) == ("own-dtd", "own-dtd")  # no published setting or result is its
+
+    def test_a_name_is_the_benchmark(self, dtd: Path, settings: DataSettings) -> None:
+        with pytest.raises(DataError, match=r"needs the folder of the benchmarks: .* write \./dtd\."):
+            load_dataset("dtd", settings)
+        (dtd / "labels").mkdir()
+        with pytest.raises(DataError, match=r"'labels' has no images .* if it is the benchmark Descr"):
+            load_dataset(str(dtd), settings)
+
+    def test_a_table_with_a_benchmarks_name(self, dtd: Path, settings: DataSettings) -> None:
+        lines = ["path,label,split", "dtd/images/0.png,a,test", "dtd/images/1.png,b,test"]
+        (table := dtd.parent / "food101.csv").write_text("\n".join(lines))
+        data = load(table, settings)
+        assert (data.name, len(data.train), len(data.test)) == ("own-food101", 0, 2)
+        assert "can only be tested on" in data.notes[0]

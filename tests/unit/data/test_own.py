@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from dear.data.sources.splits import seeded_split
 from dear.errors import DataError, SettingsError
 from dear.limits import LimitError
 
+COUNTS_BY_LABEL = dict(enumerate(COUNTS.values()))
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
 
 
@@ -76,6 +78,18 @@ class TestFolder:
         assert load(folder, settings).identity == data.identity
         other = load(folder, DataSettings(cache=settings.cache, split_seed=2))
         assert paths(other)["test"] != paths(data)["test"]
+
+    def test_all_images_are_for_testing_if_asked(self, tmp_path: Path, settings: DataSettings) -> None:
+        data = load(class_folders(tmp_path / "mine", COUNTS), replace(settings, test_share=1.0))
+        assert (len(data.train), Counter(data.test.labels.tolist())) == (0, COUNTS_BY_LABEL)
+        assert not (tmp_path / "cache" / "splits").exists()
+
+    def test_a_folder_of_one_split(self, tmp_path: Path, settings: DataSettings) -> None:
+        tested = load(class_folders(tmp_path / "one" / "test", COUNTS).parent, settings)
+        assert (tested.name, tested.classnames) == ("one", ("ant", "sea horse"))
+        assert (len(tested.train), len(tested.test)) == (0, 18)
+        trained = load(class_folders(tmp_path / "two" / "train", COUNTS).parent, settings)
+        assert (trained.classnames, len(trained.train), len(trained.test)) == (("ant", "sea horse"), 13, 5)
 
     def test_the_recorded_list_can_be_used_as_coops(self, tmp_path: Path, settings: DataSettings) -> None:
         folder = class_folders(tmp_path / "mine", COUNTS)
@@ -246,7 +260,7 @@ class TestTemplates:
             checked_templates(1001 * ["a {}"], "templates")
 
     def test_settings_out_of_range(self) -> None:
-        for wrong in ({"test_share": 1.0}, {"short_side": 0}, {"workers": -1}):
+        for wrong in ({"test_share": 1.1}, {"short_side": 0}, {"workers": -1}):
             with pytest.raises(SettingsError, match=next(iter(wrong))):
                 DataSettings(**wrong)  # type: ignore[arg-type]
 

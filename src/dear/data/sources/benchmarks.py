@@ -105,6 +105,12 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
     return _lines(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
 
 
+@cache
+def wordnet_names() -> Mapping[str, str]:
+    """The class names of ImageNet's 1000 WordNet ids, as in CoOp's list."""
+    return dict(zip(_lines("ImageNet.wnids.txt"), _lines("ImageNet.txt"), strict=True))
+
+
 def read_benchmark(
     benchmark: Benchmark, home: Path, settings: DataSettings, report: Report = refuse
 ) -> Listing:
@@ -120,7 +126,7 @@ def read_benchmark(
         listing = _read_own(benchmark, home, settings)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}
     standard = not listing.notes and counts == dict(benchmark.published)
-    return replace(listing, templates=(benchmark.template,), standard=standard)
+    return replace(listing, templates=(benchmark.template,), benchmark=True, standard=standard)
 
 
 def _read_own(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:

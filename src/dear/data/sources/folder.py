@@ -1,32 +1,38 @@
-"""An image folder: one folder per class, in train/ and test/ or without a split."""
+"""An image folder: one folder per class, in train/ and test/, by domain, or without either."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
+from dear.data.sources.domains import SPLITS, domains_of, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
-from dear.data.sources.splits import lone_note, record_split, seeded_split, split_note
+from dear.data.sources.splits import own_split
 from dear.errors import DataError
-
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-}
-"""Folder names that are splits."""
 
 
 def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
-    """Read a folder of images. Raises DataError if there is no class, or a class without images."""
-    parts = {SPLITS[name.lower()]: folder / name for name in subfolders(folder) if name.lower() in SPLITS}
+    """Read a folder of images: of classes, of splits, or of domains, whose images are then taken together.
+
+    Raises DataError if there is no class, or a class without images.
+    """
+    found = subfolders(folder)
+    parts = {SPLITS[name.lower()]: folder / name for name in found if name.lower() in SPLITS}
     if "train" in parts and len(parts) > 1:
         return _with_splits(folder, parts, report)
-    keys = subfolders(folder)
+    if len(parts) == len(found) == 1 and subfolders(alone := folder / found[0]):
+        return _only_part(folder, alone, settings, report)
+    domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(found)}
+    return _unsplit(folder, domains[settings.layout], settings, report)
+
+
+def _unsplit(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
+    """A folder without a split, of classes or of domains."""
+    inside = [subfolders(folder / domain) for domain in domains] or [subfolders(folder)]
+    keys = sorted({key for names in inside for key in names})
     if not keys:
         raise DataError(
             f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
@@ -34,24 +40,45 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         )
     with reporting(report):
         require_distinct(str(folder), keys, keys)
-    rows, other = class_rows(folder, "", keys, report)
-    share = settings.test_share
-    shares = {"train": 1 - share, "test": share}
-    splits = seeded_split(rows, shares, settings.split_seed, keys, lone=True)
-    recorded = record_split(splits, keys, settings.cache_folder() / "splits", folder.resolve().name)
+    rows: list[Row] = []
+    other: list[str] = []
+    labels = {key: label for label, key in enumerate(keys)}
+    for within, held in zip(domains or [""], inside, strict=True):
+        found, left = class_rows(folder, within, held, report)
+        rows += [Row(row.path, labels[held[row.label]]) for row in found]
+        other += left
+    made = own_split(rows, settings, keys, folder.resolve().name)
     return Listing(
         name=folder.resolve().name,
         folder=folder,
         keys=tuple(keys),
         classnames=tuple(keys),
-        splits=splits,
-        origin=f"dear, seed {settings.split_seed}",
-        notes=(
-            split_note(shares, settings.split_seed, recorded),
-            *lone_note(splits, keys),
-            *left_out(other),
-        ),
+        splits=made.splits,
+        origin=made.origin,
+        notes=(*_about(domains, rows, folder), *made.notes, *left_out(other)),
     )
+
+
+def _about(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> tuple[str, ...]:
+    """A note on folders that are read as domains."""
+    if not domains:
+        return ()
+    held = Counter(row.path.partition("/")[0] for row in rows)
+    counts = ", ".join(f"{domain} ({held[domain]} images)" for domain in domains)
+    return (
+        f"its folders are read as domains of the same classes: {counts}; if they are classes, give "
+        "--dataset.layout classes; to train on one domain and test on the others: dear run "
+        f"domain-generalization --data {folder} --source {domains[0]}",
+    )
+
+
+def _only_part(folder: Path, place: Path, settings: DataSettings, report: Report) -> Listing:
+    """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
+    tested = SPLITS[place.name.lower()] != "train"
+    listing = _unsplit(place, (), replace(settings, test_share=1.0) if tested else settings, report)
+    note = f"{folder} has only {place.name}/" + (": all its images are for testing" if tested else "")
+    notes = (note, *listing.notes[tested:])  # that there is no split is said already
+    return replace(listing, name=folder.resolve().name, notes=notes)
 
 
 def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listing:
@@ -80,15 +107,6 @@ def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listin
         origin=", ".join(f"{place.name}/" for place in parts.values()),
         notes=(*notes, *left_out(other)),
     )
-
-
-def subfolders(folder: Path) -> list[str]:
-    """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__")))
-    except OSError as error:
-        raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
 
 
 def class_rows(

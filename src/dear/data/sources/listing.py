@@ -51,6 +51,7 @@ class Listing:
         classnames: their names for prompts, underscores unchanged.
         splits: rows of train, test and, if there are any, val; train is empty for test-only sets.
         origin: where the split comes from, for display.
+        benchmark: whether it is one of the package's benchmarks, called by `name`.
         standard: whether the split is the one used for published results.
         notes: remarks for the user, such as files left out or a split made here.
         templates: the data set's own prompts.
@@ -62,6 +63,7 @@ class Listing:
     classnames: tuple[str, ...]
     splits: Mapping[str, tuple[Row, ...]]
     origin: str
+    benchmark: bool = False
     standard: bool = False
     notes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ("a photo of a {}.",)

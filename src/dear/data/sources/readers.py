@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.folder import class_rows, left_out, subfolders
+from dear.data.sources.domains import subfolders
+from dear.data.sources.folder import class_rows, left_out
 from dear.data.sources.listing import Row
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError

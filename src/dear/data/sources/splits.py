@@ -5,10 +5,34 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from dear.data.settings import DataSettings
 from dear.data.sources.listing import Row, first_few
 from dear.errors import DataError
 from dear.writing.files import atomic_write
+
+
+class OwnSplit(NamedTuple):
+    """A split made here: rows by part, where it comes from, and notes about it."""
+
+    splits: dict[str, tuple[Row, ...]]
+    origin: str
+    notes: tuple[str, ...]
+
+
+def own_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> OwnSplit:
+    """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
+    the cache; with 1, all images. A class with a single image has it to train on.
+    """
+    if settings.test_share == 1:
+        alone = "the data has no split: all its images are for testing"
+        return OwnSplit({"train": (), "test": tuple(rows)}, "all to test on", (alone,))
+    shares = {"train": 1 - settings.test_share, "test": settings.test_share}
+    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=True)
+    recorded = record_split(splits, classnames, settings.cache_folder() / "splits", name)
+    notes = (split_note(shares, settings.split_seed, recorded), *lone_note(splits, classnames))
+    return OwnSplit(splits, f"dear, seed {settings.split_seed}", notes)
 
 
 def seeded_split(

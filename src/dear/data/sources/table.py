@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import SPLITS
+from dear.data.sources.domains import SPLITS
 from dear.data.sources.listing import (
     Listing,
     Report,
@@ -20,7 +20,7 @@ from dear.data.sources.listing import (
     require_inside,
 )
 from dear.data.sources.naming import QUOTES, in_order, read_names
-from dear.data.sources.splits import lone_note, record_split, seeded_split, split_note
+from dear.data.sources.splits import own_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import read_text
@@ -59,17 +59,12 @@ def read_table(
         require_distinct(str(settings.classnames or table), keys, names)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
-    with_split = [entry for entry in entries if entry.split]
     notes: tuple[str, ...] = ()
-    if not with_split:
-        shares = {"train": 1 - settings.test_share, "test": settings.test_share}
-        splits = seeded_split(rows, shares, settings.split_seed, names, lone=True)
-        recorded = record_split(splits, names, settings.cache_folder() / "splits", table.stem)
-        notes = (split_note(shares, settings.split_seed, recorded), *lone_note(splits, names))
-        origin = f"dear, seed {settings.split_seed}"
-    else:
-        splits = _by_split(table, entries, rows)
+    if any(entry.split for entry in entries):
+        splits, notes = _by_split(table, entries, rows)
         origin = f"the column split of {table.name}"
+    else:
+        splits, origin, notes = own_split(rows, settings, names, table.stem)
     return Listing(
         name=table.stem,
         folder=table.parent,
@@ -124,16 +119,22 @@ def _classes(
     return keys, keys if given is None else in_order(keys, given, str(settings.classnames))
 
 
-def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> dict[str, tuple[Row, ...]]:
-    splits: dict[str, list[Row]] = {}
+def _by_split(
+    table: Path, entries: list[Entry], rows: list[Row]
+) -> tuple[dict[str, tuple[Row, ...]], tuple[str, ...]]:
+    """Rows by split, and notes; a table may list images to test on alone."""
+    splits: dict[str, list[Row]] = {"train": []}
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
         if part is None:
             raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
         splits.setdefault(part, []).append(row)
-    if missing := [part for part in ("train", "test") if part not in splits]:
-        raise DataError(f"{table} has no image with split {missing[0]}.")
-    return {part: tuple(listed) for part, listed in splits.items()}
+    if "test" not in splits:
+        raise DataError(f"{table} has no image with split test.")
+    if not splits["train"] and "val" in splits:
+        raise DataError(f"{table} has no image with split train, but some with split val.")
+    notes = () if splits["train"] else ("it lists no image to train on: it can only be tested on",)
+    return {part: tuple(listed) for part, listed in splits.items()}, notes
 
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:

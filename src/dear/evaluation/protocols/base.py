@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
@@ -61,6 +61,10 @@ class Protocol(ABC):
     def trained_on(self) -> str | None:
         """The single data set that is trained on, to test on all others; None to train on each."""
         return None
+
+    def arranged(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
+        """The protocol and the data sets that it runs on, given what the user named. Raises DataError."""
+        return self, tuple(data)
 
     def stages(self, classes: int) -> Sequence[Sequence[int]]:
         """The classes of each training stage, given the data set's number of classes. Raises DataError."""

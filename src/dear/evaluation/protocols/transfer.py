@@ -4,10 +4,13 @@ The two differ only in their targets (section 4): other data sets with their own
 classes under a shift. They share the training.
 """
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from dear.data.sources.domains import domains_of, subfolders
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.schema import check_scores, part_of
@@ -80,8 +83,11 @@ class CrossDataset(Transfer):
 class DomainGeneralization(Transfer):
     """Train on all classes of a source data set, test on variants of it under a shift.
 
+    With a folder of domains as the only data set, the source is one of its folders and the others are tested
+    on, with all their images: `--data FOLDER --source photo`.
+
     Attributes:
-        source: Data set to train on.
+        source: Data set to train on; in a folder of domains, a domain.
     """
 
     name: ClassVar[str] = "domain-generalization"
@@ -90,3 +96,25 @@ class DomainGeneralization(Transfer):
     data: ClassVar[tuple[str, ...]] = (
         "source-resampled", "source-sketch", "source-rendition", "source-adversarial",
     )  # fmt: skip
+
+    def arranged(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
+        """A folder of domains stands for them: one is the source, all others are targets. Raises DataError if
+        the source is not one of them.
+        """
+        folder = Path(data[0]).expanduser() if len(data) == 1 and data[0] else None
+        if folder is None or not folder.is_dir():
+            return self, tuple(data)
+        name = self.source
+        if Path(name).expanduser().resolve().parent == folder.resolve():  # given as a path
+            name = Path(name).name
+        among = "/" not in name and (folder / name).is_dir()
+        domains = tuple(subfolders(folder)) if among else domains_of(folder)
+        if among:
+            others = tuple(os.path.join(data[0], one) for one in domains if one != name)
+            return replace(self, source=os.path.join(data[0], name)), others
+        if domains and self.source == type(self).source:
+            raise DataError(
+                f"{data[0]} holds the domains {', '.join(domains)}: name the one to train on, for example "
+                f"--source {domains[0]}."
+            )
+        return self, tuple(os.path.join(data[0], one) for one in domains) or tuple(data)

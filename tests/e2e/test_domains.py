@@ -1,0 +1,38 @@
+"""Domain generalization on a folder of domains, and bundles on folders called by WordNet ids."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.e2e.refusals import refused
+
+from dear.cli.main import main
+
+WORDS = ["run", "domain-generalization", "--methods", "coop", "--train.epochs", "2", "--shots", "1"]
+
+
+@pytest.fixture
+def domains(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The 12 images of 4 classes three times over, as three domains."""
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    for name in ("art", "photo", "sketch"):
+        shutil.copytree(photos / "images", tmp_path / "domains" / name)
+    return tmp_path / "domains"
+
+
+@pytest.mark.usefixtures("small")
+def test_all_images_of_the_other_domains_are_tested_on(domains: Path, out: Path) -> None:
+    assert main([*WORDS, "--data", str(domains), "--source", "photo", "--out", str(out)]) == 0
+    (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
+    assert record["dataset"]["name"] == "photo"
+    assert len(record["fewshot"]["files"]) == 4
+    accuracies = record["results"]["targets"]
+    assert accuracies.keys() == {"art", "sketch"}
+    for found in accuracies.values():  # thirds: of all three images of a class
+        assert {round(3 * share, 6) % 1 for share in found["per_class"].values()} == {0}
+
+
+def test_a_source_that_is_no_domain(domains: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused([*WORDS, "--data", str(domains)], out, capsys)
+    assert "holds the domains art, photo, sketch: name the one to train on" in line

@@ -1,0 +1,59 @@
+"""A bundle knows the classes of a data set by name and, if these differ, by its folders or labels."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.training.world import noise_dataset, role_table
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import evaluate_bundle
+from dear.backbone.clip import Clip
+from dear.errors import BundleError, DataError
+from dear.methods.dear.settings import DearSettings
+from dear.training.settings import TrainOptions
+
+KEYS = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture
+def bundle(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Fitted to classes whose folders are called n1 to n4."""
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
+    role_table(small_clip).save(roles := tmp_path / "roles.json")
+    data = replace(noise_dataset(), keys=KEYS)
+    options = {"roles": roles, "settings": DearSettings(first=8), "train": TrainOptions(epochs=2)}
+    fit(data, tmp_path / "bundle", **options)  # type: ignore[arg-type]
+    return tmp_path / "bundle"
+
+
+def test_folders_have_the_names_that_they_were_fitted_with(bundle: Path) -> None:
+    predictor = Predictor(bundle)
+    assert predictor.bundle.keys == KEYS
+    named = evaluate_bundle(predictor, noise_dataset())
+    unnamed = replace(noise_dataset(), classnames=KEYS, keys=KEYS)
+    with pytest.warns(
+        UserWarning, match=r"4 classes have the names .*: n1 is red circle on the sea, n2 is h"
+    ):
+        assert evaluate_bundle(predictor, unnamed) == named
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate_bundle(predictor, noise_dataset())
+    strange = replace(unnamed, classnames=("n0", *KEYS[1:]), keys=("n0", *KEYS[1:]))
+    with pytest.raises(DataError, match="class 'n0' is not among the bundle's 4 classes"):
+        evaluate_bundle(predictor, strange)
+
+
+def test_only_other_names_are_kept(bundle: Path, tmp_path: Path) -> None:
+    kept = Bundle.from_pretrained(bundle)
+    assert '"keys"' in (bundle / "config.json").read_text()
+    assert (
+        '"keys"' not in (replace(kept, keys=()).save_pretrained(tmp_path / "no") / "config.json").read_text()
+    )
+    replace(kept, keys=("n1",)).save_pretrained(tmp_path / "short")
+    with pytest.raises(BundleError, match="1 keys for 4 classes"):
+        Bundle.from_pretrained(tmp_path / "short")
