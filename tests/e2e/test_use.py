@@ -134,6 +134,27 @@ def test_predict_in_three_forms(
     assert rows[0]["name"] in shown
 
 
+def test_predict_into_a_file(
+    world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jpg").write_text("words")
+    words = ["predict", str(bundle), str(world / "test")]
+    printed = json.loads(run([*words, "--json"], capsys)[0])["predictions"]
+    out, err = run([*words, str(tmp_path), "--out", str(tmp_path / "p.csv"), "--batch", "2"], capsys, 1)
+    assert "9 images in" in out
+    assert "1 could not be read" in out
+    assert "bad.jpg: it is not an image" in err
+    rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text()))]
+    assert [row["file"] for row in rows] == [one["image"] for one in printed]
+    for row, one in zip(rows, printed, strict=True):
+        assert (row["class"], row["class_3"]) == (one["top"][0]["name"], one["top"][2]["name"])
+        assert float(row["score"]) == pytest.approx(one["top"][0]["probability"], abs=1e-5)
+    assert "the suffix of the file decides" in refused(
+        [*words, "--out", str(tmp_path / "p.csv"), "--format", "csv"], capsys
+    )
+    assert "ending in .csv" in refused([*words, "--out", str(tmp_path / "p.xls")], capsys)
+
+
 def test_unreadable_images_are_reported_and_the_rest_done(
     world: Path,
     bundle: Path,

@@ -4,6 +4,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +19,9 @@ from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.backbone.precisions import Precision
 from dear.data.images.decode import as_picture, decode
+from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_views
+from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.methods.base import Method
 
@@ -186,17 +189,20 @@ class Predictor:
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         warn_of_toy(self.bundle.model, world=False)  # a file may be of anything
-        known, waiting = self.vocabulary(classes), list[tuple[str | None, Tensor | Unreadable]]()
-        for image in [images] if isinstance(images, Image.Image | Path | str) else images:
-            place = None if isinstance(image, Image.Image) else str(image)
-            try:
-                waiting.append((place, self.preprocess(image)))
-            except DataError as error:
-                waiting.append((place, Unreadable(place, str(error))))
-            if len(waiting) == batch:
-                yield from self._batch(waiting, known, top)
-                waiting.clear()
-        yield from self._batch(waiting, known, top)
+        several = [images] if isinstance(images, Image.Image | Path | str) else images
+        known, coming = self.vocabulary(classes), iter(several)
+        while some := [*islice(coming, batch)]:
+            files = not any(isinstance(one, Image.Image) for one in some)  # an open image is not thread-safe
+            read = in_parallel(self._read, some, DataSettings().threads if files else 1)
+            yield from self._batch(read, known, top)
+
+    def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
+        """The file of an image, if it has one, and its pixels or why they cannot be read."""
+        place = None if isinstance(image, Image.Image) else str(image)
+        try:
+            return place, self.preprocess(image)
+        except DataError as error:
+            return place, Unreadable(place, str(error))
 
     @torch.no_grad()
     def _batch(

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from dear.adapters.results import Written, check_table
 from dear.cli.output import json_text, progress_console
 from dear.errors import DataError, SettingsError, printable
 from dear.reading.files import ReadingError, read_lines
@@ -47,6 +49,7 @@ def command(
     bundle: str,
     images: list[str],
     *,
+    out: Path | None = None,
     top: int = 5,
     format: Form = "table",
     classes: list[str] | None = None,
@@ -55,19 +58,21 @@ def command(
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 32,
-) -> Predicted:
+) -> Predicted | Written:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
     The evidence for a class is what each feature adds to the class's score (for DeAR alpha_k s_k): with a
     plus it speaks for the class, with a minus against it, and the parts sum to the score. Attributes that own
     no head of the role table are one part, "rest". Unreadable images are reported and skipped, and the exit
-    code is 1.
+    code is 1. For many images, --out writes a file as it goes, with a progress bar.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         images: Image files, folders of them, or - for a list of paths on stdin, one per line.
+        out: File to write to instead of printing: .csv with one row for each image (file, class, score, then
+            class_2, score_2 and so on), or .jsonl with the evidence too.
         top: How many classes to report for each image.
-        format: A table, JSON lines, or CSV with one row for each image and class.
+        format: What is printed: a table, JSON lines, or CSV with one row for each image and class.
         classes: Choose among these classes, by name, instead of the bundle's own.
         classes_file: The same from a text file, one name per line.
         add_classes: Additional classes.
@@ -78,6 +83,12 @@ def command(
     from dear.adapters.bundle_config import check_bundle
     from dear.data.images.raster import read_image
 
+    if out is not None:
+        check_table(out)
+        if format != "table":
+            raise SettingsError(
+                "--format is for what is printed: with --out, the suffix of the file decides."
+            )
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
@@ -90,16 +101,29 @@ def command(
     if len(paths) == 1:
         read_image(Path(paths[0]))
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
-    from dear.adapters.predictor import Prediction, Predictor
+    from dear.adapters.predictions import write_predictions
+    from dear.adapters.predictor import Prediction, Predictor, Unreadable
+    from dear.cli.progress import StepProgress
 
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
         named = [*(named or loaded.classes), *add_classes]
     predictor = Predictor(loaded, device, pretrained=pretrained)
+    found = predictor.predict_each(paths, top, named, batch=batch)
+    if out is not None:
+        done = count(1)
+        with StepProgress() as progress:
+
+            def told(one: Prediction | Unreadable) -> None:
+                if isinstance(one, Unreadable):
+                    progress.note(f"dear: {one.reason}")
+                progress("predicting", next(done), len(paths))
+
+            return write_predictions(out, found, told)
     predictions: list[Prediction] = []
     unreadable: list[Unreadable] = []
     console = progress_console()
-    for one in predictor.predict_each(paths, top, named, batch=batch):
+    for one in found:
         if isinstance(one, Prediction):
             predictions.append(one)
         else:
@@ -112,8 +136,12 @@ def command(
     return Predicted(predictions, unreadable, format)
 
 
-def render(result: Predicted, console: Console) -> None:
-    """Print the predictions in the requested format."""
+def render(result: Predicted | Written, console: Console) -> None:
+    """Print the predictions in the requested format, or where they are."""
+    if not isinstance(result, Predicted):
+        rest = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
+        console.print(f"{result.images} images in {result.out}{rest}", markup=False, soft_wrap=True)
+        return
     if result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
             console.out(json_text(line), highlight=False)

@@ -1,0 +1,66 @@
+"""A file of predictions: its columns, whole or absent, one batch at a time."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dear.adapters.predictions import write_predictions
+from dear.adapters.predictor import Candidate, Prediction, Unreadable
+from dear.errors import DataError, OutputError, SettingsError
+
+DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
+CAT = Candidate("=cat", 0.25, 1.5, {"class": 1.5})
+BAD = Unreadable("bad.jpg", "cannot read bad.jpg")
+FOUND = [BAD, Prediction("a, b.png", (DOG, CAT)), Prediction("c\udcff.png", (CAT, DOG))]
+
+
+def test_one_row_an_image(tmp_path: Path) -> None:
+    written = write_predictions(tmp_path / "p.csv", FOUND)
+    assert (written.images, written.unreadable, written.partly) == (2, [BAD], True)
+    text = (tmp_path / "p.csv").read_text(errors="surrogateescape")
+    rows = [*csv.reader(text.splitlines())]
+    assert rows[0] == ["file", "class", "score", "class_2", "score_2"]
+    assert rows[1] == ["a, b.png", "dog", "0.75", "'=cat", "0.25"]  # no spreadsheet takes it for a formula
+    assert rows[2] == ["c\udcff.png", "'=cat", "0.25", "dog", "0.75"]
+    assert len(rows) == 3
+
+
+def test_json_lines_have_the_evidence(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "p.jsonl", FOUND)
+    first, _ = map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())
+    assert first["top"][0] == {"name": "dog", "probability": 0.75, "logit": 3.0, "evidence": {"class": 3.0}}
+
+
+def test_it_is_written_as_it_comes_and_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("before")
+    sizes = []
+
+    def coming() -> Iterator[Prediction]:
+        for number in range(20_000):  # more than a buffer
+            if number == 19_000:
+                sizes.append((tmp_path / "p.csv.part").stat().st_size)
+                raise KeyboardInterrupt
+            yield Prediction(f"{number}.png", (DOG,))
+
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(tmp_path / "p.csv", coming())
+    assert sizes[0] > 100_000
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+    assert (tmp_path / "p.csv").read_text() == "before"
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none of 1 images can be read: cannot read bad\.jpg"):
+        write_predictions(tmp_path / "p.csv", [BAD])
+    with pytest.raises(SettingsError, match=r"ending in \.csv, \.jsonl"):
+        write_predictions(tmp_path / "p.txt", FOUND)
+    (tmp_path / "d.csv").mkdir()
+    with pytest.raises(OutputError, match="is a folder"):
+        write_predictions(tmp_path / "d.csv", FOUND)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        write_predictions(tmp_path / "file" / "p.csv", FOUND)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "file"]
