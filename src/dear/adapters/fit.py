@@ -1,5 +1,6 @@
 """From a folder of images to an adapter bundle in one call."""
 
+import warnings
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.backbone.precisions import Precision
 from dear.data.dataset import Dataset, Images
-from dear.data.fewshot import Subset, draw_few
+from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.loading import load_dataset
 from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
@@ -87,6 +88,12 @@ def fit(
             few, count = _with_shots(images, shots)
             plan = Plan(method, settings=settings)
             picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
+            if (
+                shots is None
+                and picked
+                and (said := uneven(images.train.labels[[*picked]].tolist(), few.classnames))
+            ):
+                warnings.warn(f"{images.name}: {said}", stacklevel=2)
             seen = range(len(images.train)) if plan.unlabelled else picked
             held = _held_out(images, seen) if calibrate else None
             model, pretrained = chosen(model, pretrained, world=images.world)

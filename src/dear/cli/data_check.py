@@ -19,14 +19,15 @@ def command(
     decode: bool = True,
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
 ) -> Check:
-    """Report counts, missing and broken files, class names, and whether the split is the standard one.
+    """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 
-    Continues after a fault and lists them all; the exit code is 1 if there is one.
+    Continues after a fault and lists them all; the exit code is 1 if there is one. Warnings (a single class,
+    uneven classes, images of the same content) do not change it.
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
         root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
-        decode: Read every image; without it only the existence of files is checked.
+        decode: Read and compare all images; without it only the existence of files is checked.
         dataset: How the data set is read.
     """
     from rich.progress import Progress
@@ -63,7 +64,9 @@ def render(result: Check, console: Console) -> None:
     looked = (
         "every image was read" if result.broken is not None else "images were not read (--decode reads them)"
     )
-    lines.append(f"{'ok' if result.ok else 'NOT OK'}: {looked}")
+    lines += [f"warning: {one}" for one in result.warnings]
+    verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
+    lines.append(f"{verdict}: {looked}")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 

@@ -1,10 +1,12 @@
-"""Check a data set: counts, missing and broken files, class names, and the origin of its split."""
+"""Check a data set: counts, missing, broken and repeated files, class names, the origin of its split."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dear.data.doubles import same_images, told_of
+from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, missing_images
 from dear.data.loading import read_listing
@@ -21,7 +23,7 @@ def check_dataset(
     decode: bool = True,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Check:
-    """Read a data set's lists, look for its files and, with `decode`, read every image.
+    """Read a data set's lists, look for its files and, with `decode`, read every image and compare them.
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
@@ -38,6 +40,8 @@ def check_dataset(
     broken = broken_images(listing, settings, progress) if decode else None
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     others = _other_names(listing)
+    doubles = same_images(listing, settings.threads) if decode else None
+    warnings = [*_about_classes(listing), *told_of(listing, doubles or [])]
     return Check(
         name=listing.name,
         folder=str(listing.folder),
@@ -54,7 +58,9 @@ def check_dataset(
         templates=[*listing.templates],
         notes=[*listing.notes],
         faults=faults,
-        ok=not faults and not missing and not broken,
+        duplicates=doubles,
+        warnings=warnings,
+        ok=not (faults or missing or broken or warnings),
     )
 
 
@@ -62,6 +68,16 @@ def _range(listing: Listing, part: str) -> tuple[int, int]:
     held = Counter(row.label for row in listing.splits[part])
     counts = [held[label] for label in range(len(listing.classnames))]
     return min(counts, default=0), max(counts, default=0)
+
+
+def _about_classes(listing: Listing) -> Iterator[str]:
+    if len(listing.classnames) == 1:
+        yield f"there is a single class, {listing.classnames[0]!r}: every image would be told to be of it"
+    for part in ("train", "test"):
+        labels = [row.label for row in listing.splits.get(part, ())]
+        if said := uneven(labels, [with_spaces(name) for name in listing.classnames]):
+            yield f"{part}: {said}"
+            break  # the other split is likely to be alike
 
 
 def _other_names(listing: Listing) -> list[str]:

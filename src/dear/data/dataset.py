@@ -49,6 +49,7 @@ class Dataset:
         identity: changes with the images, the class names, the templates or the few-shot sampling rule.
         sampling: how few-shot images are drawn (`dear.data.fewshot`).
         allow_fewer: whether a class with fewer images than shots contributes all of them.
+        balance: whether it contributes them repeatedly, so that all classes have as many shots.
         notes: remarks for the user, such as a split made here or images left out.
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
         keys: what the classes are called in the files, in label order: folders or labels, which are the names
@@ -68,6 +69,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     world: bool = False
     keys: tuple[str, ...] = ()
+    balance: bool = False
 
 
 def fingerprint(*parts: str) -> str:
@@ -90,10 +92,14 @@ def assemble(
     *,
     sampling: Sampling = "dear",
     allow_fewer: bool = False,
+    balance: bool = False,
 ) -> Dataset:
     """A data set whose identity is derived from those of its parts."""
     splits = [split.identity if split is not None else "" for split in (train, val, test)]
     picks = [sampling, str(allow_fewer)] if (sampling, allow_fewer) != ("dear", False) else []
+    picks += ["balance"] if balance else []
     identity = fingerprint(*splits, *classnames, "templates", *templates, *picks)
     names, prompts = tuple(classnames), tuple(templates)
-    return Dataset(name, title, names, prompts, train, val, test, identity, sampling, allow_fewer)
+    return Dataset(
+        name, title, names, prompts, train, val, test, identity, sampling, allow_fewer, balance=balance
+    )

@@ -10,8 +10,10 @@ With either rule, a class with too few images is an error unless that is allowed
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -22,6 +24,9 @@ from dear.data.dataset import Dataset, Images, Pictures, fingerprint
 from dear.data.seeds import checked_seed
 from dear.data.settings import Sampling
 from dear.errors import DataError
+
+UNEVEN = 3
+"""How many times the images of the smallest class the largest has before it is told."""
 
 
 def pick_shots(
@@ -67,7 +72,8 @@ def _check(
             named = f" ({classnames[label]})" if classnames else ""
             raise DataError(
                 f"class {label}{named} has {held[label]} images, fewer than {shots} shots. "
-                "Ask for fewer shots, or give --dataset.allow-fewer (allow_fewer in a recipe)."
+                "Ask for fewer shots, or give --dataset.allow-fewer or --dataset.balance (allow_fewer or "
+                "balance in a recipe)."
             )
 
 
@@ -154,8 +160,10 @@ def draw_few(
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
     chosen = [*(range(len(dataset.classnames)) if classes is None else classes)]
     labels, names = dataset.train.labels, dataset.classnames
-    _check(labels, shots, dataset.allow_fewer, names, chosen)
+    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, chosen)
     pick = Pick.draw(labels, shots, seed, sampling=dataset.sampling, allow_fewer=True)
+    if dataset.balance:
+        pick = replace(pick, indices=balanced(pick.indices, labels, shots))
     wanted = {*chosen}
     indices = tuple(
         i for i, label in zip(pick.indices, labels[[*pick.indices]].tolist(), strict=True) if label in wanted
@@ -164,6 +172,30 @@ def draw_few(
     pick = replace(pick, indices=indices, files=tuple(paths[i] for i in indices) if paths else ())
     few = Subset(dataset.train, torch.tensor(indices))
     return pick, few if classes is None else ClassSubset(few, chosen)
+
+
+def balanced(indices: Sequence[int], labels: Int[Tensor, "item"], shots: int) -> tuple[int, ...]:
+    """A pick in which every class has `shots` items: those of a class with fewer repeat in their order, each
+    as often as the others or once more. Classes without items stay without. [ours]
+    """
+    of_class = dict[int, list[int]]()
+    for index, label in zip(indices, labels[[*indices]].tolist(), strict=True):
+        of_class.setdefault(label, []).append(index)
+    return tuple(one for items in of_class.values() for one in islice(cycle(items), shots))
+
+
+def uneven(labels: Sequence[int], classnames: Sequence[str]) -> str | None:
+    """What to say of classes of very different size, or None: at least three times as many images. [ours]"""
+    held = Counter(labels)
+    if not held:
+        return None
+    (most, many), (least, few) = held.most_common(1)[0], held.most_common()[-1]
+    if many < UNEVEN * few:
+        return None
+    return (
+        f"the classes are uneven, from {few} ({classnames[least]}) to {many} images ({classnames[most]}): "
+        "limit them with --shots, or repeat the images of the smaller ones with --dataset.balance true"
+    )
 
 
 def base_novel(n_classes: int) -> tuple[range, range]:

@@ -17,7 +17,10 @@ class Check:
         other_names: class names that differ from the published ones, one line each.
         standard: whether the split is the one used for published results, judged by its source, counts and
             class names; None for data that is not a benchmark.
-        ok: no faults, no missing or broken files.
+        duplicates: groups of files with the same content; None if not looked for.
+        warnings: what the data can be used with but should be looked at, one line each: a single class,
+            uneven classes, repeated images.
+        ok: no faults, no missing or broken files, no warnings.
     """
 
     name: str
@@ -35,12 +38,14 @@ class Check:
     templates: list[str]
     notes: list[str]
     faults: list[str]
+    duplicates: list[list[str]] | None
+    warnings: list[str]
     ok: bool
 
     @property
     def partly(self) -> bool:
-        """Whether the exit code reports a partial result."""
-        return not self.ok
+        """Whether the exit code reports a partial result: warnings alone do not."""
+        return bool(self.faults or self.missing or self.broken)
 
 
 @dataclass(frozen=True)

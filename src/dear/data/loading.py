@@ -62,6 +62,7 @@ def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Da
         tested,
         sampling=settings.sampling,
         allow_fewer=settings.allow_fewer,
+        balance=settings.balance,
     )
     return replace(found, world=True)
 
@@ -131,6 +132,7 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         photos["test"],
         sampling=settings.sampling,
         allow_fewer=settings.allow_fewer,
+        balance=settings.balance,
     )
     return replace(data, notes=listing.notes, keys=listing.keys)
 

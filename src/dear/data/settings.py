@@ -35,6 +35,8 @@ class DataSettings:
             folders of classes in them; auto for domains if they hold the same folders.
         sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
         allow_fewer: Take all images of a class that has fewer images than shots.
+        balance: Repeat the images of such a class, each as often as the others or once more, so that every
+            class has as many shots.
         broken: What to do with unreadable images: stop, or skip (all images are checked first).
         short_side: Short side, in pixels, to which larger pictures are reduced.
         decode_cache: Keep decoded pictures on disk, so that they are decoded once.
@@ -51,6 +53,7 @@ class DataSettings:
     layout: Layout = "auto"
     sampling: Sampling = "dear"
     allow_fewer: bool = False
+    balance: bool = False
     broken: Literal["stop", "skip"] = "stop"
     short_side: int = 256
     decode_cache: bool = False

@@ -2,14 +2,26 @@
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
+from tests.unit.training.world import Noise, noise_dataset
 from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
-from dear.data.fewshot import ClassSubset, Pick, Subset, base_novel, coop_shots, draw_few, pick_shots
+from dear.data.fewshot import (
+    ClassSubset,
+    Pick,
+    Subset,
+    balanced,
+    base_novel,
+    coop_shots,
+    draw_few,
+    pick_shots,
+    uneven,
+)
 from dear.errors import DataError
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
@@ -213,3 +225,29 @@ def test_only_the_chosen_classes_need_enough_images() -> None:
 def test_the_rule_is_part_of_the_identity() -> None:
     made = [numbered(), numbered("coop"), numbered(allow_fewer=True)]
     assert len({data.identity for data in made}) == 3
+
+
+class TestBalance:
+    LABELS = torch.tensor([0] * 7 + [1] * 2 + [2] * 5)
+
+    def test_small_classes_repeat(self) -> None:
+        drawn = pick_shots(self.LABELS, 5, 1, allow_fewer=True).tolist()
+        found = balanced(drawn, self.LABELS, 5)
+        assert Counter(self.LABELS[[*found]].tolist()) == {0: 5, 1: 5, 2: 5}
+        assert sorted(Counter(found).values()) == [1] * 10 + [2, 3]
+        assert [one for one in found if self.LABELS[one] != 1] == [i for i in drawn if self.LABELS[i] != 1]
+
+    def test_drawn_for_a_data_set(self) -> None:
+        data = replace(noise_dataset(), train=Noise([0, 1, 1, 2, 2, 3, 3]))
+        with pytest.raises(DataError, match="has 1 images, fewer than 2 shots"):
+            draw_few(data, 2, 1)
+        pick, few = draw_few(replace(data, balance=True), 2, 1)
+        assert few.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+        assert pick.indices[:2] == (0, 0)
+
+    def test_what_is_uneven(self) -> None:
+        assert uneven([0, 0, 1], ["a", "b"]) is None
+        told = uneven([0, 0, 0, 1], ["a", "b"])
+        assert told is not None
+        assert told.startswith("the classes are uneven, from 1 (b) to 3 images (a)")
+        assert uneven([], []) is None

@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from dear.data.images.raster import opened, orientation, read_image
+from dear.data.images.raster import naming, opened, orientation, read_image
 from dear.errors import DataError, first_line
 
 BAND = 64  # rows converted at a time
@@ -33,7 +33,8 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
     """
     content = read_image(path) if data is None else data
     try:
-        upright = _upright(*_unpacked(content))
+        with naming(path):
+            upright = _upright(*_unpacked(content))
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
     return _picture(upright, short_side)

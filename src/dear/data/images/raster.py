@@ -6,9 +6,12 @@ pass PostScript to Ghostscript, which executes it, and decode icons in order to 
 
 import io
 import re
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from PIL import Image, ImageFile, UnidentifiedImageError, features
 
@@ -50,6 +53,46 @@ TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture si
 
 # Pillow warns above 89 million pixels; here the only limit is an error that names the file.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+class _Heard(threading.local):
+    """Pillow's warnings while a thread reads an image, which do not name the file: kept instead of issued.
+
+    It takes the place of the pattern for the text in a filter of warnings. `warnings.catch_warnings` would
+    change the filters of all threads, and images are decoded by several.
+    """
+
+    def __init__(self) -> None:
+        self.said: list[str] | None = None
+
+    def match(self, text: str) -> bool:
+        """Whether a warning is ignored, because it is kept."""
+        if self.said is None:
+            return False
+        self.said.append(text)
+        return True
+
+
+_heard = _Heard()
+_FILTER: Final[Any] = ("ignore", _heard, UserWarning, re.compile(r"PIL\."), 0)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Issue what Pillow warns of within, such as damaged EXIF, as warnings that name the file."""
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    if filters[:1] != [_FILTER]:  # the first that matches decides
+        with suppress(ValueError):
+            filters.remove(_FILTER)
+        filters.insert(0, _FILTER)
+    said: list[str] = []
+    _heard.said = said
+    try:
+        yield
+    finally:
+        _heard.said = None
+    for text in dict.fromkeys(said):
+        warnings.warn(f"{path}: {text.strip().rstrip('.')}.", stacklevel=3)
 
 
 def read_image(path: Path) -> bytes:

@@ -1,0 +1,84 @@
+"""Images of one content, a single class, uneven classes: what a check warns of."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.unit.data.photos import class_folders
+
+from dear.cli.data_check import render
+from dear.cli.output import PrintableConsole
+from dear.data.check import check_dataset
+from dear.data.settings import DataSettings
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes, three images to train on and two to test on of each; all have levels of their own."""
+    for part, first, count in (("train", 0, 3), ("test", 3, 2)):
+        for label, name in enumerate(("ant", "bee")):
+            class_folders(tmp_path / "all", {name: 10 * label + first + count})
+            for number in range(count):
+                place = tmp_path / "mine" / part / name / f"{number}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(tmp_path / "all" / name / f"{10 * label + first + number}.png", place)
+    return tmp_path / "mine"
+
+
+def verdict(folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> str:
+    render(check_dataset(str(folder), settings), PrintableConsole(width=200))
+    return capsys.readouterr().out.splitlines()[-1].split(":")[0]
+
+
+def test_nothing_to_warn_of(folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    found = check_dataset(str(folder), settings)
+    assert (found.ok, found.partly, found.warnings, found.duplicates) == (True, False, [], [])
+    assert verdict(folder, settings, capsys) == "ok"
+
+
+def test_copies_are_told_by_where_they_are(
+    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, test = folder / "train", folder / "test"
+    shutil.copy(train / "ant/0.png", train / "ant/copy.png")  # inside a class
+    shutil.copy(train / "bee/0.png", train / "ant/bee.png")  # in another class
+    shutil.copy(train / "bee/1.png", test / "bee/copy.png")  # also tested on
+    found = check_dataset(str(folder), settings)
+    assert found.duplicates == [
+        ["test/bee/copy.png", "train/bee/1.png"],
+        ["train/ant/0.png", "train/ant/copy.png"],
+        ["train/ant/bee.png", "train/bee/0.png"],
+    ]
+    assert [line.split(": ") for line in found.warnings] == [
+        [
+            "1 images are there more than once in several splits, so that images that are tested on are "
+            "trained on",
+            "test/bee/copy.png = train/bee/1.png",
+        ],
+        ["1 images are there more than once in several classes", "train/ant/bee.png = train/bee/0.png"],
+        ["1 images are there more than once in one class", "train/ant/0.png = train/ant/copy.png"],
+    ]
+    assert (found.ok, found.partly) == (False, False)
+    assert verdict(folder, settings, capsys) == "usable, with warnings"
+    assert check_dataset(str(folder), settings, decode=False).duplicates is None
+
+
+def test_files_of_one_size_may_differ(folder: Path, settings: DataSettings) -> None:
+    for number, word in enumerate((b"aa", b"bb", b"aa")):
+        (folder / f"train/ant/broken{number}.png").write_bytes(word)
+    found = check_dataset(str(folder), settings)
+    assert found.duplicates == [["train/ant/broken0.png", "train/ant/broken2.png"]]
+    assert found.partly  # they are broken, too
+
+
+def test_one_class(tmp_path: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = class_folders(tmp_path / "mine", {"ant": 5})
+    assert check_dataset(str(folder), settings).warnings[0].startswith("there is a single class, 'ant'")
+    assert verdict(folder, settings, capsys) == "usable, with warnings"
+
+
+def test_uneven_classes(tmp_path: Path, settings: DataSettings) -> None:
+    """70% of 4 and of 15 are 3 and 10 or 11 images to train on: more than three times as many."""
+    folder = class_folders(tmp_path / "mine", {"ant": 4, "bee": 15})
+    (told, _copies) = check_dataset(str(folder), settings).warnings
+    assert told.startswith("train: the classes are uneven, from 3 (ant) to 10 images (bee)")
