@@ -16,8 +16,14 @@ from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.photos import PhotoImages
 from dear.data.names import missing
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table
-from dear.data.sources.benchmarks import find_benchmark, home_of, read_benchmark
+from dear.data.sources import archive, huggingface, table
+from dear.data.sources.benchmarks import (
+    benchmarks,
+    find_benchmark,
+    home_of,
+    named_benchmark,
+    read_benchmark,
+)
 from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.domains import subfolders
 from dear.data.sources.folder import image_files, read_folder
@@ -30,7 +36,8 @@ from dear.errors import DataError
 
 
 def load_dataset(name_or_path: Path | str, settings: DataSettings | None = None) -> Dataset:
-    """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, or a zip.
+    """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
+    Hugging Face data set ("hf:NAME").
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
@@ -138,8 +145,10 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
 
 
 def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], report: Report) -> Listing:
+    if name_or_path.startswith(huggingface.PREFIX):
+        return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = Path(name_or_path).expanduser()
-    benchmark = None if any(sign in name_or_path for sign in "/\\") else find_benchmark(name_or_path)
+    benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:
             return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
@@ -162,6 +171,8 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
     """A folder by path: what lies in it says what it is, not what it is called."""
+    if huggingface.is_saved(folder):
+        return huggingface.read_huggingface(str(folder), settings)
     split = split_file(folder)
     if split is not None:
         listed = find_benchmark(split.stem.removeprefix(PREFIX))

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dear.data.settings import DataSettings
-from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of
+from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
+from dear.data.sources.huggingface import PREFIX
 from dear.data.sources.table import SUFFIXES
 from dear.data.world.names import earlier_names, task_names
 from dear.errors import DataError, DearError, UnknownNameError
@@ -15,9 +16,11 @@ def check_name(name_or_path: str, settings: DataSettings | None = None) -> None:
     benchmark whose folder is missing. A command calls it first, so that these errors are told at once.
     """
     known = (*task_names(), *earlier_names())
+    if name_or_path.startswith(PREFIX):  # only its library can tell
+        return
     if name_or_path in known or Path(name_or_path).expanduser().exists():
         return
-    benchmark = find_benchmark(name_or_path)
+    benchmark = named_benchmark(name_or_path)
     if benchmark is None:
         raise missing(name_or_path, known)
     home_of(benchmark, settings or DataSettings())

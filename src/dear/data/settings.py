@@ -28,6 +28,7 @@ class DataSettings:
         template: Prompt with one {} for the class name, in place of the data set's own. Several prompts,
             which are averaged, are separated by | or given as a text file, one per line.
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
+        label: Column of the classes, for a Hugging Face data set with several.
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split; 1 for
             all images, where nothing is trained on.
@@ -48,6 +49,7 @@ class DataSettings:
     root: Path | None = None
     template: str | None = None
     classnames: Path | None = None
+    label: str | None = None
     split_seed: int = 1
     test_share: float = 0.3
     layout: Layout = "auto"

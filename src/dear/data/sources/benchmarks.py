@@ -72,6 +72,11 @@ def find_benchmark(name: str) -> Benchmark | None:
     )
 
 
+def named_benchmark(name_or_path: str) -> Benchmark | None:
+    """The same for what may also be a path, which is never a benchmark."""
+    return None if any(sign in name_or_path for sign in "/\\") else find_benchmark(name_or_path)
+
+
 def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     """The folder of a benchmark under the root. Raises DataError if there is no root or no such folder."""
     root = settings.data_root()

@@ -1,0 +1,190 @@
+"""Hugging Face data sets, by name or saved in a folder: their images are unpacked into the cache once."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dear.data.images.raster import kind_of
+from dear.data.settings import DataSettings
+from dear.data.sources.domains import SPLITS
+from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
+from dear.data.sources.splits import own_split
+from dear.errors import DataError, OutputError, first_line, listing
+
+PREFIX = "hf:"
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder was written by save_to_disk of the library datasets."""
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    )
+
+
+def read_huggingface(name: str, settings: DataSettings) -> Listing:
+    """Read NAME, NAME:CONFIGURATION or a folder written by save_to_disk, without "hf:".
+
+    The image files are unpacked unchanged into the cache folder, unless they already were. Raises DataError
+    if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
+    """
+    parts = _loaded(name)
+    one = next(iter(parts.values()))
+    image, label = _columns(name, one.features, settings.label)
+    if other := next((part for part in parts.values() if {image, label} - {*part.features}), None):
+        raise DataError(f"{name}: the split {other.split} has no columns {image} and {label}.")
+    labels = {part: table[label] for part, table in parts.items()}
+    names = _names(one.features[label], [found for some in labels.values() for found in some])
+    require_distinct(name, names, names)
+    place = _unpacked(name, parts, image, settings.cache_folder())
+    numbered = hasattr(one.features[label], "names")
+    known: dict[Any, int] = {at if numbered else found: at for at, found in enumerate(names)}
+    splits = dict[str, tuple[Row, ...]]()
+    for part, some in labels.items():
+        files = sorted(os.listdir(place / part))
+        keys = [found if numbered else str(found) for found in some]
+        rows = [
+            Row(f"{part}/{file}", known[key]) for file, key in zip(files, keys, strict=True) if key in known
+        ]
+        if rows:  # the labels of some test splits are kept back: -1
+            splits[part] = tuple(rows)
+    called = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
+    kept, origin, notes = _parts(splits, settings, names, called)
+    notes = (*notes, f"its columns {image} and {label} are read; its images are unpacked in {place}")
+    return Listing(called, place, tuple(names), tuple(names), kept, origin, notes=notes)
+
+
+def _loaded(name: str) -> dict[str, Any]:
+    """The splits of a data set; one that is no split of ours keeps its name."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"{PREFIX}{name} needs the library datasets: pip install 'dear-vlm[datasets]'."
+        ) from error
+    folder = Path(name).expanduser()
+    try:
+        if folder.is_dir():
+            if not is_saved(folder):
+                raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
+            found = datasets.load_from_disk(str(folder))
+        else:
+            called, _, configuration = name.partition(":")
+            with _quiet_hub():
+                found = datasets.load_dataset(called, configuration or None)
+    except DataError:
+        raise
+    except Exception as error:  # the hub's, the disk's and the format's errors have no common class
+        raise DataError(
+            f"cannot load the Hugging Face data set {name}: {first_line(error).rstrip('.')}. Check the name and "
+            "the connection; without one, save it elsewhere with save_to_disk and give that folder."
+        ) from error
+    parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"all": found}
+    if not parts or not all(map(len, parts.values())):
+        raise DataError(f"the Hugging Face data set {name} is empty.")
+    return parts
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Without the hub's line for each of its attempts: an error tells of the last."""
+    from huggingface_hub.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _columns(name: str, features: Mapping[str, Any], wanted: str | None) -> tuple[str, str]:
+    """The columns of the images and of the classes."""
+    kinds = {column: type(feature).__name__ for column, feature in features.items()}
+    images = [column for column, kind in kinds.items() if kind == "Image"]
+    if not images:
+        raise DataError(f"{name} has no column of images: it has {listing([*kinds])}.")
+    classes = [column for column, kind in kinds.items() if kind == "ClassLabel"]
+    plain = [column for column in ("label", "labels", "class") if column in kinds]
+    found = [wanted] if wanted is not None else classes or plain[:1]
+    if len(found) != 1 or found[0] not in kinds:
+        which = f"the columns {listing(found)}" if len(found) > 1 else "no such column"
+        raise DataError(
+            f"{name} has {which} for the classes: name one of {listing([*kinds])} with --dataset.label."
+        )
+    return images[0], found[0]
+
+
+def _names(feature: Any, labels: Sequence[Any]) -> list[str]:
+    """Class names in label order: those of the feature, else the labels themselves, sorted."""
+    return [*feature.names] if hasattr(feature, "names") else sorted({str(label) for label in labels})
+
+
+def _parts(
+    splits: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
+) -> tuple[dict[str, tuple[Row, ...]], str, tuple[str, ...]]:
+    """The splits under our names, where they are from, and notes. Raises DataError if there are none."""
+    ours = {SPLITS[part.lower()]: rows for part, rows in splits.items() if part.lower() in SPLITS}
+    left = [part for part in splits if part.lower() not in SPLITS]
+    notes: tuple[str, ...] = ()
+    if "test" not in ours and {"train", "val"} <= ours.keys():
+        ours["test"] = ours.pop("val")
+        notes = ("it has no test split with labels: its validation split is used for testing",)
+    if (not ours and len(left) == 1) or ours.keys() == {"train"}:
+        rows = ours.get("train") or splits[left[0]]
+        made = own_split(rows, settings, names, name)
+        return made.splits, made.origin, (*notes, made.note)
+    if "test" not in ours:
+        raise DataError(f"{name} has the splits {listing([*splits])}: none is to test on.")
+    if left:
+        notes = (*notes, f"its splits {listing(left)} are left out")
+    if "train" not in ours:
+        notes = (*notes, "it has no images to train on: it can only be tested on")
+    return {part: ours.get(part, ()) for part in PARTS if part in {*ours, "train"}}, "its splits", notes
+
+
+def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> Path:
+    """The folder of the image files, one folder a split, in the order of the rows."""
+    import datasets
+
+    from dear.data.dataset import fingerprint  # loads torch
+
+    facts = (str(fact) for part, table in parts.items() for fact in (part, len(table), table._fingerprint))
+    target = (
+        cache / "huggingface" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(image, *facts)}"
+    )
+    if target.is_dir():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
+        try:
+            for part, table in parts.items():
+                (made / part).mkdir()
+                undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
+                for number, row in enumerate(undecoded):
+                    content = _content(row[image])
+                    kind = kind_of(content)
+                    suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
+                    (made / part / f"{number:09}{suffix}").write_bytes(content)
+            made.rename(target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        if not target.is_dir():  # otherwise another process has unpacked it meanwhile
+            raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
+    return target
+
+
+def _content(cell: Mapping[str, Any] | None) -> bytes:
+    """The image file in a cell; empty if there is none, which is told as of an empty file."""
+    if not cell:
+        return b""
+    content, path = cell.get("bytes"), cell.get("path")
+    if content is None and path:
+        content = Path(path).read_bytes()
+    return content or b""
