@@ -80,8 +80,8 @@ def _loaded(name: str) -> dict[str, Any]:
         raise
     except Exception as error:  # the hub's, the disk's and the format's errors have no common class
         raise DataError(
-            f"cannot load the Hugging Face data set {name}: {first_line(error).rstrip('.')}. Check the name and "
-            "the connection; without one, save it elsewhere with save_to_disk and give that folder."
+            f"cannot load the Hugging Face data set {name}: {first_line(error).rstrip('.')}. Check the name "
+            "and the connection; without one, save it elsewhere with save_to_disk and give that folder."
         ) from error
     parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"all": found}
     if not parts or not all(map(len, parts.values())):
