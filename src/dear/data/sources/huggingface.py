@@ -95,7 +95,7 @@ def _quiet_hub() -> Iterator[None]:
     from huggingface_hub.utils import logging
 
     before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
