@@ -14,7 +14,6 @@ from dear.report.grid import csv_text
 from dear.writing.files import atomic_write
 
 
-
 def write_predictions(
     out: Path,
     found: Iterable[Prediction | Unreadable],
