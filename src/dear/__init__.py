@@ -24,11 +24,13 @@ _HOME = {
     "load_dataset": "dear.data.loading",
     "role_table": "dear.roles.packaged",
     "run_all": "dear.evaluation.runs",
+    "write_evaluation": "dear.adapters.diagnosis",
 }
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
+    from dear.adapters.diagnosis import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
     from dear.adapters.predictor import Predictor as Predictor
     from dear.backbone.clip import Clip as Clip

@@ -5,9 +5,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dear.evaluation.diagnosis import expected_error, reliability
+
 LOW, HIGH = 1e-2, 1e2
 STEPS = 60
-BINS = 15
 
 
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
@@ -41,9 +42,12 @@ def calibration_error(
     """Expected calibration error (fraction): the mean gap between confidence and accuracy over 15 equal bins
     of confidence, weighted by their number of items. Source: Guo et al., ICML 2017, eq. 3.
     """
-    confidence, guess = (logits.double() / temperature).softmax(dim=1).max(dim=1)
-    hit = (guess == labels).double()
-    bins = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
-    gaps = torch.zeros(BINS, dtype=torch.float64, device=logits.device)
-    gaps.index_add_(0, bins, hit - confidence)
-    return float(gaps.abs().sum() / len(labels))
+    confidence, guess = probabilities(logits, temperature).max(dim=1)
+    return expected_error(reliability(confidence, guess == labels))
+
+
+def probabilities(
+    logits: Float[Tensor, "item class"], temperature: float = 1.0
+) -> Float[Tensor, "item class"]:
+    """softmax(logits / T), in float64."""
+    return (logits.double() / temperature).softmax(dim=1)

@@ -39,6 +39,7 @@ from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 
+CURVE = ("epoch", "loss", "val")  # what a bundle keeps of each epoch
 METRICS = ("accuracy", "zero_shot", "chance", "top5", "log_loss", "calibration_error", "per_class")
 
 
@@ -129,6 +130,7 @@ def fit(
                 "seed": seed,
                 "epoch": adapted.tested,
                 "seconds": sum(epoch["seconds"] for epoch in adapted.all_epochs),
+                "epochs": [{key: one[key] for key in CURVE if key in one} for one in adapted.epochs],
                 "train": asdict(run.training),
                 **({} if run.teacher is None else {"teacher": told_of_teacher(run.teacher)}),
                 "environment": environment(),

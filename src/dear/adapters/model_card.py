@@ -65,7 +65,11 @@ def model_card(bundle: "Bundle", name: str) -> str:
         if roles is None
         else f"{roles.source}; attributes {', '.join(roles.attributes)}",
         "templates": " · ".join(f"`{template}`" for template in bundle.templates),
-        **{key.replace("_", " "): value for key, value in training.items() if not isinstance(value, Mapping)},
+        **{
+            key.replace("_", " "): value
+            for key, value in training.items()
+            if not isinstance(value, Mapping | list)
+        },
     }
     return CARD.format(
         name=name,

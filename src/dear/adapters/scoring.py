@@ -1,7 +1,7 @@
 """Evaluate a bundle's classifier on a data set."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 import torch
@@ -22,15 +22,26 @@ from dear.progress import Progress, silent
 
 BATCH = 250
 
+Watch = Callable[[Float[Tensor, "feature batch embed"], Float[Tensor, "batch class"]], None]
+"""Is given the features and the scores of each batch."""
 
-def all_logits(known: Vocabulary, images: Images) -> Float[Tensor, "item class"]:
+
+def unwatched(_features: Tensor, _logits: Tensor) -> None:
+    """Look at nothing."""
+
+
+def all_logits(known: Vocabulary, images: Images, watch: Watch = unwatched) -> Float[Tensor, "item class"]:
     """Scores of all images in the test view, on the CPU."""
-    return logits_and_zero_shot(known, None, images)[0]
+    return logits_and_zero_shot(known, None, images, watch=watch)[0]
 
 
 @torch.no_grad()
 def logits_and_zero_shot(
-    known: Vocabulary, plain: Vocabulary | None, images: Images, progress: Progress = silent
+    known: Vocabulary,
+    plain: Vocabulary | None,
+    images: Images,
+    progress: Progress = silent,
+    watch: Watch = unwatched,
 ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
     """The same, and those of the frozen backbone ``plain`` (empty without one), which goes on from the
     method's trunk outputs: each image is read, and goes through the first layers, once.
@@ -43,6 +54,7 @@ def logits_and_zero_shot(
             trunk = method.image_trunk(views.to(like))
             features = method.image_features(trunk).to(like)
         found.append(method.logits(features, known.text, decoupled=known.decoupled).cpu())
+        watch(features, found[-1])
         if plain is not None:
             with mixed(like.device, known.precision):
                 rest = plain.method.continue_trunk(trunk, method.image_from)
@@ -59,6 +71,7 @@ def evaluate_bundle(
     split: str = "test",
     own_classes: bool = True,
     progress: Progress = silent,
+    watch: Watch = unwatched,
 ) -> BundleScores:
     """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
     name or, where the names differ, by folder or label as in the data set that it was fitted on; or among the
@@ -68,7 +81,7 @@ def evaluate_bundle(
     bundle does not have.
     """
     warn_of_toy(predictor.bundle.model, world=dataset.world)
-    return scored(predictor, dataset, split=split, own_classes=own_classes, progress=progress)
+    return scored(predictor, dataset, split=split, own_classes=own_classes, progress=progress, watch=watch)
 
 
 @torch.no_grad()
@@ -79,17 +92,16 @@ def scored(
     split: str = "test",
     own_classes: bool = True,
     progress: Progress = silent,
+    watch: Watch = unwatched,
 ) -> BundleScores:
     """The same without the warning."""
-    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
-    if images is None or not len(images):
-        raise DataError(f"{dataset.name} has no {split} images.")
+    images = images_of(dataset, split)
     known = predictor.vocabulary(None if own_classes else dataset.classnames)
-    labels = _places(known, dataset, predictor.bundle.keys)[images.labels.cpu()]
+    labels = places(known, dataset, predictor.bundle.keys)[images.labels.cpu()]
     plain = frozen_clip(predictor.clip)
     plain.set_classes(known.classes, predictor.bundle.templates)
     beside = Vocabulary.of(plain, known.precision)
-    logits, frozen = logits_and_zero_shot(known, beside, images, progress)
+    logits, frozen = logits_and_zero_shot(known, beside, images, progress, watch)
     ranked = logits.topk(min(5, len(known.classes)), dim=1).indices == labels[:, None]
     hits, t = ranked[:, 0], predictor.bundle.temperature
     return BundleScores(
@@ -111,15 +123,26 @@ def scored(
     )
 
 
-def _places(known: Vocabulary, dataset: Dataset, fitted: Sequence[str]) -> Int[Tensor, "class"]:
+def images_of(dataset: Dataset, split: str) -> Images:
+    """The images of a split. Raises DataError if there are none."""
+    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
+    if images is None or not len(images):
+        raise DataError(f"{dataset.name} has no {split} images.")
+    return images
+
+
+def places(
+    known: Vocabulary, dataset: Dataset, fitted: Sequence[str], *, tell: bool = True
+) -> Int[Tensor, "class"]:
     """The index of each of the data set's classes among the candidate classes; ``fitted`` are the folders or
-    labels of the bundle's classes.
+    labels of the bundle's classes. Raises DataError for a class that is not among them; with ``tell`` warns
+    of those that are known by folder or label alone.
     """
-    places = {plain_name(name): at for at, name in enumerate(known.classes)}
+    by_name = {plain_name(name): at for at, name in enumerate(known.classes)}
     by_key = dict(zip(fitted, range(len(known.classes)), strict=False))
     found, told = list[int](), list[str]()
     for name, key in zip_longest(dataset.classnames, dataset.keys):
-        at = places.get(plain_name(name))
+        at = by_name.get(plain_name(name))
         if at is None and (at := by_key.get(key)) is not None:
             told.append(f"{key} is {known.classes[at]}")
         if at is None:
@@ -128,7 +151,7 @@ def _places(known: Vocabulary, dataset: Dataset, fitted: Sequence[str]) -> Int[T
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
             )
         found.append(at)
-    if told:
+    if told and tell:
         warnings.warn(
             f"{len(told)} classes have the names that the bundle has for these folders or labels: "
             f"{first_few(told)}",

@@ -1,6 +1,7 @@
 """`dear eval`: measure a bundle on a data set."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -10,22 +11,34 @@ from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
 
 
+@dataclass(frozen=True)
+class Evaluated(BundleScores):
+    """The scores, and the page with all its files if one was asked for."""
+
+    page: Path | None = None
+    files: tuple[Path, ...] = ()
+
+
 def command(
     bundle: str,
     *,
     data: str,
+    out: Path | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> BundleScores:
+) -> Evaluated:
     """Measure a bundle on a data set: accuracy beside zero-shot and chance, log-loss, calibration error,
     accuracy per class.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        out: Folder of a page with the confusion matrix, scores by class, the most confident mistakes, the
+            reliability diagram, the learning curve, attention of the core heads and a map of the features;
+            each figure also as SVG, PNG, LaTeX and CSV. Without it no page is written.
         split: Images to score.
         classes: Candidate classes: the bundle's, or the data set's (by name).
         pretrained: Location of the backbone's weights, if they have moved.
@@ -38,6 +51,7 @@ def command(
     check_bundle(bundle)
     check_name(data, dataset)
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
+    from dear.adapters.diagnosis import write_evaluation
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import evaluate_bundle
     from dear.data.loading import load_dataset
@@ -47,10 +61,14 @@ def command(
     with held_notes(), progress_console().status("scoring"):
         images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
         predictor = Predictor(loaded, device, pretrained=pretrained)
-        return evaluate_bundle(predictor, images, split=split, own_classes=classes == "bundle")
+        own = classes == "bundle"
+        if out is None:
+            return Evaluated(**vars(evaluate_bundle(predictor, images, split=split, own_classes=own)))
+        scores, files = write_evaluation(out, predictor, images, split=split, own_classes=own)
+    return Evaluated(**vars(scores), page=files[0], files=files)
 
 
-def render(result: BundleScores, console: Console) -> None:
+def render(result: Evaluated, console: Console) -> None:
     """Show accuracy per class, worst first, and the summary."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
@@ -61,3 +79,5 @@ def render(result: BundleScores, console: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if result.page is not None:
+        console.print(f"page: {result.page}", markup=False, soft_wrap=True)

@@ -86,17 +86,18 @@ class Grid:
         """A booktabs tabular in a table environment; the best in bold, the second underlined."""
         body = [
             " & ".join(
-                [_latex(_label(row)), *(_latex_cell(cell) for cell in row.cells)],
+                [latex_text(_label(row)), *(_latex_cell(cell) for cell in row.cells)],
             )
             + r" \\"
             for row in self.rows
         ]
-        columns = " & ".join(_latex(name) for name in (self.corner, *self.columns)) + r" \\"
+        columns = " & ".join(latex_text(name) for name in (self.corner, *self.columns)) + r" \\"
         align = "l" + "r" * len(self.columns)
-        caption = _latex(" ".join([f"{self.title}.", *self.notes]))
+        caption = latex_text(" ".join([f"{self.title}.", *self.notes]))
         return "\n".join(
             [
-                r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{align}}}",
+                r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{self.name}}}",
+                rf"\begin{{tabular}}{{{align}}}",
                 r"\toprule", columns, r"\midrule", *body, r"\bottomrule",
                 r"\end{tabular}", r"\end{table}", "",
             ]
@@ -183,7 +184,8 @@ LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {
 }  # fmt: skip
 
 
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Text escaped for LaTeX, on one line."""
     return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
 
 

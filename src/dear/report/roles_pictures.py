@@ -94,7 +94,7 @@ def _encoded(
         picture = Image.fromarray(thumbnails[image].permute(1, 2, 0).numpy())
         if picture.width > side:
             picture = picture.resize((side, side), Image.Resampling.LANCZOS)
-        found[image] = _url(picture, "JPEG", quality=quality, optimize=True)
+        found[image] = data_url(picture, "JPEG", quality=quality, optimize=True)
         total += len(found[image])
         if total > limit:
             return None
@@ -107,10 +107,13 @@ def _veil(grid: Float[Tensor, "row column"]) -> str:
     """
     level = (grid / grid.max().clamp_min(1e-12)).sqrt().numpy()
     opacity = np.round(255 * VEIL * (1 - level)).astype(np.uint8)
-    return _url(Image.fromarray(np.stack([np.zeros_like(opacity), opacity], axis=2)), "PNG", optimize=True)
+    return data_url(
+        Image.fromarray(np.stack([np.zeros_like(opacity), opacity], axis=2)), "PNG", optimize=True
+    )
 
 
-def _url(picture: Image.Image, form: str, **options: Any) -> str:
+def data_url(picture: Image.Image, form: str, **options: Any) -> str:
+    """A picture as a data URL."""
     stream = io.BytesIO()
     picture.save(stream, form, **options)
     return f"data:image/{form.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -1,9 +1,11 @@
-"""Convert a matplotlib figure to an SVG for a page: deterministic bytes, text in the page's own colour."""
+"""Convert a matplotlib figure to an SVG for a page: deterministic bytes, text in the page's own colour; and
+to files of its own, for a paper.
+"""
 
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -15,6 +17,7 @@ INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
+DPI = 200
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 _STYLE: dict[str, Any] = {
@@ -31,7 +34,46 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def draw(name: str, description: str, size: tuple[float, float], paint: Callable[[Figure], None]) -> str:
+Rows = Sequence[Sequence[object]]
+"""The numbers of a figure, the names of its columns first."""
+
+
+class Drawing(str):
+    """The SVG of a figure for a page, which can also be written as files of its own.
+
+    Attributes:
+        name: Prefix of its ids; the base name of its files.
+        description: What it shows, for readers who cannot see it.
+        data: Its numbers; empty if a table of the report has them.
+    """
+
+    name: str
+    description: str
+    data: Rows
+    _size: tuple[float, float]
+    _paint: Callable[[Figure], None]
+
+    def alone(self) -> str:
+        """The SVG as a file: black on white, whatever shows it."""
+        return self.replace('style="', 'style="color: #000; background: #fff; ', 1)
+
+    def png(self) -> bytes:
+        """The figure in black on white, at 200 dots per inch."""
+        stream = io.BytesIO()
+        with style.context(["default", _STYLE]):
+            figure = Figure(figsize=self._size, layout="constrained")
+            self._paint(figure)
+            figure.savefig(stream, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+        return stream.getvalue()
+
+
+def draw(
+    name: str,
+    description: str,
+    size: tuple[float, float],
+    paint: Callable[[Figure], None],
+    data: Rows = (),
+) -> Drawing:
     """An SVG of the given size (width, height in inches).
 
     Args:
@@ -39,6 +81,7 @@ def draw(name: str, description: str, size: tuple[float, float], paint: Callable
         description: What it shows, for readers who cannot see it.
         size: Width and height in inches.
         paint: Draws into the empty figure.
+        data: The numbers shown, for a file beside the figure's.
     """
     with style.context(["default", {**_STYLE, "svg.hashsalt": name}]):
         figure = Figure(figsize=size, layout="constrained")
@@ -46,7 +89,10 @@ def draw(name: str, description: str, size: tuple[float, float], paint: Callable
         stream = io.StringIO()
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
         figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
-    return _for_page(stream.getvalue(), name, description, size[0])
+    drawing = Drawing(_for_page(stream.getvalue(), name, description, size[0]))
+    drawing.name, drawing.description, drawing.data = name, description, data
+    drawing._size, drawing._paint = size, paint
+    return drawing
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:

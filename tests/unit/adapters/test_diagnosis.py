@@ -1,0 +1,120 @@
+"""The page of a bundle: its numbers are those of the scores, its mistakes the most confident ones."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.serving.small import picture, small_predictor
+from tests.unit.training.world import CLASSES
+
+from dear.adapters.diagnosis import core_heads, diagnose, write_evaluation
+from dear.adapters.predictor import Predictor
+from dear.backbone.clip import Clip
+from dear.data.dataset import Dataset
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.roles.table import HeadRole
+
+EACH = 4
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Dataset:
+    """A few pictures of noise for each class, as files."""
+    for split in ("train", "test"):
+        for at, name in enumerate(CLASSES):
+            folder = tmp_path / "toys" / split / name
+            folder.mkdir(parents=True)
+            for number in range(EACH):
+                picture(100 * at + number + 50 * (split == "test")).save(folder / f"{number}.png")
+    return load_dataset(str(tmp_path / "toys"), DataSettings(short_side=23))  # as the bundle
+
+
+@pytest.fixture
+def predictor(small_clip: Clip) -> Predictor:
+    made = small_predictor(small_clip)
+    made.bundle = replace(made.bundle, training={"epochs": [{"epoch": 1, "loss": 2.0}]})
+    return made
+
+
+def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset) -> None:
+    scores, found = diagnose(predictor, toys)
+    count = EACH * len(CLASSES)
+    assert int(found.confusion.sum()) == scores.images == count
+    assert int(found.confusion.trace()) == round(scores.accuracy * count)
+    assert found.confusion.sum(dim=1).tolist() == [EACH] * len(CLASSES)
+    assert {one.name: one.accuracy for one in found.scores} == pytest.approx(scores.per_class)
+    assert found.calibration_error == pytest.approx(scores.calibration_error)
+    assert sum(one.images for one in found.bins) == count
+    assert found.epochs == ({"epoch": 1, "loss": 2.0},)
+
+
+def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys: Dataset) -> None:
+    _, found = diagnose(predictor, toys)
+    paths = [toys.test.folder / path for path in toys.test.paths]  # type: ignore[attr-defined]
+    wrong = []
+    for path, label in zip(paths, toys.test.labels.tolist(), strict=True):
+        best = predictor.predict([path])[0].best
+        if best.name != toys.classnames[label]:
+            wrong.append((best.probability, str(path.relative_to(toys.test.folder)), best.name))  # type: ignore[attr-defined]
+    assert wrong, "the bundle is right on noise"
+    shown = [(one.confidence, one.name, one.said) for one in found.mistakes]
+    for one, other in zip(shown, sorted(wrong, reverse=True)[:24], strict=True):
+        assert one[0] == pytest.approx(other[0], abs=1e-6)
+        assert one[1:] == other[1:]
+
+
+def test_attention_is_shown_beside_plain_clips(predictor: Predictor, toys: Dataset) -> None:
+    _, found = diagnose(predictor, toys)
+    assert 1 <= len(found.looks) <= 2
+    assert predictor.bundle.roles is not None
+    wanted = [(one.layer, one.head) for one in core_heads(predictor.bundle.roles)]
+    for looks in found.looks:
+        assert [(look.layer, look.head) for look in looks.heads] == wanted
+        for look in looks.heads:
+            assert [*look.maps] == ["plain CLIP, class", "adapted, class", "adapted, its attribute"]
+
+
+def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:
+    table = predictor.bundle.roles
+    assert table is not None
+    heads = [
+        HeadRole(4, 0, "core", "color", share={"color": 0.7}),
+        HeadRole(4, 1, "core", "color", share={"color": 0.9}),
+        HeadRole(4, 2, "core", "object", share={"object": 0.8}),
+        HeadRole(5, 0, "mixed", None, "color", share={"color": 1.0}),
+        HeadRole(5, 2, "core", "object", share={"object": 0.8}),
+    ]
+    found = core_heads(replace(table, attributes=("object", "color"), heads=tuple(heads)))
+    assert [(one.layer, one.head) for one in found] == [(5, 2), (4, 1)]
+
+
+def test_each_feature_has_a_map_that_depends_on_it_alone(predictor: Predictor, toys: Dataset) -> None:
+    pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
+    _, found = diagnose(predictor, toys)
+    assert found.features is not None
+    assert [*found.features.points] == ["class", "color", "object"]
+    shown = [found.classes[label] for label in found.features.labels.tolist()]
+    assert shown == [toys.classnames[label] for label in toys.test.labels.tolist()]
+    assert all(points.shape == (len(toys.test), 2) for points in found.features.points.values())
+    assert not torch.equal(found.features.points["class"], found.features.points["color"])
+
+
+def test_without_scikit_learn_the_page_says_what_to_install(
+    predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
+    _, found = diagnose(predictor, toys)
+    assert found.features is None
+    assert any("pip install 'dear-vlm[roles]'" in note for note in found.notes)
+
+
+def test_the_page_is_written_without_a_warning(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores, files = write_evaluation(tmp_path / "page", predictor, toys)
+    assert files[0] == tmp_path / "page" / "evaluation.html"
+    assert f"{100 * scores.accuracy:.1f}%" in files[0].read_text()
+    assert "test/" in files[0].read_text()
