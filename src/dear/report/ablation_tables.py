@@ -8,7 +8,16 @@ from dear.evaluation.schema import part_of
 from dear.report import published
 from dear.report.comparison import slip_notes
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.reading import CHANCE, Record, accuracy, checked, data_set, data_set_title, grouped
+from dear.report.reading import (
+    CHANCE,
+    Record,
+    accuracy,
+    checked,
+    data_set,
+    data_set_title,
+    grouped,
+    of_own_data,
+)
 from dear.report.tables import MEASURES, SHOWN, Pairs, average, guessed
 
 FEWEST = 2
@@ -25,29 +34,33 @@ def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     if not own:
         return []
     found = checked(own)
+    known = not of_own_data(found)
     by_variant = grouped(found, lambda record: str(record.get("variant") or ""))
-    grids = [_grid(one, by_variant) for one in ablations().values()]
+    grids = [_grid(one, by_variant, known) for one in ablations().values()]
     return [grid for grid in grids if grid is not None]
 
 
-def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | None:
+def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]], known: bool) -> Grid | None:
+    """The table of an ablation; ``known``: whether its data are known to others than the user. Otherwise
+    only what was varied has a table, without published numbers.
+    """
     has_runs = [row for row in one.rows if by_variant.get(row.label or "")]
-    varied = [row for row in has_runs if row.label] or (has_runs if one.name == "inference" else [])
+    varied = [row for row in has_runs if row.label] or (has_runs if known and one.name == "inference" else [])
     if len(has_runs) < FEWEST or not varied:
         return None
     pairs = {row.shown: _pairs(row, by_variant[row.label or ""]) for row in has_runs}
     shared = [name for name in pairs[has_runs[0].shown] if all(name in found for found in pairs.values())]
     if not shared:
         return None
-    printed = published.ablation(one.name)
+    printed = published.ablation(one.name) if known else {}
     rows = []
     for row in one.rows:
         entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
         cells: list[Cell | None] = [None if entry is None else entry[m] for m in MEASURES]
         rows.append(GridRow(row.shown, tuple(cells)))
-    known = [guessed(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in shared]
+    chances = [guessed(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in shared]
     rows = [*marked(rows)]
-    if (chance := average(known)) is not None:
+    if (chance := average(chances)) is not None:
         rows.insert(0, GridRow(CHANCE, tuple(chance[m] for m in MEASURES)))
     rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in rows]
     columns = [SHOWN[m] for m in MEASURES]
@@ -59,11 +72,13 @@ def _grid(one: Ablation, by_variant: Mapping[str, Sequence[Record]]) -> Grid | N
     titles = dict((data_set(run), data_set_title(run)) for run in by_variant[has_runs[0].label or ""])
     names = ", ".join(titles[name] for name in shared)
     notes = [f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})."]
-    notes.append(
-        "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is comparable."
-        if printed
-        else "No published numbers are known for this ablation."
-    )
+    if known:
+        notes.append(
+            "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is "
+            "comparable."
+            if printed
+            else "No published numbers are known for this ablation."
+        )
     notes += slip_notes("ablations", _unmodified(one, printed))
     return Grid(
         f"ablation-{one.name}", f"Ablation: {one.title}", "Variant", tuple(columns), tuple(rows), tuple(notes)

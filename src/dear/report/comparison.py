@@ -20,10 +20,16 @@ from dear.report.reading import (
 )
 from dear.report.tables import MEASURES, SHOWN
 
+FEWEST = 3  # data sets for an interval
+TOO_FEW = (
+    f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
+    "and says nothing."
+)
+
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:
-    """Each method minus the first: mean difference over the data sets that both have, with its 95% interval;
-    None if there is only one method.
+    """Each method minus the first: mean difference over the data sets that both have, with its 95% interval
+    (over two data sets without); None if there is only one method.
 
     Raises:
         DataError: for records that cannot be combined in one table.
@@ -34,7 +40,7 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         method: {name: _mean(runs) for name, runs in _by_data(group).items()}
         for method, group in methods.items()
     }
-    rows = []
+    rows, few = [], False
     for method in [*methods][1:]:
         shared = [name for name in means[first] if name in means[method]]
         if not shared:
@@ -42,13 +48,24 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         cells = []
         for measure in MEASURES:
             one, other = ([means[m][name][measure] for name in shared] for m in (method, first))
-            cells.append(Cell(*paired(one, other), len(shared)))
+            mean, half = paired(one, other)
+            cells.append(Cell(mean, half if len(shared) >= FEWEST else None, len(shared)))
+            few = few or len(shared) < FEWEST
         rows.append(GridRow(f"{method} − {first}", tuple(cells)))
     if not rows:
         return None
-    note = "Points. Mean over data sets ± half-width of the 95% t interval of the paired differences."
+    notes = ["Points. Mean over data sets ± half-width of the 95% t interval of the paired differences."]
+    if few:
+        notes = (
+            notes
+            if any(cell and cell.spread is not None for row in rows for cell in row.cells)
+            else ["Points. Mean over data sets."]
+        )
+        notes.append(TOO_FEW)
     columns = tuple(SHOWN[measure] for measure in MEASURES)
-    return Grid("base-to-novel-paired", f"Difference to {first}", "Methods", columns, tuple(rows), (note,))
+    return Grid(
+        "base-to-novel-paired", f"Difference to {first}", "Methods", columns, tuple(rows), tuple(notes)
+    )
 
 
 def published_grid(records: Sequence[Record]) -> Grid | None:

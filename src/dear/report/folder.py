@@ -10,19 +10,20 @@ from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
+from dear.report.files import figure_files
 from dear.report.grid import Grid, markdown_text
-from dear.report.html import report_html
+from dear.report.html import made_report
 from dear.report.protocols.registry import report_of
 from dear.report.reading import Record, protocol, readable
 from dear.report.sections import tables_of, weights_of
 from dear.writing.folders import LIST, write_folder
 
 PAGE = "report.html"
-NOTES = (
-    "Numbers labelled published are the paper's; all others come from the run records.",
+PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
+SELECTION = (
     "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
     "record says so. The exception is what is marked as tuned on targets: there a method's authors chose "
-    "settings for each target.",
+    "settings for each target."
 )
 
 
@@ -98,22 +99,30 @@ def write_folder_report(
     if not runs:
         raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
     tables = tuple(tables_of(runs))
-    text = report_html(title=title, records=records, notes=NOTES)
-    files = {PAGE: text}
+    made = made_report(title=title, records=records, notes=notes_of(tables))
+    files = {PAGE: made.text}
     for grid in tables:
         files[f"{grid.name}.md"] = grid.to_markdown()
         files[f"{grid.name}.tex"] = grid.to_latex()
         files[f"{grid.name}.csv"] = grid.to_csv()
     files["report.md"] = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
+    contents = {name: content.encode() for name, content in files.items()} | figure_files(made.drawings)
     try:
-        write_folder(
-            out, {name: content.encode() for name, content in {**files, LIST: "\n".join(files)}.items()}
-        )
+        write_folder(out, {**contents, LIST: "\n".join(contents).encode()})
     except OSError as error:
         raise OutputError(
             f"cannot write the report to {out}: {error.strerror or error}; choose another folder"
         ) from error
-    return FolderReport(out / PAGE, tuple(out / name for name in files), tables, len(records))
+    return FolderReport(out / PAGE, tuple(out / name for name in contents), tables, len(records))
+
+
+def notes_of(tables: Sequence[Grid]) -> tuple[str, ...]:
+    """The notes of a report with these tables: on published numbers only if there are any."""
+    printed = any(
+        any(row.published for row in grid.rows) or any("published" in name for name in grid.columns)
+        for grid in tables
+    )
+    return (PUBLISHED, SELECTION) if printed else (SELECTION,)
 
 
 def _name(records: Sequence[Record], sha: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from dear.report.reading import (
     data_set_title,
     distinct,
     grouped,
+    mean_curves,
     mean_fusion_weights,
-    mean_losses,
     method_label,
     protocol,
     readable,
 )
 from dear.report.sections import appendix_of, by_protocol, weights_of
-from dear.report.svg import inline
+from dear.report.svg import Drawing, inline
 from dear.writing.files import atomic_write
 
 OTHER_TOKENS_READ = {
@@ -72,6 +73,34 @@ def report_html(
     notes: Sequence[str] = (),
 ) -> str:
     """The text of the report; a deterministic function of its input."""
+    return made_report(title=title, records=records, role_table=role_table, timings=timings, notes=notes).text
+
+
+@dataclass(frozen=True)
+class MadeReport:
+    """The text of a report and its figures, in the order of the page."""
+
+    text: str
+    drawings: tuple[Drawing, ...]
+
+
+def made_report(
+    *,
+    title: str,
+    records: Iterable[Record],
+    role_table: Mapping[str, Any] | None = None,
+    timings: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
+) -> MadeReport:
+    """The text of the report with its figures; a deterministic function of its input."""
+    drawings: list[Drawing] = []
+
+    def shown(value: Any) -> Any:
+        if not isinstance(value, Drawing):
+            return value
+        drawings.append(value)
+        return inline(value)
+
     everything = readable(records)
     found = [record for record in everything if not report_of(protocol(record)).illustrates]
     if not found:
@@ -84,21 +113,24 @@ def report_html(
     by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)
     main, reference = _main(by_method), _reference(by_method)
     fusion = mean_fusion_weights(by_method[main])
-    losses = mean_losses(by_method[main])
+    losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     role_table = role_table or role_table_of(found)
     own: dict[str, Any] = {}
     figures: dict[str, Figure] = {}
     for name in PROTOCOLS:
-        own |= report_of(name).page(groups.get(name, []), main, reference)
+        material = report_of(name).page(groups.get(name, []), main, reference)
+        own |= {key: shown(value) for key, value in material.items()}
     blocks: list[dict[str, Any]] = []
     for name, group in by_protocol(found).items():
         report = report_of(name)
-        figures |= report.figures(group)
+        new = report.figures(group)
+        drawings += [one.svg for one in new.values()]
+        figures |= new
         tables = [grid for grid in report.tables(group) if grid.name not in report.placed]
         blocks.append({"section": report.section, "grids": tables})
     blocks.append({"section": None, "grids": appendix_of(found)})
     illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
-    return page(
+    text = page(
         "report.html.j2",
         **own,
         title=title,
@@ -106,11 +138,12 @@ def report_html(
         reference=reference,
         head=report_of(first).head if first else None,
         blocks=blocks,
-        figures=figures,
+        figures={name: (inline(one.svg), one.name, one.caption) for name, one in figures.items()},
         illustrations=[report.section for report in illustrations if report.section],
-        fusion=inline(plots.fusion_heat_map(fusion)) if fusion else None,
-        training=inline(plots.training_curves(losses)) if losses else None,
-        roles=inline(plots.head_role_map(role_table)) if role_table else None,
+        fusion=shown(plots.fusion_heat_map(fusion)) if fusion else None,
+        validated=bool(validated),
+        training=shown(plots.training_curves(losses, validated)) if losses else None,
+        roles=shown(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
         other_tokens_read=_other_tokens_read(found),
         timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
@@ -125,6 +158,7 @@ def report_html(
             for runs in grouped(found, data_set).values()
         ],
     )
+    return MadeReport(text, tuple(drawings))
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from dear.errors import DataError
 from dear.report.grid import Cell
-from dear.report.svg import INK, draw
+from dear.report.svg import INK, Drawing, draw
 from dear.report.tables import MEASURES, SHOWN, Table
 
 # Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
@@ -28,7 +28,7 @@ Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 """Data set title (the average last) -> method -> shots -> accuracy."""
 
 
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing:
     """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
     root.
     """
@@ -46,10 +46,12 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> str:
                     axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center")
 
     size = (_label_width(weights) + 0.68 * len(features), 0.6 + 0.36 * len(weights))
-    return draw("fusion", _fusion_words(weights), size, paint)
+    rows: list[Sequence[object]] = [["data set", "feature", "weight"]]
+    rows += [[title, feature, value] for title, row in weights.items() for feature, value in row.items()]
+    return draw("fusion", _fusion_words(weights), size, paint, rows)
 
 
-def head_role_map(table: Mapping[str, Any]) -> str:
+def head_role_map(table: Mapping[str, Any]) -> Drawing:
     """The heads of a role table: layers down, the last at the bottom; coloured by role or attribute."""
     heads: Sequence[Mapping[str, Any]] = table["heads"]
     if not heads:
@@ -81,39 +83,64 @@ def head_role_map(table: Mapping[str, Any]) -> str:
 
     rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
     size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
-    return draw("roles", _role_words(heads), size, paint)
+    data: list[Sequence[object]] = [["layer", "head", "role", "attribute"]]
+    data += [[head["layer"], head["head"], head["role"], head.get("attribute") or ""] for head in heads]
+    return draw("roles", _role_words(heads), size, paint, data)
 
 
-def training_curves(losses: Mapping[str, Sequence[float]]) -> str:
-    """The mean loss of each epoch (counted from 1), one thin line per data set."""
+def training_curves(
+    losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
+) -> Drawing:
+    """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
+    validation images (a fraction) of the data sets where it was measured.
+    """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
+    panels = {"loss": losses}
+    if validated:
+        panels["validation accuracy (%)"] = {
+            title: [100 * value for value in curve] for title, curve in validated.items()
+        }
+    numbers = {title: at for at, title in enumerate({**losses, **(validated or {})})}
 
     def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for at, (title, curve) in enumerate(losses.items()):
-            axes.plot(
-                range(1, len(curve) + 1),
-                curve,
-                color=PALETTE[at % (len(PALETTE) - 1)],
-                linestyle=DASHES[at // (len(PALETTE) - 1) % len(DASHES)],
-                linewidth=1.3,
-                marker="o" if len(curve) == 1 else None,
-                label=title,
-            )
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("loss")
+        for axes, (words, curves) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            for title, curve in curves.items():
+                at = numbers[title]
+                axes.plot(
+                    range(1, len(curve) + 1),
+                    curve,
+                    color=PALETTE[at % (len(PALETTE) - 1)],
+                    linestyle=DASHES[at // (len(PALETTE) - 1) % len(DASHES)],
+                    linewidth=1.3,
+                    marker="o" if len(curve) == 1 else None,
+                    label=title,
+                )
+            axes.set_xlabel("epoch")
+            axes.set_ylabel(words)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            plain(axes)
+        axes = figure.axes[0]
         axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in losses.values() if curve)))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        plain(axes)
-        figure.legend(loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
 
     ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
-    height = 2.8 + 0.2 * -(-len(losses) // 3)
-    return draw("training", f"Training loss from the first to the last epoch: {ends}.", (5.6, height), paint)
+    size = (7.6 if len(panels) > 1 else 5.6, 2.8 + 0.2 * -(-len(losses) // 3))
+    rows: list[Sequence[object]] = [["measure", "data set", "epoch", "value"]]
+    rows += [
+        [words, title, epoch, value]
+        for words, curves in panels.items()
+        for title, curve in curves.items()
+        for epoch, value in enumerate(curve, start=1)
+    ]
+    text = f"Training loss from the first to the last epoch: {ends}."
+    return draw("training", text, size, paint, rows)
 
 
-def accuracy_bars(table: Table) -> str:
+def accuracy_bars(table: Table) -> Drawing:
     """The table's averages as bars, in percent: one bar per method, with deviations where known."""
     shown = [(m, entry) for m, entry in zip(table.methods, table.average.entries, strict=True) if entry]
     if not shown:
@@ -151,9 +178,10 @@ def accuracy_bars(table: Table) -> str:
         f"{method}: " + ", ".join(f"{SHOWN[measure]} {entry[measure].mean:.1f}" for measure in MEASURES)
         for method, entry in shown
     )
-    return draw(
-        "bars", f"Average accuracy in percent. {words}.", (min(4.4 + 0.5 * len(shown), 7.2), 3.2), paint
-    )
+    rows: list[Sequence[object]] = [["method", *(SHOWN[measure] for measure in MEASURES)]]
+    rows += [[method, *(entry[measure].mean for measure in MEASURES)] for method, entry in shown]
+    size = (min(4.4 + 0.5 * len(shown), 7.2), 3.2)
+    return draw("bars", f"Average accuracy in percent. {words}.", size, paint, rows)
 
 
 def _grid(figure: Figure, columns: Sequence[str], rows: Sequence[str], across: str, down: str) -> Axes:
@@ -229,7 +257,7 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
     return f"Role of each attention head. {words}."
 
 
-def few_shot_plot(curves: Curves) -> str:
+def few_shot_plot(curves: Curves) -> Drawing:
     """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
     there is no curve.
     """
@@ -253,12 +281,14 @@ def few_shot_plot(curves: Curves) -> str:
                 look["color"] = PALETTE[number % len(PALETTE)]
                 known = [n for n in shots if n in curve]
                 style = DASHES[number // len(PALETTE) % len(DASHES)]
-                axes.errorbar(
-                    [shots.index(n) for n in known],
-                    [curve[n].mean for n in known],
-                    [curve[n].spread or 0.0 for n in known],
-                    marker="o", markersize=3, linestyle=style, capsize=2, **look,
-                )  # fmt: skip
+                places, means = [shots.index(n) for n in known], [curve[n].mean for n in known]
+                axes.plot(places, means, marker="o", markersize=3, linestyle=style, **look)
+                spreads = [curve[n].spread or 0.0 for n in known]
+                if any(spreads):
+                    low, high = (
+                        [m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1)
+                    )
+                    axes.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
             axes.set_xticks(range(len(shots)), [str(n) for n in shots])
             axes.set_title(title, fontsize=10)
             if at > len(titles) - ACROSS:
@@ -280,6 +310,13 @@ def few_shot_plot(curves: Curves) -> str:
         )
         for title in titles
     )  # fmt: skip
-    return draw(
-        "few-shot", f"Accuracy in percent by images per class. {words}.", (7.6, 0.5 + 2.1 * down), paint
-    )
+    rows: list[Sequence[object]] = [["data set", "method", "images per class", "accuracy (%)", "±"]]
+    rows += [
+        [title, method, n, cell.mean, "" if cell.spread is None else cell.spread]
+        for title in titles
+        for method, curve in curves[title].items()
+        for n, cell in curve.items()
+    ]
+    text = f"Accuracy in percent by images per class. {words}."
+    size = (7.6, 0.4 + 2.1 * down + 0.22 * -(-len(methods) // 4))
+    return draw("few-shot", text, size, paint, rows)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from dear.data.sources.benchmarks import benchmarks
+from dear.data.world.tasks import earlier_names, task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
@@ -69,6 +71,15 @@ def classes_of(record: Record) -> int | None:
 def data_set_title(record: Record) -> str:
     """The data set's display title, or its name."""
     return str(part_of(record, "dataset").get("title") or data_set(record))
+
+
+def of_own_data(records: Iterable[Record]) -> bool:
+    """Whether all data sets are the user's own: neither tasks of the Attribute World nor benchmarks, for
+    which there is something published to compare with.
+    """
+    known = {*task_names(), *earlier_names(), *benchmarks()}
+    sets = [one for run in records for one in (part_of(run, "dataset"), *(run.get("targets") or ()))]
+    return not any(str(one.get("name")) in known for one in sets)
 
 
 def name(record: Record) -> str:
@@ -215,18 +226,20 @@ def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]
     return weights
 
 
-def mean_losses(records: Iterable[Record]) -> dict[str, list[float]]:
-    """Data set title -> loss of each epoch, averaged over seeds; runs without training are left out."""
+def mean_curves(records: Iterable[Record], measure: str = "loss") -> dict[str, list[float]]:
+    """Data set title -> a measure of each epoch ("loss", or "val": accuracy on validation images), averaged
+    over seeds; runs without it are left out.
+    """
     losses = {}
     for runs in grouped(records, data_set).values():
         curves: list[Sequence[Mapping[str, float]]] = [
             (run.get("train") or {}).get("epochs") or [] for run in runs
         ]
-        length = min((len(curve) for curve in curves if curve), default=0)
-        trained = [curve for curve in curves if curve]
+        trained = [curve for curve in curves if curve and all(measure in epoch for epoch in curve)]
+        length = min(map(len, trained), default=0)
         if length:
             losses[data_set_title(runs[0])] = [
-                sum(float(curve[epoch]["loss"]) for curve in trained) / len(trained)
+                sum(float(curve[epoch][measure]) for curve in trained) / len(trained)
                 for epoch in range(length)
             ]
     return losses

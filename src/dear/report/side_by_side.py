@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from dear.report.grid import Cell, Grid, GridRow
+from dear.report.method_plots import Costs
 from dear.report.reading import CHANCE, Record, grouped, method_label
 from dear.report.tables import MEASURES, SHOWN, Table
 
@@ -39,6 +40,26 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     return Grid(
         "base-to-novel-methods", "Methods side by side", "Method", names, tuple(rows), (" ".join(notes),)
     )
+
+
+def costs_of(table: Table, records: Sequence[Record]) -> list[Costs]:
+    """What the methods of the table that have an average reach and need, as in `methods_grid`."""
+    runs = grouped(records, method_label)
+
+    def cost(of: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+        cell = _cost(of, values)
+        return cell and cell.mean
+
+    return [
+        Costs(
+            method,
+            entry["hm"].mean,
+            cost(max, map(_parameters, runs[method])) or None,
+            cost(median, map(_seconds, runs[method])) or None,
+        )
+        for method, entry in zip(table.methods, table.average.entries, strict=True)
+        if entry
+    ]
 
 
 def _cost(

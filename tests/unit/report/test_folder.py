@@ -40,12 +40,14 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     names = [grid.name for grid in made.tables]
     assert names == [
         "base-to-novel", "base-to-novel-methods", "base-to-novel-paired", "cross-dataset",
-        "domain-generalization", "few-shot", "ablation-loss", "ablation-inference",
+        "domain-generalization", "few-shot", "ablation-loss",
     ]  # fmt: skip
     wanted = {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")} | {
         "report.html",
         "report.md",
     }
+    figures = ("bars", "costs", "few-shot", "fusion", "gains", "roles", "training")
+    wanted |= {f"figure-{name}.{kind}" for name in figures for kind in ("svg", "png", "tex", "csv")}
     assert (tmp_path / "report" / ".files").read_text().split() == [path.name for path in made.files]
     assert (
         {path.name for path in (tmp_path / "report").iterdir()} - {".files"}

@@ -51,7 +51,7 @@ class Page(HTMLParser):
 
 def test_full_report_parses_and_is_accessible(material: dict[str, Any]) -> None:
     page = Page(report_html(**material))
-    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 4]
+    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 6]
     assert all(image.get("alt") for image in page.all("img"))
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
     assert all(header.get("scope") for header in page.all("th"))

@@ -69,7 +69,7 @@ def grids(records: list[dict[str, Any]]) -> dict[str, Grid]:
 def test_ablations_stand_beside_the_published_numbers() -> None:
     records = [
         ablated(data, variant, base, novel)
-        for data, shift in (("tools", 0.0), ("toys", 0.1))
+        for data, shift in (("turned-tools", 0.0), ("toys", 0.1))
         for variant, base, novel in ((None, 0.8 - shift, 0.6), ("all-mixed", 0.9 - shift, 0.4 + shift))
     ]
     found = grids(records)
@@ -85,7 +85,7 @@ def test_ablations_stand_beside_the_published_numbers() -> None:
     assert cells(inference, "fusion (DeAR)")[:2] == ["75.00", "60.00"]
     # The main table holds the method itself, not its ablations.
     assert [row.label for row in found["base-to-novel"].rows if "chance" not in row.label] == [
-        "Tools: dear",
+        "Turned-Tools: dear",
         "Toys: dear",
         "Average: dear",
     ]
@@ -233,9 +233,29 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
     grid = paired_grid(records)
     assert grid is not None
     assert grid.rows[0].label == "dear − zero-shot"
-    # Differences 10 and 30: mean 20, sd 14.142, half width 12.706 * 14.142 / sqrt(2).
-    assert grid.rows[0].cells[0] == Cell(pytest.approx(20), pytest.approx(127.062, abs=1e-2), 2)
+    # Differences 10 and 30: their interval would be 20 ± 127.
+    assert grid.rows[0].cells[0] == Cell(pytest.approx(20), None, 2)
+    assert "±" not in grid.notes[0]
+    assert grid.notes[1].startswith("No interval over fewer than 3 data sets")
     assert paired_grid(records[:3]) is None
+    grid = paired_grid([*records, record("cars", "dear", 0.7, 0.5)])
+    assert grid is not None
+    # Differences 10, 30 and 20: mean 20, sd 10, half width 4.3027 * 10 / sqrt(3).
+    assert grid.rows[0].cells[0] == Cell(pytest.approx(20), pytest.approx(24.841, abs=1e-2), 3)
+    assert len(grid.notes) == 1
+
+
+def test_on_a_users_own_data_nothing_is_published() -> None:
+    runs = [ablated(data, one, 0.5, 0.5) for data in ("tools", "toys") for one in (None, "all-mixed")]
+    found = grids(runs)
+    assert set(found) == {"base-to-novel", "ablation-mask"}
+    assert found["ablation-mask"].columns == ("Base", "Novel", "HM")
+    assert "ublished" not in found["ablation-mask"].to_markdown() + found["ablation-mask"].to_latex()
+    transfer = grids([moved("dear", 0.5, {"toys": 0.5})])["cross-dataset"]
+    assert "paper" not in transfer.to_markdown()
+    assert (
+        "paper" in grids([moved("dear", 0.5, {"DTD": 0.5}, name="ImageNet")])["cross-dataset"].to_markdown()
+    )
 
 
 def test_the_slips_of_the_published_table() -> None:
@@ -284,7 +304,7 @@ def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
         "Slip: CoOp: the table gives its venue as ICCV2021; it is IJCV 2022 "
         "(KaiyangZhou/CoOp at ff61507, README.md)."
     ]
-    ablation = grids([ablated("tools", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
+    ablation = grids([ablated("turned-tools", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
     assert "74.73; elsewhere it is 74.83" in ablation.notes[-1]
 
 

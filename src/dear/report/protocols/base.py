@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dear.report.grid import Grid
 from dear.report.reading import Record
+from dear.report.svg import Drawing
 
 
 @dataclass(frozen=True)
@@ -14,11 +15,11 @@ class Figure:
     """A figure above a table of the page.
 
     Attributes:
-        svg: Markup made by `dear.report.svg.inline`.
+        svg: Made by `dear.report.svg.draw`.
         name: Text alternative, for screen readers.
     """
 
-    svg: str
+    svg: Drawing
     name: str
     caption: str
 
@@ -59,7 +60,8 @@ class ProtocolReport(ABC):
         return {}
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        """The protocol's variables for its templates, also if there are no records. ``main`` is the method
+        """The protocol's variables for its templates, also if there are no records; drawings among them
+        become markup. ``main`` is the method
         that the page is about, ``reference`` the one it is compared with.
         """
         del records, main, reference

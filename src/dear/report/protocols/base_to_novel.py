@@ -9,12 +9,16 @@ from dear.evaluation.ablations import ablations
 from dear.report.ablation_tables import ablation_grids
 from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import MISSING, Grid
+from dear.report.method_plots import averages_down, cost_plot, gain_bars
 from dear.report.plots import accuracy_bars
 from dear.report.protocols.base import ProtocolReport
 from dear.report.reading import Record, distinct
-from dear.report.side_by_side import methods_grid
-from dear.report.svg import inline
+from dear.report.side_by_side import costs_of, methods_grid
+from dear.report.svg import Drawing
 from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_grid, base_to_novel_table
+
+ACROSS = 3
+"""Methods up to which they stand across, as in the paper: a page has room for no more."""
 
 
 class BaseToNovelReport(ProtocolReport):
@@ -54,11 +58,18 @@ class BaseToNovelReport(ProtocolReport):
             "setting": _setting(runs, table) if table else "",
             "tiles": _tiles(table, main, reference) if table else [],
             "highest": _highest(table, main) if table else None,
-            "bars": inline(accuracy_bars(table)) if table and any(table.average.entries) else None,
+            "bars": _bars(table) if table and any(table.average.entries) else None,
+            "gains": gain_bars(table, reference) if table and reference in table.methods else None,
+            "costs": cost_plot(costs_of(table, runs), reference) if table else None,
+            "down": table is not None and len(table.methods) > ACROSS,
         }
 
 
 REPORT = BaseToNovelReport()
+
+
+def _bars(table: Table) -> Drawing | None:
+    return averages_down(table) if len(table.methods) > ACROSS else accuracy_bars(table)
 
 
 def _setting(records: Sequence[Record], table: Table) -> str:

@@ -19,7 +19,6 @@ from dear.report.reading import (
     grouped,
     method_label,
 )
-from dear.report.svg import inline
 
 
 def few_shot_curves(records: Iterable[Record]) -> Curves:
@@ -73,7 +72,7 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
         "Data set: method",
         columns,
         tuple(rows),
-        ("Percent, all classes. 0 shots is zero-shot CLIP. No published numbers are known.",),
+        ("Percent, all classes. 0 shots is zero-shot CLIP.",),
     )
 
 
@@ -84,9 +83,9 @@ class FewShotReport(ProtocolReport):
         return [few_shot_grid(records)]
 
     def figures(self, records: Sequence[Record]) -> dict[str, Figure]:
-        drawn = inline(few_shot_plot(few_shot_curves(records)))
+        drawn = few_shot_plot(few_shot_curves(records))
         caption = (
-            "Accuracy in percent by images per class\n(dashed: zero-shot CLIP); bars are standard deviations "
+            "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
             "over seeds."
         )
         return {"few-shot": Figure(drawn, "Few-shot accuracy by number of shots", caption)}

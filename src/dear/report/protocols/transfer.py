@@ -18,6 +18,7 @@ from dear.report.reading import (
     distinct,
     grouped,
     method_label,
+    of_own_data,
     tuned,
 )
 
@@ -30,6 +31,8 @@ RULE = {
     "cross-dataset": "class feature alone, as in the paper",
     "domain-generalization": "class feature alone, our choice: the paper specifies it for cross-dataset only",
 }
+
+OWN_RULE = "class feature alone"
 
 FUSED = (
     "Fused: scored with all features instead; on targets, methods whose authors fuse on the source only "
@@ -73,6 +76,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     printed = _published(protocol, str(part_of(found[0], "dataset", "name")), names)
     also = any(row.label.endswith(", fused") for row in rows)
     rows = [*_chance(found[0], titles), *rows, *printed]
+    rule = OWN_RULE if of_own_data(found) else RULE[protocol]
     seeds = len(distinct(run.get("seed") for run in found))
     return Grid(
         protocol,
@@ -82,7 +86,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         tuple(rows),
         (
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
-            f"{', mean ± standard deviation' if seeds > 1 else ''}; {RULE[protocol]}; "
+            f"{', mean ± standard deviation' if seeds > 1 else ''}; {rule}; "
             "the average excludes the source.",
             *([FUSED] if also else ()),
             *([CHOSEN] if len(untuned) < len(methods) else ()),

@@ -1,0 +1,135 @@
+"""Figures that compare methods: gains by hand, labels that cover nothing; and the table of many methods."""
+
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+from tests.unit.report.samples import record
+
+from dear.report import plots
+from dear.report.grid import Cell
+from dear.report.html import made_report, report_html
+from dear.report.method_plots import Costs, cost_plot, gain_bars, gains, place_labels
+from dear.report.reading import mean_curves
+from dear.report.tables import base_to_novel_table
+
+MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
+
+
+def runs(methods: tuple[str, ...] = MANY) -> list[dict[str, Any]]:
+    return [
+        record(data, method, 0.5 + 0.05 * at, 0.5)
+        for data in ("tools", "toys")
+        for at, method in enumerate(methods)
+    ]
+
+
+def texts(svg: str) -> list[str]:
+    return [one.text or "" for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_gains_by_hand() -> None:
+    records = [
+        record("tools", "zero-shot", 0.5, 0.5), record("tools", "dear", 0.75, 0.6),
+        record("toys", "zero-shot", 0.8, 0.8), record("toys", "dear", 0.6, 0.6),
+        record("cars", "dear", 0.6, 0.6),
+    ]  # fmt: skip
+    table = base_to_novel_table(records)
+    # 2 * 75 * 60 / 135 - 50, and 60 - 80; zero-shot has no run on cars.
+    assert gains(table, "zero-shot") == {
+        "dear": {"Tools": pytest.approx(16.667, abs=1e-3), "Toys": pytest.approx(-20)}
+    }
+    drawing = gain_bars(table, "zero-shot")
+    assert drawing is not None
+    assert [row[:2] for row in drawing.data[1:]] == [["dear", "Tools"], ["dear", "Toys"]]
+    assert {"dear", "Tools", "Toys", "points of HM over zero-shot"} <= {*texts(drawing)}
+    assert gain_bars(base_to_novel_table(records[:1]), "zero-shot") is None
+
+
+def test_labels_cover_neither_each_other_nor_points() -> None:
+    figure = Figure(figsize=(4.7, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    points = {f"method-{at}": (10 ** (3 + 0.03 * at), 70 + 0.4 * (at % 3)) for at in range(16)}
+    axes.scatter(*zip(*points.values(), strict=True), s=26)
+    axes.margins(0.16, 0.14)
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in place_labels(axes, points)]
+    assert len(boxes) == 16
+    assert not [pair for pair in combinations(boxes, 2) if Bbox.intersection(*pair) is not None]
+    inside = axes.get_window_extent()
+    for box in boxes:
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+        assert not any(box.contains(*axes.transData.transform(point)) for point in points.values())
+
+
+def test_costs_leave_out_what_is_not_known() -> None:
+    methods = [Costs("zero-shot", 60.0, None, 1.0), Costs("dear", 70.0, 17_670.0, 9.0)]
+    drawing = cost_plot(methods, "zero-shot")
+    assert drawing is not None
+    assert "seconds per run" in texts(drawing)
+    assert "trained parameters" not in texts(drawing)  # one method alone
+    assert "mathdefault" not in drawing
+    assert [*drawing.data[1]] == ["zero-shot", 60.0, None, 1.0]
+    assert cost_plot(methods[:1], None) is None
+
+
+def test_many_methods_stand_below_each_other_with_the_average_last() -> None:
+    few, many = (report_html(title="t", records=runs(methods)) for methods in (MANY[:3], MANY))
+    head = many[many.index('aria-label="Result table"') :]
+    head = head[: head.index("</thead>")]
+    assert 'class="results hold many"' in head
+    assert [part.split("<")[0] for part in head.split('class="wrap">')[1:]] == ["Tools", "Toys", "Average"]
+    assert 'colspan="3"' in few
+    assert 'colspan="3"' not in many
+    # dear on each: 2 * 75 * 50 / 125 = 60, the best of all; base and novel below it.
+    row = many[many.index('<th scope="row">dear</th>') :]
+    row = row[: row.index("</tr>")]
+    assert row.count("<strong>60.00</strong>") == 3
+    assert row.count("75.0 / 50.0") == 3
+
+
+def test_a_report_without_the_reference_has_no_gains() -> None:
+    assert "gains" not in {one.name for one in made_report(title="t", records=runs(MANY[1:])).drawings}
+
+
+def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> None:
+    def run(seed: int, *vals: float) -> dict[str, Any]:
+        epochs = [{"epoch": at, "loss": 1.0 / at, "val": val} for at, val in enumerate(vals, start=1)]
+        return record("tools", "dear", 0.5, 0.5, seed=seed, train={"epochs": epochs})
+
+    records = [run(1, 0.4, 0.6), run(2, 0.6, 0.7), record("toys", "dear", 0.5, 0.5)]
+    assert mean_curves(records, "val") == {"Tools": [pytest.approx(0.5), pytest.approx(0.65)]}
+    assert mean_curves(records) == {"Tools": [1.0, 0.5], "Toys": [2.0, 1.5]}
+    drawing = plots.training_curves(mean_curves(records), mean_curves(records, "val"))
+    assert ["validation accuracy (%)", "Tools", 2, pytest.approx(65)] in [[*row] for row in drawing.data]
+    assert "validation accuracy (%)" in texts(drawing)
+    assert "by which" not in report_html(title="t", records=records[2:])
+    assert "accuracy on the validation images" in report_html(title="t", records=records)
+
+
+def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
+    curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
+    drawn = plots.few_shot_plot({"Tools": {"dear": curve}})
+    assert "PolyCollection" in drawn or "FillBetween" in drawn
+    without = plots.few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
+    assert "PolyCollection" not in without
+    assert "FillBetween" not in without
+    assert [[*row] for row in drawn.data[1:]] == [
+        ["Tools", "dear", 1, 50.0, 5.0],
+        ["Tools", "dear", 4, 60.0, 2.5],
+    ]
+
+
+def test_latex_can_be_cited_and_is_centred() -> None:
+    from dear.report.tables import base_to_novel_grid
+
+    text = base_to_novel_grid(base_to_novel_table(runs())).to_latex().splitlines()
+    assert text[:2] == [r"\begin{table}", r"\centering"]
+    # A label before the caption would cite the section.
+    assert [line.split("{")[0] for line in text[2:4]] == [r"\caption", r"\label"]
+    assert text[3] == r"\label{tab:base-to-novel}"
