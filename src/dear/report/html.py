@@ -106,8 +106,8 @@ def made_report(
     if not found:
         raise DataError("there are no run records to report, only illustrations")
     if len(weights := weights_of(everything)) > 1:
-        shown = ", ".join(sha[:16] for sha in weights)
-        raise DataError(f"the records mix different weights ({shown}); report them separately")
+        names = ", ".join(sha[:16] for sha in weights)
+        raise DataError(f"the records mix different weights ({names}); report them separately")
     groups = by_protocol(everything)
     first = next((name for name, group in groups.items() if report_of(name).headline(group)), None)
     by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)

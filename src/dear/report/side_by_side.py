@@ -48,7 +48,7 @@ def costs_of(table: Table, records: Sequence[Record]) -> list[Costs]:
 
     def cost(of: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
         cell = _cost(of, values)
-        return cell and cell.mean
+        return None if cell is None else cell.mean
 
     return [
         Costs(
