@@ -12,15 +12,23 @@ from torch import Tensor
 from dear.backbone.precision import device_precision
 from dear.backbone.precisions import HALF, Precision
 from dear.errors import OutputError, SettingsError
+from dear.training.wandb_logger import WandbLogger
 
 
 def make_fabric(
-    device: torch.device, precision: Precision, *, devices: int = 1, nodes: int = 1, log: Path | None = None
+    device: torch.device,
+    precision: Precision,
+    *,
+    devices: int = 1,
+    nodes: int = 1,
+    log: Path | None = None,
+    wandb: str | None = None,
 ) -> Fabric:
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
-    ``log`` is a folder for TensorBoard. Raises SettingsError for numbers below 1, for more GPUs than there
-    are or if TensorBoard is missing, OutputError for a folder that cannot be written to.
+    ``log`` is a folder for TensorBoard, ``wandb`` a project of W&B. Raises SettingsError for numbers below 1,
+    for more GPUs than there are or if the logger's library is missing, OutputError for a folder that
+    cannot be written to.
     """
     if devices < 1 or nodes < 1:
         raise SettingsError(f"{devices} devices on {nodes} nodes: both must be at least 1.")
@@ -38,7 +46,10 @@ def make_fabric(
         # Some methods do not use every parameter in every step.
         strategy="ddp_find_unused_parameters_true" if many else "auto",
         precision=_cast_by_fabric(device_precision(precision, device)),  # type: ignore[arg-type]
-        loggers=[] if log is None else [_tensorboard(log)],
+        loggers=[
+            *([] if log is None else [_tensorboard(log)]),
+            *([] if wandb is None else [WandbLogger(wandb)]),
+        ],
     )
 
 

@@ -78,7 +78,7 @@ def _check(experiments: Sequence[Experiment], runner: Runner) -> set[str]:
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
     """A runner in this process; it starts the other processes of data parallel training."""
-    if machines.devices * machines.nodes == 1 and machines.log is None:
+    if machines.devices * machines.nodes == 1 and machines.log is None and machines.wandb is None:
         return Runner(machines.device)
     precisions = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
@@ -92,6 +92,7 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
         devices=machines.devices,
         nodes=machines.nodes,
         log=machines.log,
+        wandb=machines.wandb,
     )
     fabric.launch()
     return Runner(str(fabric.device), fabric)

@@ -21,6 +21,7 @@ class Machines:
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
+        wandb: Project of Weights & Biases, whose library must be installed and logged in.
     """
 
     device: Device = "auto"
@@ -30,6 +31,7 @@ class Machines:
     devices: int = 1
     nodes: int = 1
     log: Path | None = None
+    wandb: str | None = None
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -43,6 +45,8 @@ class Machines:
             raise SettingsError(f"{' and '.join(w for w, used in ways.items() if used)}: choose one.")
         if self.log is not None and (self.jobs > 1 or self.cluster is not None):
             raise SettingsError("--log is for sequential runs: omit it, or --jobs and --cluster.")
+        if self.wandb is not None and (self.jobs > 1 or self.cluster is not None):
+            raise SettingsError("--wandb is for sequential runs: omit it, or --jobs and --cluster.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:
