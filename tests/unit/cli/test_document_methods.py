@@ -28,13 +28,14 @@ UNIFORM = {
 def test_a_table_of_the_page() -> None:
     """The methods side by side, as in a report; the peaks are of other records."""
     runs = [record("a", method, 0.5, 0.2, seed=seed) for method in ("dear", "coop") for seed in (1, 2)]
-    about, _, head, _, first, second = measured_table(runs).splitlines()
+    about, _, head, _, guess, first, second = measured_table(runs).splitlines()
     assert about == "1 data set, seeds 1, 2, 16 shots, percent, ± standard deviation over seeds."
     assert head == "| Method | Base | Novel | HM | Trainable parameters | Seconds per run |"
+    assert guess == "| chance | 100.00 | 100.00 | 100.00 | – | – |"  # two classes: one in each half
     assert first.startswith("| coop | ")
     assert second == "| dear | **50.00 ± 0.00** | **20.00 ± 0.00** | **28.57 ± 0.00** | 11 | 4.0 |"
     alone = [record("b", "dear", 0, 0, peak_memory={"resident": 5.0, "gpu": None})]
-    _, _, head, _, first, second = measured_table(runs, alone).splitlines()
+    _, _, head, _, _, first, second = measured_table(runs, alone).splitlines()
     assert head.endswith("| Seconds per run | Peak memory, MiB |")
     assert (first.split(" | ")[-1], second.split(" | ")[-1]) == ("– |", "5 |")
 

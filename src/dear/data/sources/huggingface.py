@@ -137,7 +137,7 @@ def _parts(
     if (not ours and len(left) == 1) or ours.keys() == {"train"}:
         rows = ours.get("train") or splits[left[0]]
         made = own_split(rows, settings, names, name)
-        return made.splits, made.origin, (*notes, made.note)
+        return made.splits, made.origin, (*notes, *made.notes)
     if "test" not in ours:
         raise DataError(f"{name} has the splits {listing([*splits])}: none is to test on.")
     if left:
