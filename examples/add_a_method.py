@@ -13,14 +13,11 @@ from torch import nn
 from torch.nn.functional import linear, normalize, relu
 
 import dear
-from dear.methods.base import Method
-from dear.methods.declaration import MethodSettings
 from dear.methods.initial import uniform
-from dear.methods.registry import register
 
 
 @dataclass(frozen=True)
-class AdapterSettings(MethodSettings):
+class AdapterSettings(dear.MethodSettings):
     """Settings of the adapter.
 
     Attributes:
@@ -32,7 +29,7 @@ class AdapterSettings(MethodSettings):
     hidden: int = 16
 
 
-class Adapter(Method):
+class Adapter(dear.Method):
     """Mixes a share of a two-layer network's output into the image embedding; text features stay frozen."""
 
     name = "adapter"
@@ -59,7 +56,7 @@ class Adapter(Method):
 
 def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("street-signs")
-    plans = [dear.Plan("zero-shot"), dear.Plan(register("add_a_method:Adapter").name)]
+    plans = [dear.Plan("zero-shot"), dear.Plan(dear.register("add_a_method:Adapter").name)]
     training = dear.TrainOptions(epochs=5, lr=0.01)
     for record in dear.run_all(clip, [data], plans, shots=2, training=training):
         print(f"{record['method']}: base {record['results']['base']['accuracy']:.3f}")

@@ -11,19 +11,40 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 
 _HOME = {
     "Bundle": "dear.adapters.bundle",
+    "BundleEncoder": "dear.adapters.encoder",
     "Clip": "dear.backbone.clip",
+    "DataSettings": "dear.data.settings",
+    "Dataset": "dear.data.dataset",
     "Dear": "dear.methods.dear.method",
+    "DearError": "dear.errors",
     "DearSettings": "dear.methods.dear.settings",
+    "HeadEncoder": "dear.retrieval.heads",
+    "Index": "dear.retrieval.query",
+    "Method": "dear.methods.base",
+    "MethodSettings": "dear.methods.declaration",
     "Plan": "dear.evaluation.plan",
     "Predictor": "dear.adapters.predictor",
+    "RoleSettings": "dear.roles.settings",
     "RoleTable": "dear.roles.table",
+    "SheetRow": "dear.retrieval.sheet",
+    "Subset": "dear.data.fewshot",
     "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
+    "build_index": "dear.retrieval.build",
+    "by_image": "dear.retrieval.search",
+    "by_text": "dear.retrieval.search",
+    "contact_sheet": "dear.retrieval.sheet",
+    "discover": "dear.roles.discover",
+    "encoder_for": "dear.retrieval.heads",
     "fit": "dear.adapters.fit",
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.loading",
+    "load_pool": "dear.roles.phrases",
+    "read_record": "dear.evaluation.records",
+    "register": "dear.methods.registry",
     "role_table": "dear.roles.packaged",
     "run_all": "dear.evaluation.runs",
+    "save_sheet": "dear.retrieval.sheet",
     "write_evaluation": "dear.adapters.diagnosis",
 }
 __all__ = ["__version__", *_HOME]
@@ -31,16 +52,37 @@ __all__ = ["__version__", *_HOME]
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
     from dear.adapters.diagnosis import write_evaluation as write_evaluation
+    from dear.adapters.encoder import BundleEncoder as BundleEncoder
     from dear.adapters.fit import fit as fit
     from dear.adapters.predictor import Predictor as Predictor
     from dear.backbone.clip import Clip as Clip
     from dear.backbone.load import load_clip as load_clip
+    from dear.data.dataset import Dataset as Dataset
+    from dear.data.fewshot import Subset as Subset
     from dear.data.loading import load_dataset as load_dataset
+    from dear.data.settings import DataSettings as DataSettings
+    from dear.errors import DearError as DearError
     from dear.evaluation.plan import Plan as Plan
+    from dear.evaluation.records import read_record as read_record
     from dear.evaluation.runs import run_all as run_all
+    from dear.methods.base import Method as Method
     from dear.methods.dear.method import Dear as Dear
     from dear.methods.dear.settings import DearSettings as DearSettings
+    from dear.methods.declaration import MethodSettings as MethodSettings
+    from dear.methods.registry import register as register
+    from dear.retrieval.build import build_index as build_index
+    from dear.retrieval.heads import HeadEncoder as HeadEncoder
+    from dear.retrieval.heads import encoder_for as encoder_for
+    from dear.retrieval.query import Index as Index
+    from dear.retrieval.search import by_image as by_image
+    from dear.retrieval.search import by_text as by_text
+    from dear.retrieval.sheet import SheetRow as SheetRow
+    from dear.retrieval.sheet import contact_sheet as contact_sheet
+    from dear.retrieval.sheet import save_sheet as save_sheet
+    from dear.roles.discover import discover as discover
     from dear.roles.packaged import role_table as role_table
+    from dear.roles.phrases import load_pool as load_pool
+    from dear.roles.settings import RoleSettings as RoleSettings
     from dear.roles.table import RoleTable as RoleTable
     from dear.training.settings import TrainOptions as TrainOptions
     from dear.training.settings import TrainSettings as TrainSettings
@@ -51,3 +93,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'dear' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters import bundle_files as files
-from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
+from dear.adapters.bundle_config import BUNDLES, CONFIG, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
@@ -191,7 +191,7 @@ class Bundle:
         """The contents of config.json, without the entry about the adapter's file."""
         roles = None if self.roles is None else replace(self.roles, evidence={}).to_json()
         return {
-            "schema": SCHEMA,
+            "schema": BUNDLES.now,
             "method": self.method,
             "settings": asdict(self.settings),
             "backbone": {

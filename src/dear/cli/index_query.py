@@ -67,7 +67,7 @@ def command(
     """
     from dear.retrieval.query import Index, weights_of
     from dear.retrieval.search import by_image, by_text
-    from dear.retrieval.sheet import Row, check_sheet, contact_sheet, save_sheet
+    from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 
     mixed = weights_of(by, weights)
     if sheet is not None:
@@ -87,7 +87,7 @@ def command(
         )
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
-        row = Row(f"by {title}", hits)
+        row = SheetRow(f"by {title}", hits)
         save_sheet(contact_sheet(None if text else Path(query), query, [row], opened.folder), sheet)
     return Found(query, opened.folder, mixed, hits, sheet)
 

@@ -20,7 +20,7 @@ from dear.evaluation.adapt import Adapted
 from dear.evaluation.memory import peak
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import SCHEMA
+from dear.evaluation.schema import RECORDS
 from dear.evaluation.validate import check_record
 from dear.methods.base import Method
 from dear.reading.files import ReadingError
@@ -47,7 +47,7 @@ def run_record(
     """
     taught = () if teacher is None else teacher.epochs
     return {
-        "schema": SCHEMA,
+        "schema": RECORDS.now,
         "protocol": run.protocol.name,
         "key": run.key,
         "method": run.plan.method,
@@ -128,14 +128,14 @@ def make_folder(folder: Path) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record. Raises DataError for a damaged file or another schema."""
+    """Read a record, brought up to this schema. Raises DataError for a damaged file or a schema too old."""
     try:
-        record = typed(read_json(path), dict[str, Any], path)
+        record = RECORDS.current(typed(read_json(path), dict[str, Any], path), path)
     except ReadingError as error:
         raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
-    if record.get("schema") != SCHEMA:
+    if record.get("schema") != RECORDS.now:
         raise DataError(
-            f"{path} has record schema {shown(record.get('schema'))}, this version reads {SCHEMA}. "
+            f"{path} has record schema {shown(record.get('schema'))}, this version reads {RECORDS.now}. "
             "Remove it and run it again."
         )
     try:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
+from dear.reading.schema import Schema
 from dear.reading.typed import Count, Share, typed
 
-SCHEMA = 2
+RECORDS = Schema(now=2)
+SCHEMA = RECORDS.now
 
 
 class DataTold(TypedDict):

@@ -8,7 +8,7 @@ from dear.data.sources.benchmarks import benchmarks
 from dear.data.world.tasks import earlier_names, task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
-from dear.evaluation.schema import SCHEMA, part_of
+from dear.evaluation.schema import RECORDS, part_of
 from dear.methods.registry import METHODS
 from dear.training.settings import LATER, TrainSettings
 
@@ -96,9 +96,9 @@ def readable(records: Iterable[Record]) -> list[Record]:
     """
     found: dict[Any, Record] = {}
     for number, record in enumerate(map(_completed, records)):
-        if record.get("schema") != SCHEMA:
+        if record.get("schema") != RECORDS.now:
             raise DataError(
-                f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
+                f"a run record has schema {record.get('schema')!r}, this version reads schema {RECORDS.now}; "
                 "report it with the version of dear that wrote it"
             )
         # Rows of two ablations may be the same run: the same key with another variant.

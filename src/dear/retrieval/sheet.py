@@ -15,14 +15,14 @@ SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, he
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
-class Row(NamedTuple):
+class SheetRow(NamedTuple):
     """A row of the sheet: what was searched for and what was found."""
 
     title: str
     hits: Sequence[Hit]
 
 
-def contact_sheet(query: Path | None, title: str, rows: Sequence[Row], folder: Path) -> Image.Image:
+def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], folder: Path) -> Image.Image:
     """The query (a picture or, without one, its text), then a row of neighbours for each search.
 
     A picture that can no longer be read is shown as a grey cell.

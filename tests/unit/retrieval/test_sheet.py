@@ -8,13 +8,13 @@ from tests.unit.retrieval.solid import SHADES, gallery
 
 from dear.errors import OutputError
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import GAP, LINE, SIDE, Row, contact_sheet, save_sheet
+from dear.retrieval.sheet import GAP, LINE, SIDE, SheetRow, contact_sheet, save_sheet
 
 
 def test_pictures_in_rows(tmp_path: Path) -> None:
     folder = gallery(tmp_path / "images")
     hits = [Hit("green.png", 0.9, {}), Hit("blue.png", 0.8, {}), Hit("gone.png", 0.7, {})]
-    rows = [Row("by color", hits), Row("by shape", hits[1:])]
+    rows = [SheetRow("by color", hits), SheetRow("by shape", hits[1:])]
     save_sheet(contact_sheet(folder / "red.png", "red.png", rows, folder), tmp_path / "out" / "sheet.png")
     with Image.open(tmp_path / "out" / "sheet.png") as sheet:
         head, cell = LINE + GAP, SIDE + 2 * LINE + GAP

@@ -1,0 +1,5 @@
+"""The schema of role tables."""
+
+from dear.reading.schema import Schema
+
+TABLES = Schema(now=1)
