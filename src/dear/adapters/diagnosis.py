@@ -104,7 +104,7 @@ def diagnose(
 def _numbers(scores: BundleScores, f1: float) -> dict[str, str]:
     return {
         "accuracy": f"{100 * scores.accuracy:.1f}%",
-        "zero-shot": f"{100 * scores.zero_shot:.1f}%",
+        "zero shot": f"{100 * scores.zero_shot:.1f}%",
         "chance": f"{100 * scores.chance:.1f}%",
         "mean F1 of the classes": f"{100 * f1:.1f}%",
         "calibration error": f"{100 * scores.calibration_error:.1f}%",

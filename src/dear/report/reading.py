@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.data.sources.benchmarks import benchmarks
-from dear.data.world.tasks import earlier_names, task_names
+from dear.data.world.names import earlier_names, task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import RECORDS, part_of

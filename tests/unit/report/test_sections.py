@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from importlib.resources import files
 from typing import Any
 
@@ -16,7 +15,6 @@ from dear.evaluation.validate import check_record
 from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.html import report_html
-from dear.report.intervals import half_width, paired, t_quantile
 from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources
 from dear.report.sections import tables_of
 
@@ -302,15 +300,6 @@ def test_the_papers_names_are_rows_of_its_table() -> None:
     assert paper_method("atprompt", {"base": "coop"}) == "ATPromptCoOp"
     assert paper_method("atprompt", {"base": "maple"}) is None
     assert paper_method("linear-probe") is None
-
-
-def test_student_t() -> None:
-    assert t_quantile(0.975, 1) == pytest.approx(math.tan(math.pi * 0.475), rel=1e-5)  # Cauchy, exact
-    # Two degrees: t = (2p - 1) / sqrt(2 p (1 - p)), exact.
-    assert t_quantile(0.975, 2) == pytest.approx(0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-5)
-    assert t_quantile(0.975, 100_000) == pytest.approx(1.95996, abs=1e-3)  # the normal distribution
-    assert half_width([3.0]) is None
-    assert paired([3.0, 5.0], [1.0, 5.0])[0] == 1
 
 
 def test_best_and_second() -> None:
