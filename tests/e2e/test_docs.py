@@ -1,0 +1,149 @@
+"""The commands and the Python of README, quick start and how-tos run as written, on a folder of pictures.
+
+What a reader would wait for is made smaller: the tiny CLIP, one epoch, two images a class.
+"""
+
+import json
+import shutil
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from tests.documented import PAGES, Shown, blocks, commands
+
+import dear
+from dear.cli.main import main
+from dear.data.world.tasks import load_task
+
+HOW_TO = [page for page in PAGES if page in ("README.md", "docs/quickstart.md") or "/how-to/" in page]
+NOT_RUN = {
+    "dear serve": "it does not end: tests/e2e/test_page.py",
+    "dear roles assign": "needs the result of another program: tests/e2e/test_roles.py",
+    "dear roles compare mine.json": "needs the table of the line above",
+    "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
+    "dear export": "takes a minute: tests/e2e/test_use.py",
+    "hf:": "needs the network",
+    "dear fit --data saved/": "needs the extra datasets",
+    "pacs/": "needs folders of domains",
+}
+"""Commands of the pages that are only checked for validity (tests/unit/test_docs.py), by a part of them."""
+NOT_RUN_PYTHON = {
+    "run_all(": "trains for minutes",
+    "discover(": "takes minutes: examples/discover_roles.ipynb does it",
+    "urllib": "needs a server: tests/e2e/test_page.py",
+    "onnxruntime": "needs the export",
+    "METHOD = ": "a line of a module",
+    "write_evaluation": "needs another folder",
+}
+QUICK = ("--train.epochs", "1", "--train.warmup-epochs", "0")
+MODEL = {"--model": ("tiny",), "--pretrained": (), "--roles": ()}
+"""Options of the backbone, and what they are in the tests."""
+ADDED = {
+    "fit": ("--model", "tiny", *QUICK),
+    "run": ("--model", "tiny", "--shots", "2", *QUICK),
+}
+
+
+def is_run(words: str, but: dict[str, str]) -> bool:
+    return not any(part in words for part in but)
+
+
+RUN = {
+    page: found
+    for page in HOW_TO
+    if (found := [o for o in commands(page) if o.words[0] == "dear" and is_run(" ".join(o.words), NOT_RUN)])
+}
+PYTHON = [
+    (page, number)
+    for page in HOW_TO
+    for number, block in enumerate(blocks(page, "python"))
+    if is_run(block, NOT_RUN_PYTHON)
+]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that the pages name: pictures of four classes, a bundle, a picture."""
+    place, task = tmp_path_factory.mktemp("inputs"), load_task("street-signs")
+    rows = ["path,label"]
+    for label, name in enumerate(task.classnames[:4]):
+        (place / "photos" / name).mkdir(parents=True)
+        chosen = (task.train.labels == label).nonzero().flatten()[:4]
+        for number, picture in enumerate(task.train.load(chosen)):
+            file = place / "photos" / name / f"{number}.png"
+            Image.fromarray(picture.permute(1, 2, 0).numpy()).save(file)
+            rows.append(f"{file.relative_to(place)},{name}")
+    for folder in ("path/to/images", "path/to/folder", "more-photos", "folder"):
+        shutil.copytree(place / "photos", place / folder)
+    for name in ("photo.jpg", "a.jpg", "cup.jpg"):
+        Image.open(file).save(place / name, quality=95)
+    (place / "list.csv").write_text("\n".join(rows))
+    shutil.make_archive(str(place / "photos"), "zip", place / "photos")
+    (place / "names.json").write_text(json.dumps([f"sign {name}" for name in task.classnames[:4]]))
+    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEAR_CACHE", str(place / "cache"))
+        dear.fit(place / "photos", place / "DIR", model="tiny", train=options)
+    shutil.copytree(place / "DIR", place / "my-classifier")
+    return place
+
+
+@pytest.fixture
+def work(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the inputs, in which the test runs."""
+    work = tmp_path / "work"
+    shutil.copytree(inputs, work)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
+    return work
+
+
+def smaller(one: Shown) -> list[str]:
+    """The command's words with the tiny CLIP in place of another, and little training."""
+    words, kept = iter(one.words[1:]), []
+    for word in words:
+        if word in MODEL:
+            next(words)
+        else:
+            kept.append(word)
+    return [*kept, *ADDED.get(kept[0], ())]
+
+
+def test_pages_have_commands_that_run() -> None:
+    assert {"README.md", "docs/quickstart.md", "docs/how-to/use.md", "docs/how-to/search.md"} <= {*RUN}
+    assert sum(len(found) for found in RUN.values()) >= 14
+    assert {"README.md", "docs/how-to/use.md", "docs/how-to/search.md"} <= {page for page, _ in PYTHON}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for one in RUN[page]:
+        if one.words[1] == "fit":
+            shutil.rmtree(work / "my-classifier", ignore_errors=True)
+        if "--out" in one.words and one.words[1] == "index":  # the page shows several ways to make it
+            shutil.rmtree(work / "photos.index", ignore_errors=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = main(smaller(one))
+        assert code == 0, f"{one}\n{capsys.readouterr().err}"
+        if "--out" in one.words:
+            assert (work / one.words[one.words.index("--out") + 1]).exists(), one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "number"), PYTHON)
+def test_the_python_of_a_page_runs(
+    page: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = blocks(page, "python")[number]
+    if "dear.fit(" in block:
+        shutil.rmtree(work / "my-classifier")
+    options: dict[str, Any] = {"model": "tiny", "train": dear.TrainOptions(epochs=1, warmup_epochs=0)}
+    monkeypatch.setattr(dear, "fit", partial(dear.fit, **options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(block, f"{page}, block {number}", "exec"), {"__name__": "__main__"})
