@@ -34,6 +34,16 @@ def test_chance_stands_beside_every_accuracy() -> None:
     assert "chance" not in grids(runs)["base-to-novel"].to_markdown()
 
 
+def test_chance_in_a_table_of_many_methods() -> None:
+    """Its methods go down, and chance is the first of them."""
+    runs = [record("tools", method, 0.8, 0.6) for method in ("coop", "dear", "maple", "mmrl", "zero-shot")]
+    for run in runs:
+        run["dataset"]["classes"] = [f"class {number}" for number in range(7)]
+    rows = report_html(title="", records=runs).split('<table class="results hold many">')[1].split("<tr>")
+    assert rows[2].startswith('<th scope="row">chance</th>')
+    assert "25.00 / 33.33" in rows[2]
+
+
 def test_chance_among_the_classes_seen_so_far() -> None:
     seen = [{**score(0.9), "classes": count} for count in (2, 4)]
     made = record("tools", "dear", 0, 0, protocol="continual", results={"seen": seen, "first": 0.4})
