@@ -9,25 +9,22 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import constants
 from torch import Tensor, nn
 
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENCE, REAL, SIZE
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
 from dear.backbone.repository import TOKENIZERS, Repository, repository, tokenizer_beside
 from dear.backbone.threads import settle
 from dear.backbone.tokenizer import WordTokenizer
-from dear.errors import DearError, UnknownNameError, WeightsError, first_line, listing, nearest_first
+from dear.backbone.weights import MOST, choices, download, local_file, tag_of_file
+from dear.errors import DearError, UnknownNameError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.tensors import require_finite
 
-MOST = 12  # names that a message lists
 RANDOM = "random:"
-FILES = (".pt", ".pth", ".bin", ".safetensors")
 TEXT_SIZES = {"layers": "layers", "vocab_size": "vocabulary", "context_length": "context"}
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 
@@ -78,16 +75,16 @@ def _load(model: str, pretrained: str | None) -> Clip:
         network = build(name, tag)
     require_fit(network, name)
     if pretrained is None:
-        raise WeightsError(f"{name} needs weights: {_choices(name)}.")
+        raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if pretrained.startswith(RANDOM):
         tokenizer = _tokenizer(name, text)
         network, label = random_network(name, _seed(pretrained)), pretrained
     elif tag and file_of is None:
         tokenizer, label = _tokenizer(name, text), pretrained  # first, as it is small
-        _fill(network, _download(name, pretrained, tag))
+        _fill(network, download(name, pretrained, tag))
     else:
-        path = _local(name, pretrained)
+        path = local_file(name, pretrained)
         tokenizer, label = _tokenizer(name, text, tokenizer_beside(path)), file_of or path.name
         _fill(network, path)
     mean, std = _pixel_statistics(name, tag)
@@ -232,7 +229,7 @@ def _load_repository(found: Repository, pretrained: str | None) -> Clip:
     if pretrained is not None and pretrained.startswith(RANDOM):
         network, label = drawn_network(make, _seed(pretrained)), pretrained
     else:
-        path = found.find(files) if pretrained is None else _local(model, pretrained)
+        path = found.find(files) if pretrained is None else local_file(model, pretrained)
         beside = tokenizer_beside(path)
         rename = None
         if theirs and pretrained is None:
@@ -307,63 +304,6 @@ def _seed(pretrained: str) -> int:
     if not (digits.isascii() and digits.isdigit() and int(digits) < 2**63):
         raise WeightsError(f"{pretrained!r} has no valid seed: write random:0, or any number below 2^63.")
     return int(digits)
-
-
-def _local(name: str, pretrained: str) -> Path:
-    path = Path(pretrained).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(FILES)}).")
-    if path.suffix in FILES or len(path.parts) > 1:
-        raise WeightsError(f"no weights file at {path}. {name} takes {_choices(name)}.")
-    raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {_choices(name, pretrained)}.")
-
-
-def _download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
-    wanted, file = tag.get("url"), ""
-    if place := tag.get("hf_hub"):  # "owner/repository/file", or without a file of a usual name
-        repository, _, file = place.rpartition("/")
-        files = [file] if file else list(hub.FILES)
-        if (found := hub.cached(repository, files)) is not None:
-            return found
-        wanted = f"{constants.ENDPOINT}/{repository}/resolve/main/{files[0]}"
-    try:
-        if place and not constants.HF_HUB_OFFLINE:
-            hub.reach()
-            hub.tell(f"{name}/{pretrained}", repository, files)
-        return Path(open_clip.download_pretrained(tag))
-    except Exception as error:  # the network, the hub and the disk share no exception class
-        usual = (name, pretrained) == REAL
-        local = f"{pretrained}{Path(file or hub.FILES[0]).suffix}"
-        raise WeightsError(
-            f"cannot download {name}/{pretrained} ({first_line(error)}). On another machine download {wanted}"
-            f"{f' ({SIZE}, {LICENCE} licence)' if usual else ''}, name it {local}, and give its local path "
-            f"here: --model {name} --pretrained {local}"
-            f"{'; --model tiny only tries the way' if usual else ''}."
-        ) from error
-
-
-def tag_of_file(name: str, pretrained: str | None) -> str | None:
-    """The tag of an architecture that a local file is named after, or whose repository a folder above it is
-    named after (as the hub's cache and `hf download` name it); None for any other file.
-    """
-    path = Path(pretrained or "").expanduser()
-    if not path.is_file():
-        return None
-    folders = {folder.name for folder in path.absolute().parents}
-    for tag in open_clip.list_pretrained_tags_by_model(name):
-        place = open_clip.get_pretrained_cfg(name, tag).get("hf_hub") or ""
-        owner, _, repository = place.rpartition("/")[0].partition("/")
-        if path.stem == tag or folders & {repository or None, f"models--{owner}--{repository}"}:
-            return str(tag)
-    return None
-
-
-def _choices(name: str, near: str = "") -> str:
-    """A description of the weights that an architecture accepts."""
-    tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
-    return f"a tag ({listing(tags, MOST)}), a local file, or random:0 for random weights"
 
 
 def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:

@@ -130,8 +130,8 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
             raise
         _leave_stdout()
         raise OutputError(FULL_STDOUT.format(error.strerror)) from error
-    if refused := getattr(result, "refused", None):
-        print(f"dear: error: {printable(refused)}", file=sys.stderr)
+    if refusal := getattr(result, "refusal", None):
+        print(f"dear: error: {printable(refusal)}", file=sys.stderr)
         return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
 

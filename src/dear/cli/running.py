@@ -37,7 +37,7 @@ class Summary:
     why: str | None = None
 
     @property
-    def refused(self) -> str | None:
+    def refusal(self) -> str | None:
         """The error for the exit code, raised after everything known has been shown."""
         return self.why
 

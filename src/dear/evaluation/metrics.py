@@ -87,7 +87,7 @@ def trunks(
     """Trunk outputs of all images in the test view; images of the next batches are loaded in the background.
     An output cached at an earlier layer, for a method whose span begins there, is continued from that layer.
     """
-    device = method.clip.image.projection.device
+    device, precision = method.clip.image.projection.device, precision_for(method.clip, precision)
 
     def key(start: int, layer: int) -> tuple[object, ...]:
         return (images.identity, *trunk_facts(method, precision, layer), start, batch)

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 from torch import Tensor, nn
 
-from dear.backbone import hub, load
+from dear.backbone import hub, weights
 from dear.backbone.choice import chosen
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
@@ -182,7 +182,7 @@ def test_a_download_is_told_of_with_the_size_and_licence_that_the_hub_states(
         print(said, end="")
         return str(weights)
 
-    monkeypatch.setattr(load.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub, "reach", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     monkeypatch.setattr("open_clip.pretrained.download_pretrained", download)
@@ -215,8 +215,8 @@ def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch
 def test_a_host_that_is_not_there_is_noticed_before_the_client_retries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(load.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(load.constants, "ENDPOINT", "http://127.0.0.1:9")  # a port where nothing listens
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # a port where nothing listens
     monkeypatch.setattr("open_clip.pretrained.download_pretrained", lambda _: pytest.fail("asked the hub"))
     with pytest.raises(WeightsError, match="Connection refused"):
         load_clip(NAME, "plain")

@@ -16,6 +16,7 @@ from tests.unit.cli.sample import ROOT, python, sample
 
 from dear import __version__
 from dear.cli import main as frame
+from dear.cli import models
 from dear.cli.document import page
 from dear.cli.main import dispatch, main, split_name
 from dear.cli.registry import COMMANDS, Command
@@ -263,3 +264,13 @@ def test_help_does_not_import_torch(words: list[str]) -> None:
 
 def test_the_page_of_the_commands_is_current() -> None:
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == page(COMMANDS), "run `make docs`"
+
+
+def test_models_that_are_refused_are_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their number is a result like any other."""
+    found = models.Tried("3.3.0", 1, 2, [], None)
+    monkeypatch.setattr(models, "command", lambda: found)
+    assert main(["models"]) == 0
+    assert "1 work, 2 are refused" in capsys.readouterr().out

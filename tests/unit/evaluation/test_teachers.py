@@ -207,7 +207,8 @@ def test_teachers_that_are_refused_before_anything_is_trained(
 def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
     options = TrainOptions(epochs=2)
     data = noise_dataset()
-    bundle = fit(data, tmp_path / "b", method="promptkd", settings=LARGER, shots=1, train=options)
+    given: dict[str, Any] = {"model": "tiny", "method": "promptkd", "shots": 1, "train": options}
+    bundle = fit(data, tmp_path / "b", settings=LARGER, **given)
     assert bundle.training["train_images"] == 4
     assert bundle.training["unlabelled_images"] == 12
     assert bundle.training["teacher"]["weights"]["pretrained"] == "random:3"
@@ -221,4 +222,4 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="promptkd cannot score classes that it was not trained on"):
         predictor.logits(views, ["sea"])
     with pytest.raises(DearError, match="nothing to calibrate on"):  # the student has seen all images
-        fit(data, method="promptkd", shots=1, train=options, calibrate=True)
+        fit(data, calibrate=True, **given)

@@ -15,7 +15,7 @@ from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
 from dear.evaluation import runs
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Experiment, Model
 from dear.evaluation.launch import processes
 from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.machines import Machines
@@ -102,7 +102,9 @@ def test_warnings_of_processes_are_shown_here_each_once(
             (folder / part / label).mkdir(parents=True)
             Image.new("RGB", (64, 64), color).save(folder / part / label / "one.png")
     (folder / "train" / "a" / "odd.txt").write_text("")
-    made = replace(experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),))
+    made = replace(
+        experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),), model=Model("tiny")
+    )
     two = replace(made, seeds=(1, 2))
     with pytest.warns(UserWarning, match="no image suffix") as held:
         in_processes(dict(enumerate((two, run) for run in two.runs())), 2, device="cpu", tell=silent)
