@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 from torch import Tensor, nn
 
-from dear.backbone import hub, weights
+from dear.backbone import hub
 from dear.backbone.choice import chosen
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
