@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test fuzz check format docs pretrain bench bench-gpu pins clean
+.PHONY: help demo test fuzz check format docs site pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -59,6 +59,11 @@ format: $(VENV)/.dev ## Format the code and fix what the linter can
 docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
 	$(BIN)/python -m dear.cli.document
 
+# Needs neither torch nor the package: docstrings are read from the source.
+site: $(VENV)/.site ## Build the documentation site, site/index.html, and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "look at it: $(BIN)/mkdocs serve, or open site/index.html"
+
 # The three runs that produced the package's weights; src/dear/backbone/tiny/README.md has their details.
 LATE := --settings.late 3 --settings.restart 0 --settings.emphasis color,texture --settings.bf16 false
 pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where it stopped
@@ -85,12 +90,12 @@ bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and 
 
 pins: $(VENV)/.dev ## Regenerate the pinned versions
 	@{ sed -n '/^#/p' $(CONSTRAINTS); \
-	  $(RUN_UV) pip compile --quiet --universal --upgrade --all-extras --python-version 3.11 \
+	  $(RUN_UV) pip compile --quiet --universal --upgrade --all-extras --group docs --python-version 3.11 \
 	    --no-header --no-annotate pyproject.toml | grep -Ev '^(cuda-|nvidia-|triton)'; } > $(CONSTRAINTS).new
 	mv $(CONSTRAINTS).new $(CONSTRAINTS)
 
 clean: ## Remove the environment, the caches and the demo's output
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo-out
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist site demo-out
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment with uv in it.
@@ -115,3 +120,8 @@ $(VENV)/.run: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
 $(VENV)/.dev: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
 	$(UV_INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.run $@
+
+# What the documentation site needs.
+$(VENV)/.site: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
+	$(UV_INSTALL) --group docs
+	@touch $@

@@ -16,7 +16,7 @@ TEXT_POOLS = ("argmax", "eos", "last")
 
 
 def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
-    """The image and text tower of an open_clip model. Raises WeightsError as :func:`require_fit` does."""
+    """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does."""
     require_fit(model)
     return VisionTower(model.visual), TextTower(_text(model))
 

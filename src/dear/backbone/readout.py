@@ -87,7 +87,7 @@ class AttentionReadOut(ReadOut):
     """Attention of a learned query to the tokens, by several heads (the MAP head of SigLIP).
 
     Source: timm ``AttentionPoolLatent``; its last residual MLP is the tower's ``ln_final``, a
-    :class:`ResidualMlp`.
+    `ResidualMlp`.
     """
 
     def __init__(self, norm: nn.Module, skip: int, width: int, source: Any) -> None:

@@ -1,7 +1,7 @@
 """CLIP's two towers, each split into a trunk (frozen layers) and a span (layers that a method changes).
 
 Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span`` runs J to the last; any J
-gives the same features. Learned tokens enter a span through one :class:`Injection`, whatever the method.
+gives the same features. Learned tokens enter a span through one `Injection`, whatever the method.
 """
 
 import copy

@@ -57,7 +57,7 @@ class TrainingImages:
 class Method(nn.Module, ABC):
     """Base of all methods.
 
-    A method's :class:`dear.methods.declaration.Declaration` describes it before it is built; a built method
+    A method's `Declaration` describes it before it is built; a built method
     has these attributes. It is in torch's training mode during the steps of training only.
 
     Attributes:

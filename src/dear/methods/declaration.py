@@ -30,7 +30,7 @@ class MethodSettings:
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
-            :class:`dear.training.settings.TrainSettings`, by field.
+            `TrainSettings`, by field.
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         defaults_of_old: Values of fields missing in bundles and records that are older than the field.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
@@ -102,7 +102,7 @@ class Declaration:
     """The properties of a method that are known before it is built.
 
     Properties only needed of a built method (its rule for novel classes, its tokens in attention maps) are
-    declared on its class: see :class:`dear.methods.base.Method`.
+    declared on its class: see `Method`.
 
     Attributes:
         name: Name of the method on the command line and in records.

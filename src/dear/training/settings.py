@@ -122,7 +122,7 @@ def _optional(settings: type) -> Any:
 
 
 class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
-    """Overrides of :class:`TrainSettings` for all methods; None leaves the published value of each method."""
+    """Overrides of `TrainSettings` for all methods; None leaves the published value of each method."""
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
         """The published settings of a method with these overrides. Raises SettingsError, also if the warm-up
