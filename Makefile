@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test fuzz check format docs site pretrain bench bench-gpu pins clean
+.PHONY: help demo test fuzz check format docs site screenshots pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -63,6 +63,9 @@ docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
 site: $(VENV)/.site ## Build the documentation site, site/index.html, and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "look at it: $(BIN)/mkdocs serve, or open site/index.html"
+
+screenshots: $(VENV)/.dev ## Make the pictures of README anew, with an installed chromium
+	$(BIN)/python docs/images/make_screenshots.py
 
 # The three runs that produced the package's weights; src/dear/backbone/tiny/README.md has their details.
 LATE := --settings.late 3 --settings.restart 0 --settings.emphasis color,texture --settings.bf16 false

@@ -1,0 +1,97 @@
+"""Make page.png and report.png, the pictures of README: what `dear serve` and `dear demo` show (tiny CLIP).
+
+    make screenshots
+
+Needs chromium, nothing from the network, and some minutes.
+"""
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from PIL import Image
+
+HERE = Path(__file__).resolve().parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+TASKS = "street-signs,postcard-scenes,turned-tools"
+SIZE = {"width": 1100, "height": 825}  # of a tab, in CSS pixels
+COLOURS = 192  # of the palette, which makes the files small
+LARGEST = 300_000  # bytes
+PATIENCE = 60.0  # seconds
+
+
+def dear(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "dear.cli.main", *map(str, arguments)]
+
+
+@contextmanager
+def serving(bundle: Path) -> Iterator[str]:
+    """The address of `dear serve`, while it runs."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/"
+    server = subprocess.Popen(dear("serve", bundle, "--port", str(port)))
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                urlopen(address, timeout=5).close()
+                break
+            except URLError:
+                if server.poll() is not None or time.monotonic() > until:
+                    raise SystemExit("`dear serve` did not start; it says why above.") from None
+                time.sleep(0.2)
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def take(tab: Any, name: str) -> None:
+    """Write what the tab shows as a small PNG."""
+    shown = Image.open(BytesIO(tab.screenshot())).convert("RGB")
+    path = HERE / name
+    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    size = path.stat().st_size
+    print(f"{path}: {size / 1000:.0f} kB")
+    if size > LARGEST:
+        raise SystemExit(f"{path} is larger than {LARGEST / 1000:.0f} kB.")
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    chromium = next((found for one in BROWSERS if (found := shutil.which(one))), None)
+    if chromium is None:
+        raise SystemExit(f"There is no chromium on the path ({', '.join(BROWSERS)}): install one.")
+    with TemporaryDirectory() as place, sync_playwright() as playwright:
+        bundle, demo = Path(place, "street-signs"), Path(place, "demo")
+        subprocess.run(
+            dear("fit", "--data", "street-signs", "--shots", "16", "--calibrate", "--out", bundle), check=True
+        )
+        subprocess.run(dear("demo", "--tasks", TASKS, "--out", demo), check=True)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport=SIZE, color_scheme="light")
+        with serving(bundle) as address:
+            tab.goto(address)
+            tab.locator("#examples button").first.click()
+            tab.wait_for_selector("#result details[open] tbody tr")
+            tab.wait_for_load_state("networkidle")
+            take(tab, "page.png")
+        tab.goto((demo / "report.html").as_uri())
+        take(tab, "report.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
