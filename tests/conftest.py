@@ -1,11 +1,10 @@
 """A small CLIP with prime dimensions, for every test that needs a model but not its knowledge."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-os.environ.setdefault(
-    "HF_HUB_OFFLINE", "1"
-)  # before huggingface_hub is imported: no test reaches the network
+# Before huggingface_hub is imported: no test reaches the network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import nn
 
 from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
+from dear.methods import registry
 
 WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
 CONTEXT = 13
@@ -38,6 +38,15 @@ def fuzz_long(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_methods() -> Iterator[None]:
+    """A test that registers a method from outside the package leaves it to no other test."""
+    before = dict(registry._known)
+    yield
+    registry._known.clear()
+    registry._known.update(before)
 
 
 @pytest.fixture(scope="session")

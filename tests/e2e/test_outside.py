@@ -1,7 +1,6 @@
 """A method from outside the package: in every command, and never imported because a file names it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,9 @@ DATA = ["--data", "fine-shades", "--train.epochs", "2"]
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In the example's folder; what is registered is forgotten afterwards."""
+def beside_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     monkeypatch.syspath_prepend(str(FOLDER))
-    yield
-    registry._known.pop(SPEC, None)
 
 
 def test_it_runs_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
