@@ -36,6 +36,7 @@ _HOME = {
     "contact_sheet": "dear.retrieval.sheet",
     "discover": "dear.roles.discover",
     "encoder_for": "dear.retrieval.heads",
+    "evaluate_bundle": "dear.adapters.scoring",
     "fit": "dear.adapters.fit",
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.loading",
@@ -46,6 +47,7 @@ _HOME = {
     "run_all": "dear.evaluation.runs",
     "save_sheet": "dear.retrieval.sheet",
     "write_evaluation": "dear.adapters.diagnosis",
+    "write_predictions": "dear.adapters.predictions",
 }
 __all__ = ["__version__", *_HOME]
 
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
     from dear.adapters.diagnosis import write_evaluation as write_evaluation
     from dear.adapters.encoder import BundleEncoder as BundleEncoder
     from dear.adapters.fit import fit as fit
+    from dear.adapters.predictions import write_predictions as write_predictions
     from dear.adapters.predictor import Predictor as Predictor
+    from dear.adapters.scoring import evaluate_bundle as evaluate_bundle
     from dear.backbone.clip import Clip as Clip
     from dear.backbone.load import load_clip as load_clip
     from dear.data.dataset import Dataset as Dataset

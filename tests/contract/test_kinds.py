@@ -147,7 +147,7 @@ def test_the_role_mask_is_kept(kind: str) -> None:
 @torch.no_grad()
 def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> None:
     """In whatever place they are, the image tokens keep their places and rotations."""
-    from dear.backbone.towers import Injection
+    from dear.backbone.injection import Injection
 
     clip = clip_of(kind)
     tower = clip.image

@@ -12,7 +12,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_place
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.scoring import all_logits, scored
+from dear.adapters.scoring import all_logits, evaluate_bundle
 from dear.backbone.choice import chosen, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
@@ -139,7 +139,9 @@ def fit(
         if held is not None:
             bundle = replace(bundle, temperature=_temperature(adapted.method, held, run.training.precision))
         if len(images.test):
-            measured = asdict(scored(Predictor(bundle, clip=clip), images, progress=tell))
+            measured = asdict(
+                evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=tell)
+            )
             bundle = replace(bundle, metrics={name: measured[name] for name in METRICS})
     if out is not None:
         bundle.save_pretrained(out)

@@ -36,9 +36,8 @@ def write_predictions(
                     unreadable.append(one)
                     continue
                 head = "" if images or line is _json_line else _header(len(one.top))
-                file.write(
-                    (head + line(one)).encode("utf-8", "surrogateescape")
-                )  # names of files as they are
+                # The bytes of file names as they are.
+                file.write((head + line(one)).encode("utf-8", "surrogateescape"))
                 images += 1
             if not images:
                 first = f": {unreadable[0].reason}" if unreadable else "."

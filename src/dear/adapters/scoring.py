@@ -64,12 +64,14 @@ def logits_and_zero_shot(
     return torch.cat(found), torch.cat(frozen)
 
 
+@torch.no_grad()
 def evaluate_bundle(
     predictor: Predictor,
     dataset: Dataset,
     *,
     split: str = "test",
     own_classes: bool = True,
+    cautious: bool = True,
     progress: Progress = silent,
     watch: Watch = unwatched,
 ) -> BundleScores:
@@ -77,24 +79,11 @@ def evaluate_bundle(
     name or, where the names differ, by folder or label as in the data set that it was fitted on; or among the
     data set's own.
 
-    Warns of the tiny CLIP on photographs. Raises DataError for a split without images, or a class that the
-    bundle does not have.
+    Warns of the tiny CLIP on photographs, unless ``cautious`` is false because that has been told. Raises
+    DataError for a split without images, or a class that the bundle does not have.
     """
-    warn_of_toy(predictor.bundle.model, world=dataset.world)
-    return scored(predictor, dataset, split=split, own_classes=own_classes, progress=progress, watch=watch)
-
-
-@torch.no_grad()
-def scored(
-    predictor: Predictor,
-    dataset: Dataset,
-    *,
-    split: str = "test",
-    own_classes: bool = True,
-    progress: Progress = silent,
-    watch: Watch = unwatched,
-) -> BundleScores:
-    """The same without the warning."""
+    if cautious:
+        warn_of_toy(predictor.bundle.model, world=dataset.world)
     images = images_of(dataset, split)
     known = predictor.vocabulary(None if own_classes else dataset.classnames)
     labels = places(known, dataset, predictor.bundle.keys)[images.labels.cpu()]

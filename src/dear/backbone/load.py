@@ -167,9 +167,8 @@ def _fill(network: Any, path: Path, rename: Rename | None = None) -> None:
     state = (rename or _in_open_clips_names(network))(state)
     for name in ("logit_scale", "logit_bias"):
         value, own = state.get(name), getattr(network, name)
-        if (
-            value is not None and own is not None and value.numel() == 1
-        ):  # a scalar in some files, one entry in others
+        # A scalar in some files, one entry in others.
+        if value is not None and own is not None and value.numel() == 1:
             state[name] = value.reshape(own.shape)
     tiny.fill_weights(network, state, path)
     _fill_buffers(network)

@@ -15,8 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.attention import Packed, causal_bias
 from dear.backbone.block import Block
-from dear.backbone.injection import ClassTokens as ClassTokens  # of this module for those outside
-from dear.backbone.injection import Injection as Injection
+from dear.backbone.injection import Injection
 from dear.backbone.kinds import TEXT, is_a
 from dear.backbone.rotary import Turn
 

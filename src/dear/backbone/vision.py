@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from dear.backbone.attention import Packed
 from dear.backbone.block import Block
+from dear.backbone.injection import Injection
 from dear.backbone.kinds import TIMM, is_a
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.rotary import Turn, unturned
-from dear.backbone.towers import Bias, Injection, Tower, plain_projection
+from dear.backbone.towers import Bias, Tower, plain_projection
 
 
 class VisionTower(Tower):

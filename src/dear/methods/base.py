@@ -17,7 +17,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill, span_start
-from dear.backbone.towers import Injection, TextTrunk
+from dear.backbone.injection import Injection
+from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings

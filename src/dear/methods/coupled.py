@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dear.backbone.clip import layer_share
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.methods import initial
 from dear.methods.base import ImageFeatures, Method
 

@@ -12,8 +12,9 @@ from dear.backbone import towers
 from dear.backbone.attention import attend_written_out, causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
+from dear.backbone.injection import Injection
 from dear.backbone.load import random_network
-from dear.backbone.towers import Injection, TextTrunk
+from dear.backbone.towers import TextTrunk
 
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from dear.backbone.attention import attention_weights
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, Identity
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.errors import RoleTableError, SettingsError
 from dear.methods.dear.method import Dear, fusion_loss
 from dear.methods.dear.settings import DearSettings

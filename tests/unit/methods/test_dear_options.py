@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
+from dear.backbone.injection import Injection
 from dear.backbone.precisions import Precision
-from dear.backbone.towers import Injection
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear, ramp
 from dear.methods.dear.settings import DearSettings

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.errors import SettingsError
 from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.base import ImageFeatures

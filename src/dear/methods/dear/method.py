@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.dear.settings import DearSettings, FusionLoss

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.towers import Injection, TextTrunk
+from dear.backbone.injection import Injection
+from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import PLACE, context_ids

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_softmax, normalize, relu
 
 from dear.backbone.clip import Clip, layer_share, tensors_hash
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.initial import linear as linear_start
 from dear.methods.initial import normal

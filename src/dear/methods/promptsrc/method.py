@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
 
 from dear.backbone.clip import Clip, fill, layer_share
-from dear.backbone.towers import Injection, TextTrunk
+from dear.backbone.injection import Injection
+from dear.backbone.towers import TextTrunk
 from dear.methods.averaging import add_epoch
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dear.backbone.clip import Clip
-from dear.backbone.towers import Injection
+from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.initial import uniform
 from dear.methods.provp.settings import ProVpSettings

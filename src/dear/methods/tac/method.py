@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.clip import Clip, fill, layer_share
-from dear.backbone.towers import Injection, TextTrunk
+from dear.backbone.injection import Injection
+from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.methods import initial
 from dear.methods.averaging import add_epoch
