@@ -26,6 +26,8 @@ _HOME = {
     "Predictor": "dear.adapters.predictor",
     "RoleSettings": "dear.roles.settings",
     "RoleTable": "dear.roles.table",
+    "Shard": "dear.retrieval.scan",
+    "Shards": "dear.retrieval.shards",
     "SheetRow": "dear.retrieval.sheet",
     "Subset": "dear.data.fewshot",
     "TrainOptions": "dear.training.settings",
@@ -41,6 +43,8 @@ _HOME = {
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.loading",
     "load_pool": "dear.roles.phrases",
+    "merge_index": "dear.retrieval.shards",
+    "open_index": "dear.retrieval.shards",
     "read_record": "dear.evaluation.records",
     "register": "dear.methods.registry",
     "role_table": "dear.roles.packaged",
@@ -78,8 +82,12 @@ if TYPE_CHECKING:
     from dear.retrieval.heads import HeadEncoder as HeadEncoder
     from dear.retrieval.heads import encoder_for as encoder_for
     from dear.retrieval.query import Index as Index
+    from dear.retrieval.scan import Shard as Shard
     from dear.retrieval.search import by_image as by_image
     from dear.retrieval.search import by_text as by_text
+    from dear.retrieval.shards import Shards as Shards
+    from dear.retrieval.shards import merge_index as merge_index
+    from dear.retrieval.shards import open_index as open_index
     from dear.retrieval.sheet import SheetRow as SheetRow
     from dear.retrieval.sheet import contact_sheet as contact_sheet
     from dear.retrieval.sheet import save_sheet as save_sheet

@@ -21,6 +21,7 @@ def command(
     out: Path = Path("index"),
     kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
     storage: Literal["float16", "int8"] = "float16",
+    shard: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 64,
@@ -47,6 +48,9 @@ def command(
         out: Folder of the index.
         kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
         storage: How vectors are stored in memory during searches.
+        shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. When
+            all are built, here or on several machines, dear index query searches them together, and dear
+            index merge makes them one index.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
             an open_clip tag, a local file, or random:SEED.
         device: Where to compute; auto uses the GPU if there is one.
@@ -57,8 +61,10 @@ def command(
     from dear.data.settings import DataSettings
     from dear.retrieval.approximate import require_faiss
     from dear.retrieval.build import build_index
+    from dear.retrieval.scan import Shard
 
     require_faiss()
+    part = None if shard is None else Shard.parse(shard)
     bundle, folder = _sources(sources, features, model, roles)
     threads = DataSettings(workers=workers).threads
     with StepProgress() as progress:
@@ -94,6 +100,7 @@ def command(
             kind=None if kind == "auto" else kind,
             storage=storage,
             model="" if bundle is None else _absolute(bundle),
+            shard=part,
             threads=threads,
             batch=batch,
             progress=progress,

@@ -50,7 +50,7 @@ def command(
     """Find the images of an index that are nearest to an image, or to a text with --text.
 
     Args:
-        index: Folder made by `dear index build`.
+        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
         query: An image file; with --text, a text.
         text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
@@ -65,14 +65,15 @@ def command(
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
     """
-    from dear.retrieval.query import Index, weights_of
+    from dear.retrieval.query import weights_of
     from dear.retrieval.search import by_image, by_text
+    from dear.retrieval.shards import open_index
     from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 
     mixed = weights_of(by, weights)
     if sheet is not None:
         check_sheet(sheet)
-    opened = Index.open(index)
+    opened = open_index(index)
     opened.shares(mixed)  # before the backbone is loaded
     worded = _worded(words or [])
     if text and worded:

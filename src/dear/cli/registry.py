@@ -70,6 +70,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
         "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
         "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
+        "index merge": Command("dear.cli.index_merge", "Make one index of the shards of one."),
         "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
     },
     "compare: run methods against each other": {

@@ -56,7 +56,7 @@ def command(
     """
     from dear.adapters.predictor import Predictor
     from dear.cli.output import progress_console
-    from dear.retrieval.query import Index
+    from dear.retrieval.shards import open_index
     from dear.serving.examples import examples_of
     from dear.serving.server import address, checked_origin, listen, require_app, run
     from dear.serving.service import Service
@@ -78,7 +78,7 @@ def command(
         place = Path(bundle).expanduser()
         name = place.resolve().name if place.exists() else bundle
         shown = examples_of(predictor.bundle, examples) if page else ()
-        service = Service(predictor, limits, None if index is None else Index.open(index), name, shown)
+        service = Service(predictor, limits, None if index is None else open_index(index), name, shown)
         run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)

@@ -7,6 +7,7 @@ interrupted build resumes after its last chunk. The FAISS indexes are built last
 import hashlib
 import shutil
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dear.retrieval import approximate
 from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Built, Kind, Storage, damaged
-from dear.retrieval.scan import Changes, Stamp, compare, scan, stamp_of
+from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import Vectors
 
 CHUNK = 256  # files per commit
@@ -39,6 +40,7 @@ def build_index(
     kind: Kind | None = None,
     storage: Storage = "float16",
     model: str = "",
+    shard: Shard | None = None,
     threads: int = 1,
     batch: int = 64,
     progress: Progress = silent,
@@ -49,10 +51,12 @@ def build_index(
         kind: Kind of the FAISS indexes; chosen by the number of rows if not given.
         storage: How the FAISS indexes keep vectors in memory.
         model: Path of the model, for queries to find it again.
+        shard: Make this shard alone, in a folder below ``out``: `dear.retrieval.shards` searches all of them,
+            or merges them.
 
     Raises:
-        DataError: for a folder without readable images, or an index that is damaged or of another
-            folder or model.
+        DataError: for a folder without readable images, a shard without any, or an index that is damaged or
+            of another folder, model or shard.
         OutputError: if the output folder cannot be written to.
         SettingsError: if FAISS is not installed.
     """
@@ -64,37 +68,58 @@ def build_index(
             f"{out} is the folder of the images: name another folder for the index with --out."
         )
     found = scan(folder, leave_out=out)
-    first = not Catalogue.exists(out)
-    if not found and first:
+    if not found and not Catalogue.exists(out):
         raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
-    made_folder = not out.exists()
-    with only_writer(out), closing(_open(encoder, folder, out, model)) as catalogue:
+    if shard is not None:
+        found, out = _part(found, out, shard)
+    elif shards_in(out) and not Catalogue.exists(out):
+        raise DataError(
+            f"{out} holds shards of an index: give --shard N/COUNT to build one again, or merge them with "
+            "`dear index merge`."
+        )
+    first, made_folder = not Catalogue.exists(out), not out.exists()
+    with only_writer(out), closing(_open(encoder, folder, out, model, shard)) as catalogue:
         changes = compare(catalogue.stamps(), found)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
-        made = _finish(catalogue, kind, storage, progress)
-        metadata, broken = catalogue.metadata(), catalogue.broken()
-        files = len(catalogue.stamps()) - len(broken)
-    if not files:
+        built = finish(catalogue, kind, storage, progress)
+    if not built.files:
         if first:
             _discard(out, made_folder)
-        why = f" The first: {next(iter(broken.values()))}" if broken else ""
+        why = f" The first: {next(iter(built.broken.values()))}" if built.broken else ""
         raise DataError(f"{folder} has no readable image.{why}")
+    return replace(
+        built,
+        features=tuple(name for name in built.features if name not in encoder.unowned),
+        added=len(changes.added),
+        changed=len(changes.changed),
+        removed=len(changes.removed),
+        unchanged=len(found) - len(changes.added) - len(changes.changed),
+        encoded=encoded,
+        left_out=built.left_out or tuple(encoder.unowned),
+    )
+
+
+def finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress = silent) -> Built:
+    """Bring the FAISS indexes up to date with all rows; the files of the outcome all count as added."""
+    made = _finish(catalogue, kind, storage, progress)
+    metadata, broken = catalogue.metadata(), catalogue.broken()
+    known = len(catalogue.stamps())
     return Built(
-        out,
-        made,
-        storage,
-        tuple(name for name in metadata["features"] if name not in encoder.unowned),
-        len(changes.added),
-        len(changes.changed),
-        len(changes.removed),
-        len(found) - len(changes.added) - len(changes.changed),
-        encoded,
-        files,
-        metadata["rows"],
-        broken,
-        tuple(metadata["heads"]["left_out"]) if "heads" in metadata else tuple(encoder.unowned),
+        index=catalogue.folder,
+        kind=made,
+        storage=storage,
+        features=tuple(metadata["features"]),
+        added=known,
+        changed=0,
+        removed=0,
+        unchanged=0,
+        encoded=0,
+        files=known - len(broken),
+        rows=metadata["rows"],
+        broken=broken,
+        left_out=tuple(metadata["heads"]["left_out"]) if "heads" in metadata else (),
     )
 
 
@@ -126,7 +151,23 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
         )
 
 
-def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
+def _part(found: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
+    """A shard's files, and its place. Raises DataError if there is a whole index, or shards of another
+    number.
+    """
+    if Catalogue.exists(out):
+        raise DataError(f"{out} is a whole index, not a folder of shards: choose another place with --out.")
+    if others := [one for one in shards_in(out) if one.count != shard.count]:
+        raise DataError(
+            f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another place with --out."
+        )
+    mine, place = shard.of(found), shard.place(out)
+    if not mine and not Catalogue.exists(place):
+        raise DataError(f"none of the {len(found)} images falls to shard {shard}: make fewer shards.")
+    return mine, place
+
+
+def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | None) -> Catalogue:
     if not Catalogue.exists(out):
         return Catalogue.create(
             out,
@@ -137,11 +178,16 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str) -> Catalogue:
                 "folder": str(folder.resolve()),
                 "model": model,
                 **encoder.facts,
+                **({} if shard is None else {"shard": (shard.number, shard.count)}),
             },
         )
     catalogue = Catalogue.open(out)
     metadata = catalogue.metadata()
     require_same_model(metadata, encoder, out)
+    made = Shard(*metadata["shard"]) if "shard" in metadata else None
+    if made != shard:
+        what = "a whole index" if made is None else f"shard {made} of an index"
+        raise DataError(f"{out} is {what}: build it as such, or choose another place with --out.")
     if metadata["folder"] != str(folder.resolve()):
         raise DataError(
             f"the index {out} is of the folder {metadata['folder']}, not of {folder.resolve()}: "

@@ -72,6 +72,7 @@ class Facts(TypedDict):
     trained: NotRequired[Count]
     kind: NotRequired[Kind]
     storage: NotRequired[Storage]
+    shard: NotRequired[tuple[Positive, Positive]]
     heads: NotRequired[HeadFacts]
 
 
@@ -200,6 +201,16 @@ class Catalogue:
         rows = self._ask("SELECT path, size, mtime FROM files")
         return {path: Stamp(size, mtime) for path, size, mtime in rows}
 
+    def entries(self) -> Iterator[Entry]:
+        """All known files, by path. Raises DataError for one that no build has written."""
+        asked = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
+        for path, size, mtime, sha256, row, reason in self._ask(asked):
+            unread = row is None and sha256 is None
+            read = isinstance(row, int) and row >= 0 and isinstance(sha256, str)
+            if not (isinstance(path, str) and (unread or read)):
+                raise damaged(self.folder, f"its entry of {path!r} is wrong")
+            yield Entry(path, Stamp(size, mtime), sha256, row, reason)
+
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
         rows = self._ask("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path")
@@ -211,12 +222,12 @@ class Catalogue:
         found = [*self._ask(asked, sha256)]
         return int(found[0][0]) if found else None
 
-    def paths_of(self, row: int) -> list[str]:
-        """The files of a row. Raises DataError if there is none."""
-        found = [path for (path,) in self._ask("SELECT path FROM files WHERE row = ? ORDER BY path", row)]
-        if not found or not all(isinstance(path, str) for path in found):
+    def files_of(self, row: int) -> tuple[list[str], str]:
+        """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
+        found = [*self._ask("SELECT path, sha256 FROM files WHERE row = ? ORDER BY path", row)]
+        if not found or not all(isinstance(value, str) for one in found for value in one):
             raise damaged(self.folder, f"row {row} belongs to no file")
-        return found
+        return [path for path, _ in found], found[0][1]
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file."""

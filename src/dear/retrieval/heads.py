@@ -34,7 +34,7 @@ from dear.data.images.transforms import eval_views
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.progress import Progress, silent
 from dear.retrieval.catalogue import Catalogue, HeadFacts
-from dear.retrieval.scan import scan
+from dear.retrieval.scan import scan, shards_in
 from dear.roles.table import RoleTable
 
 Place = tuple[int, int]
@@ -236,8 +236,8 @@ def encoder_for(
     batch: int = 64,
     progress: Progress = silent,
 ) -> HeadEncoder:
-    """The encoder to index a folder's images with: that of the index if there is one already, else one whose
-    means are over up to `SAMPLE` of the images, evenly spread over their paths.
+    """The encoder to index a folder's images with: that of the index, or of a shard of it, if there is one
+    already, else one whose means are over up to `SAMPLE` of the images, evenly spread over their paths.
 
     Means are fixed by the first build: with others, the rows that an index has could not be compared with
     those of new images and of queries.
@@ -251,10 +251,11 @@ def encoder_for(
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
     owned = require_heads(clip, table)
-    if not Catalogue.exists(out):
+    built = next((place for place in (out, *shards_in(out).values()) if Catalogue.exists(place)), None)
+    if built is None:
         views = _sample(folder, out, clip.image_size, threads, batch, progress)
         return HeadEncoder(clip, head_facts(clip, table, views, pretrained=pretrained))
-    with closing(Catalogue.open(out)) as catalogue:
+    with closing(Catalogue.open(built)) as catalogue:
         made = catalogue.metadata().get("heads")
     if made is None:
         raise DataError(

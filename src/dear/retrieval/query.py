@@ -191,8 +191,8 @@ class Index:
         return self._read[feature][1]
 
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
-        first, *copies = self.catalogue.paths_of(row)
-        return Hit(first, score, by, tuple(copies))
+        (first, *copies), sha256 = self.catalogue.files_of(row)
+        return Hit(first, score, by, tuple(copies), sha256)
 
 
 def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:

@@ -52,12 +52,14 @@ class Hit:
         score: The weighted mean of the cosines; in [-1, 1].
         by: The cosine for each requested feature.
         copies: Other files with the same bytes.
+        sha256: Of these bytes.
     """
 
     path: str
     score: float
     by: dict[str, float]
     copies: tuple[str, ...] = ()
+    sha256: str = ""
 
 
 def damaged(index: Path, why: object) -> DataError:

@@ -1,12 +1,15 @@
 """The image files of a folder, and what changed since the last scan."""
 
 import os
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dear.data.images.raster import SUFFIXES
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,46 @@ class Changes:
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """A part of a folder's files: of ``count`` parts the ``number``-th, from 1, by the CRC-32 of the files'
+    relative paths. A file stays in its shard whatever files come and go.
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From "3/8". Raises SettingsError."""
+        if (found := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) and 1 <= int(found[1]) <= int(found[2]):
+            return cls(int(found[1]), int(found[2]))
+        raise SettingsError(f"shard {text!r}: give its number, from 1, and how many there are, such as 3/8.")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def place(self, out: Path) -> Path:
+        """Where the shard is, in the folder of all shards."""
+        return out / f"shard-{self.number}-of-{self.count}"
+
+    def of(self, found: Mapping[str, Stamp]) -> dict[str, Stamp]:
+        """The shard's files among all."""
+        return {
+            path: stamp
+            for path, stamp in found.items()
+            if zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
+        }
+
+
+def shards_in(out: Path) -> dict[Shard, Path]:
+    """The shards in a folder."""
+    found = (
+        (re.fullmatch(r"shard-(\d{1,6})-of-(\d{1,6})", path.name), path) for path in out.glob("shard-*-of-*")
+    )
+    return {Shard(int(named[1]), int(named[2])): path for named, path in found if named}
 
 
 def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:

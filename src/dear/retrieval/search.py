@@ -11,12 +11,12 @@ from dear.data.images.decode import decode
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.query import Index
 from dear.retrieval.results import Hit
+from dear.retrieval.shards import Searchable
 
 
 def by_image(
-    index: Index,
+    index: Searchable,
     encoder: Encoder,
     image: Path,
     weights: Mapping[str, float],
@@ -46,7 +46,7 @@ def by_image(
 
 
 def by_text(
-    index: Index,
+    index: Searchable,
     encoder: Encoder,
     words: str,
     weights: Mapping[str, float],

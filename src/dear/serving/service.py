@@ -22,8 +22,9 @@ from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.retrieval.heads import HeadEncoder
-from dear.retrieval.query import Index, weights_of
+from dear.retrieval.query import weights_of
 from dear.retrieval.results import Hit
+from dear.retrieval.shards import Searchable
 from dear.roles.table import RoleTable
 from dear.serving.batching import Batcher
 from dear.serving.examples import Example
@@ -52,7 +53,7 @@ class Service:
         self,
         predictor: Predictor,
         limits: Limits,
-        index: Index | None = None,
+        index: Searchable | None = None,
         name: str = "",
         examples: Sequence[Example] = (),
     ) -> None:

@@ -1,0 +1,168 @@
+"""Indexes in shards: searched together or merged, they are the index of the whole folder."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
+
+from dear.errors import DataError, OutputError, SettingsError
+from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import FILE
+from dear.retrieval.query import Index
+from dear.retrieval.results import Hit
+from dear.retrieval.scan import Shard, Stamp
+from dear.retrieval.search import by_image, by_text
+from dear.retrieval.shards import Shards, merge_index, open_index
+
+pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+COUNT = 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Pictures of many sides, three with the same bytes, and a file that cannot be read."""
+    folder = gallery(tmp_path / "images")
+    for width in range(21, 33):
+        for color in SHADES:
+            paint(folder / f"{width}-{color}.png", color, width)
+    for name in ("copy.png", "wide/copy.png"):
+        shutil.copy(folder / "25-red.png", folder / name)
+    (folder / "broken.png").write_bytes(b"no image")
+    return folder
+
+
+def build(folder: Path, out: Path) -> Path:
+    for number in range(COUNT, 0, -1):
+        build_index(Plain(), folder, out, shard=Shard(number, COUNT))
+    return out
+
+
+def near(hits: list[Hit]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(hit.path, hit.copies) for hit in hits]
+
+
+def files(index: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(index / FILE)) as database:
+        return database.execute("SELECT * FROM files ORDER BY path").fetchall()
+
+
+def test_a_file_stays_in_its_shard() -> None:
+    files = dict.fromkeys((f"{n}.png" for n in range(100)), Stamp(1, 1))
+    parts = [Shard(number, 4).of(files) for number in (1, 2, 3, 4)]
+    assert sorted(path for part in parts for path in part) == sorted(files)
+    assert max(map(len, parts)) < 40
+    # CRC-32 of "123456789" is 0xCBF43926, the check value of the algorithm: 3421780262 = 2 mod 4.
+    assert [*Shard(3, 4).of({"123456789": Stamp(1, 1)})] == ["123456789"]
+    assert Shard.parse("3/8") == Shard(3, 8)
+    assert str(Shard(3, 8)) == "3/8"
+    for text in ("0/8", "9/8", "3", "3/8/1", "-1/8", "a/b", ""):
+        with pytest.raises(SettingsError, match=r"shard '.*': give its number"):
+            Shard.parse(text)
+
+
+@pytest.mark.parametrize("count", [1, 5, 80])
+def test_shards_answer_as_the_whole_index(tmp_path: Path, folder: Path, count: int) -> None:
+    build_index(Plain(), folder, tmp_path / "whole")
+    whole, shards = Index.open(tmp_path / "whole"), open_index(build(folder, tmp_path / "shards"))
+    assert isinstance(shards, Shards)
+    assert (shards.folder, shards.features, shards.offered) == (whole.folder, whole.features, whole.offered)
+    assert len(near(by_text(whole, Plain(), "red", {"color": 1}, count=80))) == 56  # copies share one
+    for query in ("25-red.png", "wide/blue.png", "30-orange.png"):
+        for weights in ({"color": 1.0}, {"class": 3.0, "color": 1.0}, {"class": 1.0, "color": -0.5}):
+            want = by_image(whole, Plain(), folder / query, weights, count=count)
+            found = by_image(shards, Plain(), folder / query, weights, count=count)
+            # Sums of products in another order: the last bits of float32 may differ.
+            assert [hit.score for hit in found] == pytest.approx([hit.score for hit in want], abs=1e-6)
+            assert sorted(near(found)) == sorted(near(want)) or count < 80  # ties at the end of a short list
+            assert {(hit.path, hit.sha256) for hit in found} <= {
+                (hit.path, hit.sha256) for hit in by_image(whole, Plain(), folder / query, weights, count=80)
+            }
+    (mine,) = (
+        hit for hit in by_text(shards, Plain(), "red", {"color": 1}, count=80) if hit.path == "25-red.png"
+    )
+    assert mine.copies == ("copy.png", "wide/copy.png")
+
+
+def test_merged_they_are_the_whole_index(tmp_path: Path, folder: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "merged"
+    built = build_index(Plain(), folder, whole)
+    merged = merge_index(build(folder, tmp_path / "shards"), out)
+    assert (merged.files, merged.rows, merged.encoded) == (built.files, built.rows, 0)
+    assert [*merged.broken] == [*built.broken] == ["broken.png"]
+    assert files(out) == files(whole)
+    for feature in range(2):
+        paths = [index / "vectors-1" / f"{feature}.f16" for index in (out, whole)]
+        assert np.array_equal(*(np.fromfile(path, dtype="<f2") for path in paths))
+    paint(folder / "new.png", "green", 50)
+    again, encoder = build_index(Plain(), folder, out), Plain()
+    assert (again.added, again.encoded, again.unchanged) == (1, 1, built.files + 1)
+    assert len(Shards.open(tmp_path / "shards").shards) == COUNT  # they stay
+    with pytest.raises(OutputError, match="is an index already"):
+        merge_index(tmp_path / "shards", out)
+    assert encoder.seen == 0
+
+
+def test_an_interrupted_merge_starts_again(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, out = build(folder, tmp_path / "shards"), tmp_path / "merged"
+    for at in ("dear.retrieval.shards._gathered", "dear.retrieval.build._update"):
+        with monkeypatch.context() as patch:
+            patch.setattr(at, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                merge_index(place, out)
+        with pytest.raises(DataError, match="empty or incomplete"):
+            Index.open(out)
+    merge_index(place, out)
+    build_index(Plain(), folder, tmp_path / "whole")
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_a_shard_alone_is_updated_and_searched(tmp_path: Path, folder: Path) -> None:
+    place = build(folder, tmp_path / "shards")
+    before = len(files(Shard(2, COUNT).place(place)))
+    for n in range(20):
+        paint(folder / f"more-{n}.png", "blue", 60 + n)
+    built = build_index(Plain(), folder, place, shard=Shard(2, COUNT))
+    assert 0 < built.added < 20
+    assert built.unchanged == before
+    alone = open_index(Shard(2, COUNT).place(place))
+    assert isinstance(alone, Index)
+    blue = {hit.path for hit in by_text(alone, Plain(), "blue", {"color": 1}, count=200)}
+    assert sum(path.startswith("more") for path in blue) == built.added
+
+
+def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
+    place, whole = tmp_path / "shards", tmp_path / "whole"
+    with pytest.raises(DataError, match="holds no shards of an index"):
+        merge_index(place, tmp_path / "merged")
+    build_index(Plain(), folder, place, shard=Shard(2, COUNT))
+    for call in (Shards.open, open_index, lambda place: merge_index(place, tmp_path / "merged")):
+        with pytest.raises(DataError, match=r"lacks 2 of its 3 shards \(1/3, 3/3\): .* --shard 1/3"):
+            call(place)
+    assert not (tmp_path / "merged").exists()
+    with pytest.raises(DataError, match="holds shards of 3, not of 4"):
+        build_index(Plain(), folder, place, shard=Shard(1, 4))
+    with pytest.raises(DataError, match="holds shards of an index: give --shard"):
+        build_index(Plain(), folder, place)
+    with pytest.raises(DataError, match="is shard 2/3 of an index: build it as such"):
+        build_index(Plain(), folder, Shard(2, COUNT).place(place))
+    build_index(Plain(), folder, whole)
+    with pytest.raises(DataError, match="is a whole index, not a folder of shards"):
+        build_index(Plain(), folder, whole, shard=Shard(1, COUNT))
+    some = {path.relative_to(folder).as_posix(): Stamp(1, 1) for path in folder.rglob("*.png")}
+    empty = next(one for number in range(1, 1001) if not (one := Shard(number, 1000)).of(some))
+    with pytest.raises(DataError, match=rf"none of the 59 images falls to shard {empty}: make fewer shards"):
+        build_index(Plain(), folder, tmp_path / "many", shard=empty)
+    for number in (1, 3):
+        build_index(Plain("another"), folder, place, shard=Shard(number, COUNT))
+    for call in (Shards.open, lambda place: merge_index(place, tmp_path / "merged")):
+        with pytest.raises(DataError, match=r"shard-1-of-3 and .*shard-2-of-3 were built with another model"):
+            call(place)
+    shutil.copytree(Shard(2, COUNT).place(place), place / "shard-2-of-9")
+    with pytest.raises(DataError, match="holds shards of 3 and of 9"):
+        Shards.open(place)
