@@ -1,4 +1,6 @@
-"""Runs on a Ray cluster: one actor per slot; a lost actor is replaced and its run repeated elsewhere."""
+"""Runs on a Ray cluster: one actor per slot; a lost actor is replaced and its run repeated elsewhere. As with
+processes, an actor goes on with the data set and seed that it has begun.
+"""
 
 import logging
 import signal
@@ -10,7 +12,7 @@ from typing import Any, TypeVar
 from dear.backbone.threads import use_share
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.launch.processes import LostWorkerError
+from dear.evaluation.launch.processes import LostWorkerError, Waiting
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_file
 from dear.evaluation.runs import Runner, RunProgress
@@ -69,16 +71,19 @@ def _collect(
     def hire() -> Any:
         return ray.remote(Worker).options(num_cpus=1, num_gpus=gpus).remote("cuda" if gpus else "cpu", 1)
 
-    waiting, tries, found = list(tasks), dict.fromkeys(tasks, 0), {}
-    idle = [hire() for _ in range(min(slots or _slots(ray, gpus), len(tasks)))]
-    busy: dict[Any, tuple[Job, Any]] = {}
-    while waiting or busy:
-        while waiting and idle:
-            job, worker = waiting.pop(0), idle.pop()
+    waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
+    tries, found = dict.fromkeys(tasks, 0), dict[Job, dict[str, Any]]()
+    idle = {number: hire() for number in range(min(slots or _slots(ray, gpus), len(tasks)))}
+    busy: dict[Any, tuple[int, Job, Any]] = {}
+    while len(found) < len(tasks):
+        for number in [*idle]:
+            if (job := waiting.next_for(number)) is None:
+                break
+            worker = idle.pop(number)
             tries[job] += 1
-            busy[worker.run.remote(*tasks[job])] = job, worker
+            busy[worker.run.remote(*tasks[job])] = number, job, worker
         (ready,), _ = ray.wait([*busy], num_returns=1)
-        job, worker = busy.pop(ready)
+        number, job, worker = busy.pop(ready)
         try:
             record = ray.get(ready)
         except ray.exceptions.RayActorError as error:
@@ -87,13 +92,13 @@ def _collect(
                     f"{tasks[job][1].dataset}, {tasks[job][1].plan.method}: {TRIES} workers were lost in "
                     "this run. Is there enough memory? Repeat the command to continue."
                 ) from error
-            waiting.insert(0, job)
-            idle.append(hire())
+            waiting.put_back(job)
+            idle[number] = hire()
             continue
         if isinstance(record, str):
             raise DearError(record)
         found[job] = _kept(*tasks[job], record)
-        idle.append(worker)
+        idle[number] = worker
         tell(f"{record['dataset']['name']}-{record['method']}", len(record["train"]["epochs"]), {})
     return found
 

@@ -84,6 +84,7 @@ class Waiting(Generic[Job]):
 
     def __init__(self, groups: Mapping[Job, Hashable]) -> None:
         """``groups`` of the runs, in the order in which they are to be made."""
+        self._groups = dict(groups)
         self._left: dict[Hashable, list[Job]] = {}
         self._with: dict[int, Hashable] = {}
         for job, group in groups.items():
@@ -103,6 +104,10 @@ class Waiting(Generic[Job]):
             group = free[0] if free else max(left, key=lambda one: len(left[one]))
         self._with[worker] = group
         return self._left[group].pop(0)
+
+    def put_back(self, job: Job) -> None:
+        """A run whose worker was lost is the next of its group."""
+        self._left[self._groups[job]].insert(0, job)
 
 
 def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> None:

@@ -93,6 +93,13 @@ def test_a_worker_without_a_group_helps_with_the_longest() -> None:
     assert [waiting.next_for(0), waiting.next_for(1), waiting.next_for(2)] == ["a0", "b0", "b1"]
 
 
+def test_a_lost_run_is_the_next_of_its_group() -> None:
+    waiting = Waiting({"a0": "a", "a1": "a", "b0": "b"})
+    assert [waiting.next_for(0), waiting.next_for(1), waiting.next_for(0)] == ["a0", "b0", "a1"]
+    waiting.put_back("a0")
+    assert [waiting.next_for(1), waiting.next_for(0)] == ["a0", None]
+
+
 def test_warnings_of_processes_are_shown_here_each_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
