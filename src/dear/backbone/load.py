@@ -32,9 +32,7 @@ Triple = tuple[float, float, float]
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
-def load_clip(
-    model: str = tiny.NAME, pretrained: str | None = None, *, device: str | torch.device = "cpu"
-) -> Clip:
+def load_clip(model: str, pretrained: str | None = None, *, device: str | torch.device = "cpu") -> Clip:
     """Load a frozen CLIP in float32.
 
     Args:

@@ -50,7 +50,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings=METHODS["zero-shot"].settings(),
         model="tiny",
         pretrained=None,
-        weights=load_clip().identity,
+        weights=load_clip("tiny").identity,
         roles=None,
         classes=("red circle", "blue square"),
         templates=("a photo of a {}.",),
