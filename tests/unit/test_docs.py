@@ -89,3 +89,8 @@ def test_other_commands_have_what_they_name() -> None:
             assert {*named} <= EXTRAS, one
         else:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
+
+
+def test_the_table_of_extras_has_all_of_them() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)} == EXTRAS
