@@ -116,7 +116,9 @@ def smaller(one: Shown) -> list[str]:
 def test_pages_have_commands_that_run() -> None:
     assert {"README.md", "docs/quickstart.md", "docs/how-to/use.md", "docs/how-to/search.md"} <= {*RUN}
     assert sum(len(found) for found in RUN.values()) >= 14
-    assert {"docs/quickstart.md", "docs/how-to/use.md", "docs/how-to/search.md"} <= {page for page, _ in PYTHON}
+    assert {"docs/quickstart.md", "docs/how-to/use.md", "docs/how-to/search.md"} <= {
+        page for page, _ in PYTHON
+    }
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ from typing import Any, NotRequired, TypedDict
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
+from dear.backbone.choice import HUB
 from dear.errors import WeightsError, first_line
 from dear.reading.typed import Positive
 
-PREFIX = "hf-hub:"
 CONFIG = "open_clip_config.json"
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """open_clip's names for a weights file; the first that a repository has is used."""
@@ -59,7 +59,7 @@ def fetch(repository: str, files: Sequence[str]) -> Path:
         try:
             reach()
             if file in FILES and file == files[0]:
-                tell(f"{PREFIX}{repository}", repository, files)
+                tell(f"{HUB}{repository}", repository, files)
             return Path(huggingface_hub.hf_hub_download(repository, file))
         except Exception as error:  # the network, the hub and the disk share no exception class
             problem = error

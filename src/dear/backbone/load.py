@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
+from dear.backbone.choice import architecture, unknown_model
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
 from dear.backbone.repository import TOKENIZERS, Repository, repository, tokenizer_beside
 from dear.backbone.threads import settle
 from dear.backbone.tokenizer import WordTokenizer
-from dear.backbone.weights import MOST, choices, download, local_file, tag_of_file
-from dear.errors import DearError, UnknownNameError, WeightsError, first_line
+from dear.backbone.weights import choices, download, local_file, tag_of_file
+from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.tensors import require_finite
 
@@ -63,9 +64,9 @@ def _load(model: str, pretrained: str | None) -> Clip:
         return _load_tiny(pretrained)
     if (found := repository(model)) is not None:
         return _load_repository(found, pretrained)
-    name = model.replace("/", "-")  # ViT-B/32, as OpenAI writes it
-    if name not in open_clip.list_models():
-        raise UnknownNameError("backbone", model, [tiny.NAME, *open_clip.list_models()], most=MOST)
+    name = architecture(model)
+    if name not in open_clip.list_models():  # those that the calling program has added, too
+        raise unknown_model(model, open_clip.list_models())
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     if (file_of := None if tag else tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_of)

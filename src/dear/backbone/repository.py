@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.backbone import from_transformers, hub
+from dear.backbone.choice import HUB
 from dear.errors import WeightsError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -38,7 +39,7 @@ class Repository:
     @property
     def id(self) -> str:
         """The hub's name of it."""
-        return self.name.removeprefix(hub.PREFIX)
+        return self.name.removeprefix(HUB)
 
     @property
     def tokenizer(self) -> str:
@@ -75,7 +76,7 @@ class Repository:
 
 def repository(model: str) -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture."""
-    if model.startswith(hub.PREFIX):
+    if model.startswith(HUB):
         return Repository(model, None)
     folder = Path(model).expanduser()
     return Repository(model, folder) if folder.is_dir() else None

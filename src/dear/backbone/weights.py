@@ -7,10 +7,9 @@ from huggingface_hub import constants
 
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENCE, REAL, SIZE
+from dear.backbone.choice import LICENCE, MOST, REAL, SIZE
 from dear.errors import WeightsError, first_line, listing, nearest_first
 
-MOST = 12  # names that a message lists
 FILES = (".pt", ".pth", ".bin", ".safetensors")
 
 

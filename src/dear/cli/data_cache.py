@@ -36,10 +36,13 @@ def command(
     """
     from rich.progress import Progress
 
-    from dear.data.images.decode_cache import DecodeCache, fill
-    from dear.data.loading import photographs, read_listing
+    from dear.data.names import check_name
 
     settings = replace(dataset, root=root or dataset.root, decode_cache=True)
+    check_name(name, settings, tasks=False)
+    from dear.data.images.decode_cache import DecodeCache, fill  # loads torch: what can be refused is
+    from dear.data.loading import photographs, read_listing
+
     data = photographs(read_listing(name, settings), settings)
     splits = [split for split in (data.train, data.val, data.test) if split is not None]
     start, pixels, done = time.perf_counter(), 0, 0

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from dear.adapters.results import beside
+from dear.backbone.choice import check_model
 from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
@@ -78,6 +79,7 @@ def command(
 
     own = settings_of_methods([known_method(method)], settings)
     check_name(data, dataset)
+    check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
     with StepProgress() as progress:

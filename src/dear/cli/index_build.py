@@ -57,20 +57,26 @@ def command(
         batch: Images that go through the model at once.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
+    from dear.adapters.bundle_config import check_bundle
+    from dear.backbone.choice import check_model, chosen, warn_of_toy
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
-    from dear.retrieval.approximate import require_faiss
+
+    bundle, folder = _sources(sources, features, model, roles)
+    if bundle is None:
+        check_model(model)
+    else:
+        check_bundle(bundle)
+    from dear.retrieval.approximate import require_faiss  # loads torch: what can be refused without it is
     from dear.retrieval.build import build_index
     from dear.retrieval.scan import Shard
 
     require_faiss()
     part = None if shard is None else Shard.parse(shard)
-    bundle, folder = _sources(sources, features, model, roles)
     threads = DataSettings(workers=workers).threads
     with StepProgress() as progress:
         encoder: Encoder
         if bundle is None:
-            from dear.backbone.choice import chosen, warn_of_toy
             from dear.backbone.load import load_clip
             from dear.retrieval.heads import encoder_for
             from dear.roles.packaged import role_table

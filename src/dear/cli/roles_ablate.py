@@ -49,7 +49,11 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone import choice
-    from dear.backbone.load import load_clip
+    from dear.data.names import check_name
+
+    check_name(data)
+    choice.check_model(model)
+    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_dataset

@@ -35,16 +35,17 @@ def command(
         out: Where the role table is written.
         html: Where its page is written; beside the table if not given.
     """
-    from dear.backbone.clip import Identity
     from dear.cli.progress import StepProgress
+    from dear.roles.textspan_format import in_layers, layer_range, read_textspan
+
+    heads = read_textspan(spans)
+    from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.build import build_table
     from dear.roles.table import make_place
-    from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
     page = html or out.with_suffix(".html")
     make_place(out)
     make_place(page)
-    heads = read_textspan(spans)
     chosen = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     kept = in_layers(heads, chosen)
     with StepProgress() as progress:

@@ -20,7 +20,11 @@ def command(first: str, second: str, *, heads: bool = False) -> Any:
         second: The table to compare it with, given in the same way.
         heads: Show each head's concept and role in both tables.
     """
-    from dear.roles.compare import compare
+    from dear.roles.names import check_table
+
+    for one in (first, second):
+        check_table(one)
+    from dear.roles.compare import compare  # loads torch: what can be refused without it is
     from dear.roles.packaged import named_table
 
     return compare(named_table(first), named_table(second), heads=heads)

@@ -66,7 +66,12 @@ def command(
         html: Where its page is written; beside the table if not given.
     """
     from dear.backbone import choice
-    from dear.backbone.load import load_clip
+    from dear.data.names import check_name
+
+    choice.check_model(model)
+    if data is not None:
+        check_name(data)
+    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import load_images, of_world

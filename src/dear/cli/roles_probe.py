@@ -56,7 +56,10 @@ def command(
         roles: Role table: a file, or discovered or ground-truth.
         images: Scenes to draw; a probe is fitted on one half and tested on the other.
     """
-    from dear.backbone.load import load_clip
+    from dear.backbone.choice import check_model
+
+    check_model(model)
+    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.world.factors import FACTOR_NAMES
     from dear.errors import SettingsError

@@ -26,7 +26,10 @@ def command(
         out: File to write the shown table to.
         html: File to write its page to.
     """
-    from dear.roles.packaged import named_table
+    from dear.roles.names import check_table
+
+    check_table(table)
+    from dear.roles.packaged import named_table  # loads torch: what can be refused without it is
 
     found = named_table(table)
     if variant != "as-is":

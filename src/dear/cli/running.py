@@ -57,9 +57,11 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         total = sum(known) if len(known) == len(planned) else None
         return Summary([], places, len(planned), planned, total, why)
 
+    from dear.backbone.choice import check_model
     from dear.data.names import check_name
 
     for experiment in experiments:
+        check_model(experiment.model.name)
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress

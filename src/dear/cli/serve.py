@@ -54,7 +54,10 @@ def command(
         device: Where to compute; auto uses the GPU if there is one.
         limits: Limits of requests.
     """
-    from dear.adapters.predictor import Predictor
+    from dear.adapters.bundle_config import check_bundle
+
+    check_bundle(bundle)
+    from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
     from dear.retrieval.shards import open_index
     from dear.serving.examples import examples_of

@@ -92,8 +92,12 @@ def command(
     check_search(name, some, sizes, shots, weight_lr)
     own = settings_of_methods([name], settings).get(name)
 
-    from dear.backbone.choice import chosen, warn_of_toy
-    from dear.backbone.load import load_clip
+    from dear.backbone.choice import check_model, chosen, warn_of_toy
+    from dear.data.names import check_name
+
+    check_name(data, dataset)
+    check_model(model)
+    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.data.loading import load_dataset
     from dear.data.notes import held_notes
     from dear.evaluation.records import make_folder

@@ -11,11 +11,12 @@ from dear.data.world.names import earlier_names, task_names
 from dear.errors import DataError, DearError, UnknownNameError
 
 
-def check_name(name_or_path: str, settings: DataSettings | None = None) -> None:
+def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks: bool = True) -> None:
     """Raise the error of `load_dataset` for a name that is unknown, a path that does not exist, or a
     benchmark whose folder is missing. A command calls it first, so that these errors are told at once.
+    Without ``tasks`` those of the Attribute World are unknown: they have no files.
     """
-    known = (*task_names(), *earlier_names())
+    known = (*task_names(), *earlier_names()) if tasks else ()
     if name_or_path.startswith(PREFIX):  # only its library can tell
         return
     if name_or_path in known or Path(name_or_path).expanduser().exists():

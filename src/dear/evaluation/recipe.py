@@ -204,7 +204,7 @@ def _name(experiment: Experiment) -> str:
 
 def _roles(value: Any, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
-    from dear.roles.packaged import KINDS
+    from dear.roles.names import KINDS
 
     return Path(value) if value in KINDS else path_from("roles", value, folder)
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
+from dear.roles.names import KINDS
 from dear.roles.table import RoleTable
 
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))
-KINDS = ("discovered", "ground-truth", "published")
-"""Kinds of packaged tables (the first words of their sources), in order of preference."""
 WITHOUT = "promptsrc"
 """A method without head roles, for messages."""
 

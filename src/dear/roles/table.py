@@ -14,8 +14,8 @@ from dear.data.seeds import checked_seed
 from dear.errors import OutputError, RoleTableError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
-from dear.reading.plain import read_json
 from dear.reading.typed import Count, Positive, shown, typed
+from dear.roles.names import read_table
 from dear.roles.schema import TABLES
 from dear.writing.files import atomic_write
 
@@ -207,10 +207,7 @@ class RoleTable:
     @classmethod
     def load(cls, path: Path) -> "RoleTable":
         """Read a table. Raises RoleTableError for a missing or invalid file."""
-        try:
-            return cls.from_json(read_json(path), str(path))
-        except ReadingError as error:
-            raise RoleTableError(f"{path} is not a role table: {error.reason}.") from error
+        return cls.from_json(read_table(path), str(path))
 
     @classmethod
     def from_json(cls, saved: Any, place: str) -> "RoleTable":

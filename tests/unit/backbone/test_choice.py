@@ -1,11 +1,13 @@
 """Which CLIP is used where none is named, and the warning of the tiny one."""
 
 import warnings
+from pathlib import Path
 
 import open_clip
 import pytest
 
-from dear.backbone.choice import REAL, Named, chosen, warn_of_toy
+from dear.backbone.choice import REAL, Named, architectures, check_model, chosen, warn_of_toy
+from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables
 
 
@@ -38,3 +40,14 @@ def test_only_the_tiny_clip_on_photographs_is_warned_of() -> None:
         warnings.simplefilter("error")
         warn_of_toy("tiny", world=True)
         warn_of_toy("ViT-B-16", world=False)
+
+
+def test_the_names_of_architectures_are_those_of_open_clip() -> None:
+    assert sorted(architectures()) == sorted(open_clip.list_models())
+
+
+def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:
+    for known in (None, "tiny", "ViT-B-16", "ViT-B/16", "hf-hub:owner/name", str(tmp_path)):
+        check_model(known)
+    with pytest.raises(UnknownNameError, match="Did you mean 'ViT-B-16'"):
+        check_model("ViT-B-61")
