@@ -20,7 +20,7 @@ from dear.data.world.tasks import load_task
 
 HOW_TO = [page for page in PAGES if page in ("README.md", "docs/quickstart.md") or "/how-to/" in page]
 NOT_RUN = {
-    "dear serve": "it does not end: tests/e2e/test_page.py",
+    "dear serve": "it does not end: tests/e2e/test_serve.py",
     "dear roles assign": "needs the result of another program: tests/e2e/test_roles.py",
     "dear roles compare mine.json": "needs the table of the line above",
     "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
@@ -33,7 +33,7 @@ NOT_RUN = {
 NOT_RUN_PYTHON = {
     "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
-    "urllib": "needs a server: tests/e2e/test_page.py",
+    "urllib": "needs a server: tests/e2e/test_serve.py",
     "onnxruntime": "needs the export",
     "METHOD = ": "a line of a module",
     "write_evaluation": "needs another folder",
