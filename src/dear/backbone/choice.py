@@ -29,14 +29,14 @@ methods compared were published with its architecture.
 SIZE, LICENCE = "about 600 MB", "MIT"
 """Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
 TOY = (
-    "the tiny CLIP only tries the way: it has seen nothing but drawings of the Attribute World, so its "
-    f"results on photographs mean nothing. A real CLIP is --model {REAL.model} --pretrained "
+    "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
+    f"so its results on photographs mean nothing. A real CLIP is --model {REAL.model} --pretrained "
     f"{REAL.pretrained}."
 )
 CARD = (
-    "**Not for photographs.** The backbone is the tiny CLIP, which only tries the way: it has seen nothing "
-    "but drawings of the Attribute World, and its results on photographs mean nothing, however probable it "
-    "calls them."
+    "**Not for photographs.** The backbone is the tiny CLIP, which is only for trying things out: it has "
+    "seen nothing but drawings of the Attribute World, and its results on photographs mean nothing, however "
+    "probable it calls them."
 )
 
 

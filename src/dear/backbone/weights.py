@@ -46,7 +46,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
             f"cannot download {name}/{pretrained} ({first_line(error)}). On another machine download {wanted}"
             f"{f' ({SIZE}, {LICENCE} licence)' if usual else ''}, name it {local}, and give its local path "
             f"here: --model {name} --pretrained {local}"
-            f"{'; --model tiny only tries the way' if usual else ''}."
+            f"{'; --model tiny is only for trying things out' if usual else ''}."
         ) from error
 
 

@@ -16,7 +16,7 @@ class Chosen:
 
 
 def command() -> Chosen:
-    """Select the images of the task source-adversarial anew, after the tiny CLIP's weights have changed.
+    """Choose the images of the task source-adversarial again, after the tiny CLIP's weights have changed.
 
     Like ImageNet-A: unshifted images that a zero-shot model gets wrong. For
     development: it writes into the package.

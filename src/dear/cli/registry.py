@@ -63,14 +63,14 @@ class Command:
 
 
 GROUPS: Mapping[str, Mapping[str, Command]] = {
-    "use: adapt a CLIP to your images, and use what comes of it": {
+    "use: adapt a CLIP to your images and use the result": {
         "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
         "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
         "predict": Command("dear.cli.predict", "Classify images, with evidence."),
-        "export": Command("dear.cli.export", "Write an adapted model as ONNX or torch.export, checked."),
+        "export": Command("dear.cli.export", "Export an adapted model to ONNX or torch.export."),
         "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
         "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
-        "index merge": Command("dear.cli.index_merge", "Make one index of the shards of one."),
+        "index merge": Command("dear.cli.index_merge", "Merge the shards of an index into one index."),
         "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
     },
     "compare: run methods against each other": {
@@ -79,16 +79,16 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             f"run {name}": Command("dear.cli.run_protocol", protocol.summary, made_of=name)
             for name, protocol in PROTOCOLS.items()
         },
-        "run ablation": Command("dear.cli.run_ablation", "DeAR's ablations, in base-to-novel."),
+        "run ablation": Command("dear.cli.run_ablation", "Run DeAR's ablations in base-to-novel."),
         "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
-        "report": Command("dear.cli.report", "Tables and figures of the records in a folder."),
-        "words": Command("dear.cli.words", "Choose attribute words for prompts among some words."),
+        "report": Command("dear.cli.report", "Write tables and figures of the records in a folder."),
+        "words": Command("dear.cli.words", "Choose the attribute words of prompts."),
     },
     "roles: what the attention heads of a CLIP do": {
         "roles discover": Command(
             "dear.cli.roles_discover", "Find the role of every attention head of a CLIP."
         ),
-        "roles assign": Command("dear.cli.roles_assign", "Find roles from a TEXTSPAN result, a text file."),
+        "roles assign": Command("dear.cli.roles_assign", "Assign roles from a TEXTSPAN result."),
         "roles show": Command("dear.cli.roles_show", "Show a role table; make shuffled and random ones."),
         "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
         "roles ablate": Command(
@@ -112,7 +112,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     },
     "model: backbones and this machine": {
-        "models": Command("dear.cli.models", "Try every open_clip architecture: works, or refused and why."),
+        "models": Command("dear.cli.models", "Check which open_clip architectures work, and why not."),
         "info": Command("dear.cli.info", "Show versions, devices and threads."),
     },
 }

@@ -27,7 +27,7 @@ def command(
         folder: Folder of run records, searched recursively.
         out: Folder of the report; "report" in the folder of the records if not given.
         title: Title of the page.
-        weights: First digits of the hash of the weights to report, if the records are of several.
+        weights: First digits of the hash of the weights to report, if the records come from several.
     """
     from dear.report.folder import write_folder_report
 

@@ -58,10 +58,10 @@ def command(
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
     **settings: MethodSettings,
 ) -> Chosen:
-    """Choose the attribute words of a data set for methods whose prompts have some: ATPrompt's search.
+    """Choose a data set's attribute words, for methods whose prompts have some: ATPrompt's search.
 
-    All combinations of the words learn prompts of their own together, and a weight for each on validation
-    images; the highest weight after the last epoch wins. Only images of the base classes are used, none for
+    Every combination of the words learns prompts of its own, all at once, and a weight on validation images;
+    the highest weight after the last epoch wins. Only images of the base classes are used, none for
     tests. The cost grows with the number of combinations (31 for 5 words), and is stated before the search.
 
     Args:

@@ -174,7 +174,7 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
         drawn = fit(replace(noise_dataset(), world=True), **options)
     assert asked == [("ViT-B-16", "laion2b_s34b_b88k"), ("tiny", None)]
     assert (real.model, drawn.model) == ("ViT-B-16", "tiny")
-    with pytest.warns(UserWarning, match="the tiny CLIP only tries the way") as caught:
+    with pytest.warns(UserWarning, match="the tiny CLIP is only for trying things out") as caught:
         toy = fit(noise_dataset(), model="tiny", **options)
     assert len([one for one in caught if "tiny" in str(one.message)]) == 1
     predictor = Predictor(toy)

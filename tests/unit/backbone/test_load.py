@@ -208,7 +208,7 @@ def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch
     repository = "huggingface.co/laion/CLIP-ViT-B-16-laion2B-s34B-b88K"
     local = "--model ViT-B-16 --pretrained laion2b_s34b_b88k.safetensors"
     assert f"{repository}/resolve/main/open_clip_model.safetensors" in said
-    assert f"{local}; --model tiny only tries the way" in said
+    assert f"{local}; --model tiny is only for trying things out" in said
     assert "\n" not in said
 
 
