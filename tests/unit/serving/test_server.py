@@ -28,7 +28,7 @@ def test_a_port_in_use_is_told_by_the_command(capsys: pytest.CaptureFixture[str]
     pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
     with listen("127.0.0.1", 0, None) as opened:
         port = opened.getsockname()[1]
-        assert main(["serve", "no-bundle", "--port", str(port)]) == 2
+        assert main(["serve", "owner/bundle", "--port", str(port)]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert f"127.0.0.1:{port}" in told
