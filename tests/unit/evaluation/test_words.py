@@ -118,7 +118,7 @@ def test_the_command(
     monkeypatch.setattr("dear.data.loading.load_dataset", lambda *_args, **_options: untested())
     out = tmp_path / "words.json"
     out.write_text('{"toys": ["red"]}')
-    asked = ["words", "sea", "tree", "--data", "fine-shades", "--out", str(out), "--shots", "2", "--epochs", "2"]
+    asked = ["words", "sea", "tree", "--data", "source", "--out", str(out), "--shots", "2", "--epochs", "2"]
     asked += ["--atprompt.tokens", "1", "--json"]
     assert main([*asked, "--dry-run"]) == 0
     shown = capsys.readouterr()
