@@ -29,9 +29,12 @@ WORST = 50
 
 @dataclass(frozen=True)
 class PartShown:
-    """A part of the results on the page; no matrix if confusions are left out, or there are many classes."""
+    """A part of the results on the page; no matrix if confusions are left out, or there are many classes.
+    ``at_shots`` if the runs are of several numbers of shots.
+    """
 
     told: Answered
+    at_shots: bool
     wrong: int
     matrix: Drawing | None
     pairs: list[tuple[str, str, int, float]]
@@ -91,11 +94,12 @@ def answers_shown(
     )
     kept = _of(found, chosen or wanted)[: None if chosen else MOST] or found[:MOST]
     several = len(distinct(one.protocol for one in everything)) > 1
+    at_shots = len({one.shots for one in everything}) > 1
     names: set[str] = set()
     sets: dict[str, dict[str, list[PartShown]]] = {}
     for one in kept:
         title = f"{one.title}, {one.protocol}" if several else one.title
-        sets.setdefault(title, {}).setdefault(one.method, []).append(_shown(one, names))
+        sets.setdefault(title, {}).setdefault(one.method, []).append(_shown(one, names, at_shots))
     shown = distinct(one.method for one in kept)
     held = {id(record) for record in records if record.get("answers")}
     return AnswersShown(
@@ -110,12 +114,13 @@ def _of(found: Iterable[Answered], methods: Sequence[str]) -> list[Answered]:
     return [one for one in found if one.method in methods]
 
 
-def _shown(one: Answered, names: set[str]) -> PartShown:
+def _shown(one: Answered, names: set[str], at_shots: bool) -> PartShown:
     grid = classes_grid(one.scores, WORST)
     whole = not one.left_out and len(one.classes) <= MATRIX
     mistakes, gone = one.mistakes()
     return PartShown(
         told=one,
+        at_shots=at_shots,
         wrong=sum(one.images) - sum(one.right),
         matrix=confusion_map(one.matrix(), one.classes, _name(one, names)) if whole else None,
         pairs=one.pairs(),
