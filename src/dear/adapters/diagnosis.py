@@ -17,7 +17,7 @@ from dear.adapters.results import BundleScores
 from dear.adapters.scoring import evaluate_bundle, images_of, places
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
-from dear.evaluation.diagnosis import class_scores, confusion, expected_error, reliability
+from dear.evaluation.diagnosis import class_scores, confusion, expected_error, most_confident, reliability
 from dear.methods.registry import frozen_clip
 from dear.report.diagnosis import Diagnosis, FeatureMap, Look, Looks, Mistake
 from dear.report.diagnosis_page import check_folder, write_diagnosis
@@ -121,8 +121,6 @@ def _mistakes(
 ) -> tuple[Mistake, ...]:
     """The wrong answers with the highest probability."""
     confidence, guesses = shares.max(dim=1)
-    order = torch.where(guesses == labels, -1.0, confidence).argsort(descending=True, stable=True)
-    wrong = [int(at) for at in order[:MISTAKES] if guesses[at] != labels[at]]
     return tuple(
         Mistake(
             as_image(_view(predictor, images, at)).resize((THUMBNAIL, THUMBNAIL)),
@@ -132,7 +130,7 @@ def _mistakes(
             classes[int(labels[at])],
             float(shares[at, labels[at]]),
         )
-        for at in wrong
+        for at in most_confident(confidence, guesses == labels, MISTAKES)
     )
 
 

@@ -59,7 +59,7 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
 # jsonargparse's wording, and ours.
 WORDING = (
-    (re.compile(r"<class '(?:\w+\.)*(\w+)'>"), r"\1"),
+    (re.compile(r"<class\s+'(?:\w+\.)*(\w+)'>"), r"\1"),
     (re.compile(r'^Parser key "([\w.]+)":\s*', re.MULTILINE), r"--\1: "),
     (re.compile(r"Expected an? typing\.Literal\[(.*)\]"), r"Expected one of \1"),
     # For an optional value: show why it is invalid, not also that it is not None.

@@ -19,7 +19,12 @@ class Reported:
 
 
 def command(
-    folder: Path, *, out: Path | None = None, title: str = "Results", weights: str | None = None
+    folder: Path,
+    *,
+    out: Path | None = None,
+    title: str = "Results",
+    weights: str | None = None,
+    answers_of: tuple[str, ...] = (),
 ) -> Reported:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
@@ -28,10 +33,12 @@ def command(
         out: Folder of the report; "report" in the folder of the records if not given.
         title: Title of the page.
         weights: First digits of the hash of the weights to report, if the records come from several.
+        answers_of: Methods whose confusions, classes and mistakes the page shows; if not given, those that
+            there is room for.
     """
     from dear.report.folder import write_folder_report
 
-    made = write_folder_report(folder, out, title=title, weights=weights)
+    made = write_folder_report(folder, out, title=title, weights=weights, answers_of=answers_of)
     return Reported([*made.tables], made.html, [*made.files], made.records)
 
 

@@ -1,5 +1,5 @@
 """What a classifier gets wrong: counts of confusions, scores by class, and how far its confidence can be
-trusted. Numerics alone; `dear.adapters.diagnosis` measures them of a bundle.
+trusted. Numerics alone; `dear.adapters.diagnosis` measures them of a bundle, `answers` of a run.
 """
 
 from collections.abc import Sequence
@@ -52,11 +52,26 @@ def confusion(
 def class_scores(counts: Int[Tensor, "class class"], names: Sequence[str]) -> tuple[ClassScore, ...]:
     """The scores of the classes that have images, in the order of the counts."""
     right, images, given = (one.tolist() for one in (counts.diagonal(), counts.sum(dim=1), counts.sum(dim=0)))
+    return scores_of(names, images, right, given)
+
+
+def scores_of(
+    names: Sequence[str], images: Sequence[int], right: Sequence[int], given: Sequence[int]
+) -> tuple[ClassScore, ...]:
+    """The same from the counts of each class: its images, those that are given it rightly, and all images
+    that are given it.
+    """
     return tuple(
         ClassScore(name, of, hit / of, hit / said if said else None, 2 * hit / (of + said))
         for name, hit, of, said in zip(names, right, images, given, strict=True)
         if of
     )
+
+
+def most_confident(confidence: Float[Tensor, "item"], hit: Bool[Tensor, "item"], most: int) -> list[int]:
+    """The wrong answers with the highest confidence, the highest first."""
+    order = torch.where(hit, -1.0, confidence).argsort(descending=True, stable=True)[:most]
+    return order[~hit[order]].tolist()
 
 
 def reliability(confidence: Float[Tensor, "item"], hit: Bool[Tensor, "item"]) -> tuple[Bin, ...]:

@@ -1,11 +1,11 @@
 """Accuracies of a method on labelled images, as fractions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.precision import mixed, precision_for
@@ -27,6 +27,21 @@ class Scores:
     per_class: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Answers:
+    """A method's answers on labelled images, on the CPU.
+
+    Attributes:
+        guesses: The class with the highest score, the first of equals.
+        confidence: Its probability, the softmax of the scores.
+        probability: That of the image's own class.
+    """
+
+    guesses: Int[Tensor, "item"]
+    confidence: Float[Tensor, "item"]
+    probability: Float[Tensor, "item"]
+
+
 @torch.no_grad()
 def evaluate(
     method: Method,
@@ -36,16 +51,21 @@ def evaluate(
     cache: TrunkCache | None = None,
     novel: bool = False,
     precision: Precision = "auto",
+    watch: Callable[[Answers], None] | None = None,
 ) -> Scores:
     """Score a method on all images; text features are computed once. Ties go to the first class.
 
     ``novel`` means that the method was not trained on these classes or this data set: it is then scored as
     by its authors. ``precision`` is as in training; the scores themselves are computed in the type of the
-    CLIP's weights, float32 but for 16-true.
+    CLIP's weights, float32 but for 16-true. ``watch`` is given the answers that are scored.
     """
-    fused, decoupled = hits(method, images, batch=batch, cache=cache, precision=precision)
+    said, alone = answers(method, images, batch=batch, cache=cache, precision=precision)
     if novel and method.novel_decoupled:
-        fused = decoupled
+        said = alone
+    if watch is not None:
+        watch(said)
+    labels = images.labels.cpu()
+    fused, decoupled = said.guesses == labels, alone.guesses == labels
     per_class = {
         name: float(fused[images.labels == label].double().mean())
         for label, name in enumerate(method.classnames)
@@ -64,21 +84,52 @@ def hits(
     precision: Precision = "auto",
 ) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
     """Which images are classified correctly: fused, and by the class feature alone."""
+    labels = images.labels.cpu()
+    said, alone = answers(method, images, batch=batch, cache=cache, precision=precision)
+    return said.guesses == labels, alone.guesses == labels
+
+
+@torch.no_grad()
+def answers(
+    method: Method,
+    images: Images,
+    *,
+    batch: int = 250,
+    cache: TrunkCache | None = None,
+    precision: Precision = "auto",
+) -> tuple[Answers, Answers]:
+    """The answers on all images: fused, and by the class feature alone."""
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
         text = method.text_features().to(like)
+    seen = trunks(method, images, batch, cache or TrunkCache(0), precision)
+    labels = images.labels.to(like.device).split(batch)
     fused, decoupled = [], []
-    for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
+    for own, trunk in zip(labels, seen, strict=True):
         with mixed(like.device, precision):
             features = method.image_features(trunk).to(like)
-        fused.append(method.logits(features, text).argmax(dim=1))
+        fused.append(_said(method.logits(features, text), own))
         if len(features) == 1:  # nothing to decouple
             decoupled.append(fused[-1])
         else:
-            decoupled.append(method.logits(features, text, decoupled=True).argmax(dim=1))
-    # Wait for the GPU only here, not after each batch.
-    labels = images.labels.cpu()
-    return torch.cat(fused).cpu() == labels, torch.cat(decoupled).cpu() == labels
+            decoupled.append(_said(method.logits(features, text, decoupled=True), own))
+    return _joined(fused), _joined(decoupled)
+
+
+Said = tuple[Int[Tensor, "batch"], Float[Tensor, "batch"], Float[Tensor, "batch"]]
+
+
+def _said(logits: Float[Tensor, "batch class"], labels: Int[Tensor, "batch"]) -> Said:
+    """The fields of `Answers` for a batch, on the device."""
+    guesses, shares = logits.argmax(dim=1), logits.float().softmax(dim=1)
+    first, own = (shares.gather(1, one[:, None])[:, 0] for one in (guesses, labels))
+    return guesses, first, own
+
+
+def _joined(batches: Sequence[Said]) -> Answers:
+    """All batches, on the CPU: it waits for the GPU only here, not after each batch."""
+    guesses, confidence, probability = (torch.cat(parts).cpu() for parts in zip(*batches, strict=True))
+    return Answers(guesses, confidence, probability)
 
 
 def trunks(

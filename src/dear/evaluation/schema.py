@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
 from dear.reading.schema import Schema
-from dear.reading.typed import Count, Share, typed
+from dear.reading.typed import Count, Positive, Share, typed
 
 RECORDS = Schema(now=2)
 SCHEMA = RECORDS.now
@@ -73,6 +73,35 @@ class Memory(TypedDict, total=False):
     gpu: float | None
 
 
+class Wrong(TypedDict):
+    """A wrong answer on a test image; ``label`` (its class) and ``answer`` are places in the list of
+    classes.
+    """
+
+    index: Count
+    file: NotRequired[str]
+    sha256: NotRequired[str]
+    label: Count
+    answer: Count
+    confidence: Share
+    probability: Share
+
+
+class PartAnswers(TypedDict):
+    """The answers in a part of the results; counts by class, in the order of ``classes``."""
+
+    part: list[str | int]
+    classes: list[str]
+    images: list[Count]
+    right: list[Count]
+    answered: list[Count]
+    confusions: list[tuple[Count, Count, Positive]]
+    left_out: Count
+    identity: NotRequired[str]
+    folder: NotRequired[str]
+    mistakes: list[Wrong]
+
+
 class Record(TypedDict):
     """A run record. The contents of the results depend on the protocol."""
 
@@ -95,6 +124,7 @@ class Record(TypedDict):
     train: NotRequired[Train]
     selection: NotRequired[Selection]
     results: dict[str, Any]
+    answers: NotRequired[list[PartAnswers]]
     fusion_weights: NotRequired[dict[str, float] | None]
     trainable_parameters: NotRequired[Count]
     seconds: NotRequired[Seconds]

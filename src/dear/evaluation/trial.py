@@ -9,7 +9,8 @@ from typing import Any
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick
 from dear.evaluation.adapt import Adapted, adapt
-from dear.evaluation.metrics import evaluate
+from dear.evaluation.answers import answers_of
+from dear.evaluation.metrics import Answers, evaluate
 from dear.evaluation.records import run_record
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
@@ -34,6 +35,7 @@ class Trial:
         self.teacher: Adapted | None = None
         self.epochs: list[dict[str, Any]] = []
         self.tested: int | None = None
+        self.answers: list[dict[str, Any]] = []
         self._method: Method | None = None
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
         self._test_seconds = 0.0
@@ -74,8 +76,17 @@ class Trial:
         self.epochs += [{**epoch, **stage} for epoch in adapted.epochs]
         self.stage += 1
 
-    def test(self, dataset: Dataset, classes: Sequence[int], *, novel: bool = False) -> dict[str, Any]:
-        """Scores on the test images of some classes, among these classes; ``novel`` as in `evaluate`."""
+    def test(
+        self,
+        dataset: Dataset,
+        classes: Sequence[int],
+        *,
+        novel: bool = False,
+        part: Sequence[str | int] = (),
+    ) -> dict[str, Any]:
+        """Scores on the test images of some classes, among these classes; ``novel`` as in `evaluate`. The
+        answers go into the record, if ``part`` names the place of the scores in the results.
+        """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
         self.method.for_target(None if dataset is self.source else dataset.name)
@@ -83,14 +94,19 @@ class Trial:
             self.method.set_classes(*named)
             self._classes = named
         every = len(classes) == len(dataset.classnames)
+        images = dataset.test if every else ClassSubset(dataset.test, classes)
+        said: list[Answers] = []
         scores = evaluate(
             self.method,
-            dataset.test if every else ClassSubset(dataset.test, classes),
+            images,
             cache=self.context.cache,
             precision=self.run.training.precision,
             novel=novel,
+            watch=said.append,
         )
         self._test_seconds += time.perf_counter() - started
+        if part:
+            self.answers += [answers_of(part, dataset, images, named[0], one) for one in said]
         return asdict(scores)
 
     def make(self) -> dict[str, Any]:
@@ -101,6 +117,7 @@ class Trial:
             self.run,
             self.method,
             results,
+            answers=self.answers,
             pick=self.pick,
             epochs=self.epochs,
             tested=self.tested,

@@ -23,7 +23,9 @@ COLOURED = 12  # classes with a colour of their own in the map of features
 ACROSS = 3
 
 
-def confusion_map(counts: Int[Tensor, "class class"], classes: Sequence[str]) -> Drawing:
+def confusion_map(
+    counts: Int[Tensor, "class class"], classes: Sequence[str], name: str = "confusion"
+) -> Drawing:
     """The matrix of confusions: true classes down, answers across; the shade is the root of the share of the
     row, so that rare confusions are seen.
     """
@@ -59,7 +61,7 @@ def confusion_map(counts: Int[Tensor, "class class"], classes: Sequence[str]) ->
         *([name, *row.tolist()] for name, row in zip(classes, found, strict=True)),
     ]
     size = (side + 0.085 * longest + 0.6, side + 0.085 * longest + 0.5)
-    return draw("confusion", f"Confusion matrix: {right}. Most frequent: {words}.", size, paint, data)
+    return draw(name, f"Confusion matrix: {right}. Most frequent: {words}.", size, paint, data)
 
 
 def confused_pairs(

@@ -10,6 +10,7 @@ from dear.evaluation.schema import RECORDS, part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
+from dear.report.answers_page import answers_files
 from dear.report.files import figure_files
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import made_report
@@ -87,9 +88,15 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
 
 
 def write_folder_report(
-    folder: Path, out: Path | None = None, *, title: str = "Results", weights: str | None = None
+    folder: Path,
+    out: Path | None = None,
+    *,
+    title: str = "Results",
+    weights: str | None = None,
+    answers_of: Sequence[str] = (),
 ) -> FolderReport:
-    """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
+    """Write the report of a folder's records into ``out`` (its subfolder "report" if None);
+    ``answers_of`` names the methods whose answers are shown (if none, those there is room for).
 
     Raises:
         DataError: for records that cannot be combined in one report.
@@ -101,14 +108,15 @@ def write_folder_report(
     if not runs:
         raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
     tables = tuple(tables_of(runs))
-    made = made_report(title=title, records=records, notes=notes_of(tables))
+    made = made_report(title=title, records=records, notes=notes_of(tables), answers_of=answers_of)
     files = {PAGE: made.text}
     for grid in tables:
         files[f"{grid.name}.md"] = grid.to_markdown()
         files[f"{grid.name}.tex"] = grid.to_latex()
         files[f"{grid.name}.csv"] = grid.to_csv()
     files["report.md"] = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
-    contents = {name: content.encode() for name, content in files.items()} | figure_files(made.drawings)
+    contents = {name: content.encode() for name, content in files.items()}
+    contents |= answers_files(runs) | figure_files(made.drawings)
     try:
         write_folder(out, {**contents, LIST: "\n".join(contents).encode()})
     except OSError as error:

@@ -14,6 +14,7 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report import plots
+from dear.report.answers_page import answers_shown
 from dear.report.protocols.base import Figure
 from dear.report.protocols.registry import report_of
 from dear.report.reading import (
@@ -91,8 +92,11 @@ def made_report(
     role_table: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    answers_of: Sequence[str] = (),
 ) -> MadeReport:
-    """The text of the report with its figures; a deterministic function of its input."""
+    """The text of the report with its figures; a deterministic function of its input and of the tested images
+    that it shows. ``answers_of`` names the methods whose answers are shown (`answers_shown`).
+    """
     drawings: list[Drawing] = []
 
     def shown(value: Any) -> Any:
@@ -130,6 +134,9 @@ def made_report(
         blocks.append({"section": report.section, "grids": tables})
     blocks.append({"section": None, "grids": appendix_of(found)})
     illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
+    answers = answers_shown(found, main, reference, answers_of)
+    if answers is not None:
+        drawings += answers.drawings(answers_of or [main])
     text = page(
         "report.html.j2",
         **own,
@@ -146,6 +153,7 @@ def made_report(
         roles=shown(plots.head_role_map(role_table)) if role_table else None,
         role_source=_role_source(found, role_table),
         other_tokens_read=_other_tokens_read(found),
+        answers=answers,
         timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(found),
@@ -239,6 +247,7 @@ def page(template: str, **material: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["inline"] = inline
     return environment.get_template(template).render(**material)
 
 

@@ -15,7 +15,8 @@ from dear.errors import OutputError
 from dear.evaluation.diagnosis import class_scores, confusion, reliability
 from dear.report import diagnosis_plots as plots
 from dear.report.diagnosis import Diagnosis, FeatureMap, Look, Looks, Mistake
-from dear.report.diagnosis_page import check_folder, classes_grid, figures, write_diagnosis
+from dear.report.diagnosis_page import check_folder, figures, write_diagnosis
+from dear.report.diagnosis_parts import classes_grid
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 3)
 GUESSES = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
@@ -100,7 +101,7 @@ def test_the_numbers_of_the_figures_are_files(tmp_path: Path) -> None:
 
 
 def test_the_worst_class_comes_first_after_the_means() -> None:
-    grid = classes_grid(diagnosis())
+    grid = classes_grid(diagnosis().scores)
     assert [row.label for row in grid.rows] == ["Mean of the classes", "blue", CLASSES[0], CLASSES[2]]
     images, accuracy, precision, f1 = grid.rows[1].cells
     assert [cell and round(cell.mean, 2) for cell in (images, accuracy, precision, f1)] == [

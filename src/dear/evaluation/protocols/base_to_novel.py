@@ -47,7 +47,7 @@ class BaseToNovel(Protocol):
 
         base, novel = base_novel(len(trial.source.classnames))
         trial.train(base)
-        on_base = trial.test(trial.source, base)
-        on_novel = trial.test(trial.source, novel, novel=True)
+        on_base = trial.test(trial.source, base, part=["base"])
+        on_novel = trial.test(trial.source, novel, novel=True, part=["novel"])
         hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
         return {"base": on_base, "novel": on_novel, "hm": hm}

@@ -50,10 +50,12 @@ class Continual(Protocol):
 
     def run(self, trial: "Trial") -> dict[str, Any]:
         seen: list[dict[str, Any]] = []
-        for group in self.stages(len(trial.source.classnames)):
+        groups = self.stages(len(trial.source.classnames))
+        for at, group in enumerate(groups):
             trial.train(group)
-            known = range(group[-1] + 1)
-            seen.append({"classes": len(known), **trial.test(trial.source, known)})
+            known, last = range(group[-1] + 1), at == len(groups) - 1
+            scores = trial.test(trial.source, known, part=["seen", at] if last else ())
+            seen.append({"classes": len(known), **scores})
         return {
             "seen": seen,
             "average": fmean(one["accuracy"] for one in seen),

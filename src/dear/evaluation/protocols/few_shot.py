@@ -34,7 +34,7 @@ class FewShot(Protocol):
     def run(self, trial: "Trial") -> dict[str, Any]:
         every = range(len(trial.source.classnames))
         trial.train(every)
-        return {"all": trial.test(trial.source, every)}
+        return {"all": trial.test(trial.source, every, part=["all"])}
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         part_of(record, "shots")

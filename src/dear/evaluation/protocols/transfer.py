@@ -47,10 +47,10 @@ class Transfer(Protocol):
     def run(self, trial: "Trial") -> dict[str, Any]:
         every = range(len(trial.source.classnames))
         trial.train(every)
-        on_source = trial.test(trial.source, every)
+        on_source = trial.test(trial.source, every, part=["source"])
         targets = {
-            target.name: trial.test(target, range(len(target.classnames)), novel=True)
-            for target in trial.targets
+            one.name: trial.test(one, range(len(one.classnames)), novel=True, part=["targets", one.name])
+            for one in trial.targets
         }
         return {"source": on_source, "targets": targets}
 
