@@ -17,8 +17,8 @@ VARIABLE = "DEAR_THREADS"
 AUTO = "auto"
 MOST = 1024
 WIDE = 320
-"""Width of a tower from which more than one thread is used: below it the work between two meetings of the
-threads is so little that one of them is waited for most of the time (docs/performance.md). [ours]
+"""Width of a tower from which more than one thread is used. Measured on two cores (docs/performance.md): two
+threads are 1.4 times as fast at it and 1.07 times as slow beside a busy process; at 256, 1.2 and 1.2. [ours]
 """
 
 
