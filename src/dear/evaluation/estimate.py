@@ -129,8 +129,9 @@ def _timed(context: RunContext, run: ResolvedRun) -> list[_Speed]:
             started = time.perf_counter()
             train(method, few, once, seed=run.seed)
             step = (time.perf_counter() - started) / once.steps(len(few))
-    evaluate(method, Subset(dataset.test, torch.arange(1)))  # one-time work
-    tested = Subset(dataset.test, torch.arange(min(TESTED, len(dataset.test))))
+    known_images = ClassSubset(dataset.test, known)
+    evaluate(method, Subset(known_images, torch.arange(1)))  # one-time work
+    tested = Subset(known_images, torch.arange(min(TESTED, len(known_images))))
     started = time.perf_counter()
     evaluate(method, tested)
     image = (time.perf_counter() - started) / len(tested)
