@@ -47,7 +47,7 @@ def serving(bundle: Path) -> Iterator[str]:
             try:
                 urlopen(address, timeout=5).close()
                 break
-            except URLError:
+            except (URLError, TimeoutError):  # not there yet, or slow to answer
                 if server.poll() is not None or time.monotonic() > until:
                     raise SystemExit("`dear serve` did not start; it says why above.") from None
                 time.sleep(0.2)
