@@ -27,6 +27,7 @@ class Server(uvicorn.Server):
         self.ready = ready
         self.last = threading.Timer(LAST, end_at_once)
         self.last.daemon = True
+        self._unstarted = [self.last]
 
     async def startup(self, *given: Any, **named: Any) -> None:
         await super().startup(*given, **named)
@@ -34,8 +35,14 @@ class Server(uvicorn.Server):
             self.ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            self.last.start()
+        """Only the first signal counts: it ends the server in time, and uvicorn answers a second Ctrl-C
+        with a traceback.
+        """
+        try:
+            first = self._unstarted.pop()  # at once: a signal may come while another is handled
+        except IndexError:
+            return
+        first.start()
         super().handle_exit(sig, frame)
 
 

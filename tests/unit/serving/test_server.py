@@ -64,6 +64,18 @@ def test_loopback() -> None:
     )
 
 
+def test_a_second_signal_changes_nothing() -> None:
+    uvicorn = pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+    from dear.serving.connection import Server
+
+    server = Server(uvicorn.Config(lambda: None), lambda: None)
+    for _ in range(2):
+        server.handle_exit(signal.SIGINT, None)
+    server.last.cancel()
+    assert server.should_exit
+    assert not server.force_exit
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_to_be_told_to_stop_is_a_normal_end(small_clip: Clip, number: signal.Signals) -> None:
     pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
