@@ -19,7 +19,10 @@ from dear.report.side_by_side import methods_grid
 from dear.report.tables import base_to_novel_table
 
 PAGE = Path("docs/methods.md")
-TABLES = ("all", "uniform")  # the names of the recipes
+TABLES = ("all", "seeds", "uniform")
+"""Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and, where they were run,
+with three; and one training for all methods (`recipes/methods/uniform.yaml`).
+"""
 
 
 def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = None) -> str:
@@ -49,7 +52,7 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = N
 def main() -> int:
     """Write the table into the page."""
     parser = argparse.ArgumentParser(description="Write a measured table of docs/methods.md.")
-    parser.add_argument("table", choices=TABLES, help="which training: each method's own, or one for all")
+    parser.add_argument("table", choices=TABLES, help="its name in the page")
     parser.add_argument("records", type=Path, help="folder of run records")
     parser.add_argument("--alone", type=Path, help="folder of records of runs that had a process each")
     given = parser.parse_args()
