@@ -131,6 +131,7 @@ def merge_index(
         for one in shards:
             held.enter_context(one.reading())
         with merged.change():
+            merged.remove([*merged.stamps()])  # of an interrupted merge
             merged.set(**facts, rows=_copy(shards, merged, progress))
         return finish(merged, kind, storage, progress)
 

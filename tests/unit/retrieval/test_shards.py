@@ -117,9 +117,10 @@ def test_an_interrupted_merge_starts_again(
                 merge_index(place, out)
         with pytest.raises(DataError, match="empty or incomplete"):
             Index.open(out)
-    merge_index(place, out)
-    build_index(Plain(), folder, tmp_path / "whole")
+    merged, built = merge_index(place, out), build_index(Plain(), folder, tmp_path / "whole")
+    assert (merged.rows, merged.files) == (built.rows, built.files)
     assert files(out) == files(tmp_path / "whole")
+    assert by_text(Index.open(out), Plain(), "red", {"color": 1}, count=1)[0].score == pytest.approx(1)
 
 
 def test_a_shard_alone_is_updated_and_searched(tmp_path: Path, folder: Path) -> None:
