@@ -27,7 +27,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import data_names
 from dear.evaluation.run_context import CACHE_BYTES, RunContext
 from dear.evaluation.trial import Trial
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
 from dear.training.settings import TrainOptions

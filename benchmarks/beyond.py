@@ -22,7 +22,7 @@ from dear.data.world.tasks import downstream_names
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import run_all
 from dear.evaluation.schema import harmonic_mean
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.report.intervals import paired
 from dear.roles.packaged import role_table
 from dear.training.settings import TrainOptions

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import linear, normalize, relu
 
 import dear
-from dear.methods.initial import uniform
+from dear.methods.shared import uniform
 
 
 @dataclass(frozen=True)

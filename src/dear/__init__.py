@@ -17,7 +17,7 @@ _HOME = {
     "Dataset": "dear.data.dataset",
     "Dear": "dear.methods.dear.method",
     "DearError": "dear.errors",
-    "DearSettings": "dear.methods.dear.settings",
+    "DearSettings": "dear.methods.dear",
     "HeadEncoder": "dear.retrieval.heads",
     "Index": "dear.retrieval.query",
     "Method": "dear.methods.base",
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from dear.evaluation.records import read_record as read_record
     from dear.evaluation.runs import run_all as run_all
     from dear.methods.base import Method as Method
+    from dear.methods.dear import DearSettings as DearSettings
     from dear.methods.dear.method import Dear as Dear
-    from dear.methods.dear.settings import DearSettings as DearSettings
     from dear.methods.declaration import MethodSettings as MethodSettings
     from dear.methods.registry import register as register
     from dear.retrieval.build import build_index as build_index

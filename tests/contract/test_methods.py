@@ -17,16 +17,16 @@ from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.half import half
 from dear.backbone.precisions import Precision
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
-from dear.methods.atprompt.settings import AtPromptSettings
+from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
-from dear.methods.cocoop.settings import CoCoOpSettings
-from dear.methods.coop.settings import CoOpSettings
-from dear.methods.dear.settings import DearSettings
+from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.coop import CoOpSettings
+from dear.methods.dear import DearSettings
 from dear.methods.declaration import MethodSettings
-from dear.methods.prograd.settings import ProGradSettings
+from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import METHODS, build_method, known_method
-from dear.methods.tac.settings import TacSettings
-from dear.methods.tip_adapter.settings import TipAdapterSettings
+from dear.methods.tac import TacSettings
+from dear.methods.tip_adapter import TipAdapterSettings
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
 from dear.training.settings import TrainSettings

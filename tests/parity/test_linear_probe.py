@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TrainingImages
-from dear.methods.linear_probe.settings import LinearProbeSettings
+from dear.methods.linear_probe import LinearProbeSettings
 from dear.methods.registry import build_method
 
 

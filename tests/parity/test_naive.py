@@ -8,8 +8,8 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
+from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
-from dear.methods.dear.settings import DearSettings
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 

@@ -92,8 +92,8 @@ def test_what_counts_as_naming() -> None:
     assert [*named('"""coop"""\nif plan.method == "zero-shot":\n    pass')] == ["zero-shot"]
     assert [*named('def f(method: str = "dear") -> None:\n    "dear"')] == ["dear"]
     assert [*named("isinstance(one, methods.Dear)")] == ["Dear"]
-    assert {*named("from dear.methods.coop.settings import CoOpSettings as C")} == {
-        "dear.methods.coop.settings",
+    assert {*named("from dear.methods.coop import CoOpSettings as C")} == {
+        "dear.methods.coop",
         "CoOpSettings",
     }
     assert [*named("from dear.methods.base import Method\nx = 'dear run'")] == []

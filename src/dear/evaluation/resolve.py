@@ -17,8 +17,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.values import fitted, known_keys, path_from
-from dear.methods.declaration import MethodSettings, Published
-from dear.methods.published import AsPublished, as_published
+from dear.methods.declaration import AsPublished, MethodSettings, Published, as_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 

@@ -1,10 +1,14 @@
-"""Declarations of methods that do not import torch, so that commands can show them quickly: settings with
-their bounds, and the properties needed before a method is built.
+"""What a method declares without torch, so that commands can show it quickly: settings with their bounds, the
+properties needed before it is built, and what its authors set elsewhere than in base-to-novel (the rows of
+``published.json`` in its folder, by protocol, data set and shots).
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -45,9 +49,9 @@ class MethodSettings:
     @classmethod
     def folder(cls) -> str:
         """The folder of the method, which prefixes its options; "" outside the package."""
-        module = cls.__module__
-        inside = module.startswith(f"{__package__}.") and module.endswith(".settings")
-        return module.split(".")[-2] if inside else ""
+        package, _, folder = cls.__module__.rpartition(".")
+        shared = cls.__module__ in (__name__, f"{__package__}.shared_settings")
+        return folder if package == __package__ and not shared else ""
 
     def for_data(self, dataset: str) -> Self:
         """The settings for a data set, for methods whose authors tune some per data set."""
@@ -86,15 +90,15 @@ class MethodSettings:
 
     def __post_init__(self) -> None:
         """Raise SettingsError for the first value that is out of bounds or not among the choices."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            said, held = self.bounds.get(field.name, ANY)
-            if get_origin(field.type) is Literal:
-                choices = get_args(field.type)
-                said, held = f"one of {', '.join(choices)}", choices.__contains__
-            if not held(value):
-                name = ".".join(filter(None, [self.folder(), field.name]))
-                raise SettingsError(f"{name} is {value!r}: it must be {said}.")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            words, allows = self.bounds.get(setting.name, ANY)
+            if get_origin(setting.type) is Literal:
+                choices = get_args(setting.type)
+                words, allows = f"one of {', '.join(choices)}", choices.__contains__
+            if not allows(value):
+                name = ".".join(filter(None, [self.folder(), setting.name]))
+                raise SettingsError(f"{name} is {value!r}: it must be {words}.")
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,94 @@ class Declaration:
     def home(self) -> str:
         """The module of the implementation."""
         return self.module or f"{__package__}.{self.folder}.method"
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """Settings of a method where its authors differ from those of base-to-novel.
+
+    Attributes:
+        name: What records call it.
+        source: Where it is published: repository, commit, scripts.
+        protocols: Names of the protocols that it holds for; all if empty.
+        data: Names of the data sets that are trained on; all if empty.
+        shots: The least and the most training images a class.
+        when: Fields of the method's settings that it goes with, and their values.
+        settings: Fields of the method's settings.
+        training: Fields of the settings of training.
+    """
+
+    name: str
+    source: str
+    protocols: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    shots: tuple[int, int | None] = (0, None)
+    when: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def holds(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
+        """True if the row applies to a run."""
+        least, most = self.shots
+        return (
+            protocol in (self.protocols or (protocol,))
+            and dataset in (self.data or (dataset,))
+            and all(getattr(settings, name) == value for name, value in self.when.items())
+            and least <= shots
+            and (most is None or shots <= most)
+        )
+
+
+@dataclass(frozen=True)
+class AsPublished:
+    """Settings of a method for a run, and what its authors train with there.
+
+    Attributes:
+        training: Fields of the settings of training.
+        rows: Names of the published rows that are in it; none where base-to-novel's settings hold.
+    """
+
+    settings: MethodSettings
+    training: Mapping[str, Any]
+    rows: tuple[str, ...]
+
+
+@cache
+def published_rows(folder: str) -> tuple[PublishedRow, ...]:
+    """The rows of a method's folder, the general ones first; none if it has no such file."""
+    file = files("dear.methods").joinpath(folder, "published.json")
+    if not folder or not file.is_file():
+        return ()
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return tuple(
+        PublishedRow(
+            row["name"],
+            row.get("source", content["source"]),
+            tuple(row.get("protocols", ())),
+            tuple(row.get("data", ())),
+            tuple(row.get("shots", (0, None))),
+            row.get("when", {}),
+            row.get("settings", {}),
+            row.get("training", {}),
+        )
+        for row in content["rows"]
+    )
+
+
+def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
+    """Settings with what the method's authors set for a protocol, a data set and a number of shots.
+
+    A later row overrules earlier ones. A field that has another value than its default was chosen, and stays.
+    """
+    kind = type(settings)
+    rows = [row for row in published_rows(kind.folder()) if row.holds(settings, protocol, dataset, shots)]
+    changed: dict[str, Any] = {}
+    training: dict[str, Any] = {**settings.trained_with()}
+    for row in rows:
+        changed |= row.settings
+        training |= row.training
+    by_user = {
+        setting.name for setting in fields(settings) if getattr(settings, setting.name) != setting.default
+    }
+    changed = {name: value for name, value in changed.items() if name not in by_user}
+    return AsPublished(replace(settings, **changed), training, tuple(row.name for row in rows))

@@ -1,7 +1,8 @@
 """The methods by name, and building them. Reading the table does not load torch: a method's code is imported
 when it is built.
 
-Every folder of this package with ``settings.py`` and ``method.py`` is a method; there is no list of them.
+Every folder of this package is a method: settings and declaration in its ``__init__``, the code in
+``method.py``; there is no list of them.
 Methods of other packages come from entry points of the group ``dear.methods``, each a `Declaration` in a
 module without torch, or are named by their class, "package.module:Class" (`register`).
 """
@@ -37,8 +38,8 @@ def _declared() -> dict[str, Declaration]:
     first what trains nothing), then of other packages.
     """
     folders = [one.name for one in iter_modules(dear.methods.__path__) if one.ispkg]
-    own = [import_module(f"dear.methods.{folder}.settings").METHOD for folder in folders]
-    found = {one.name: one for one in sorted(own, key=lambda one: (one.arxiv, one.trains))}
+    packaged = [import_module(f"dear.methods.{folder}").METHOD for folder in folders]
+    found = {one.name: one for one in sorted(packaged, key=lambda one: (one.arxiv, one.trains))}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             declared = entry.load()

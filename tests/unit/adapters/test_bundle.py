@@ -21,7 +21,7 @@ from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, OutputError
 from dear.methods.base import Method
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 

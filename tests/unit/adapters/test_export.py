@@ -18,7 +18,7 @@ from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import ExportError, OutputError, SettingsError
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "use.md"

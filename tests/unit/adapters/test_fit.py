@@ -18,8 +18,8 @@ from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, RoleTableError, SettingsError
-from dear.methods.coop.settings import CoOpSettings
-from dear.methods.dear.settings import DearSettings
+from dear.methods.coop import CoOpSettings
+from dear.methods.dear import DearSettings
 from dear.roles.at_hand import CLUSTERS, seconds_at_hand
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable

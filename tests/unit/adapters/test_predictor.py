@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip
 from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
-from dear.methods.coop.settings import CoOpSettings
+from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 
 MakeClip = Callable[..., Clip]

@@ -13,7 +13,7 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.errors import BundleError, DataError
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.settings import TrainOptions
 
 KEYS = ("n1", "n2", "n3", "n4")

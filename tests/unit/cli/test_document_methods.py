@@ -9,9 +9,9 @@ from dear.cli.document import with_table
 from dear.cli.document_methods import TABLES, measured_table
 from dear.errors import DataError
 from dear.evaluation.recipe import load_recipe
-from dear.methods.mmrl.settings import MmrlSettings
-from dear.methods.mmrlpp.settings import MmrlPlusSettings
-from dear.methods.promptsrc.settings import PromptSrcSettings
+from dear.methods.mmrl import MmrlSettings
+from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.registry import METHODS, option_groups
 from dear.training.settings import TrainOptions
 

@@ -10,7 +10,7 @@ from dear.cli.parsing import UsageError, build_parser
 from dear.cli.registry import COMMANDS
 from dear.cli.running import plans_of
 from dear.evaluation.plan import Plan
-from dear.methods.coop.settings import CoOpSettings
+from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS, option_groups
 
 

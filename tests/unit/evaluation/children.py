@@ -18,8 +18,8 @@ from dear.evaluation.launch.processes import work
 from dear.evaluation.plan import Plan
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method
-from dear.methods.dear.settings import DearSettings
-from dear.methods.prograd.settings import ProGradSettings
+from dear.methods.dear import DearSettings
+from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import build_method
 from dear.training.devices import make_fabric
 from dear.training.loop import train

@@ -18,8 +18,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
-from dear.methods.dear.settings import DearSettings
 from dear.methods.mmrlpp.method import MMRLPlus
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings

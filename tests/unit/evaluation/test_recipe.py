@@ -10,7 +10,7 @@ from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.launch.claims import MARK, claimed, distinct_places
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, data_names, load_recipe, load_recipes, restricted
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
 
 RECIPES = Path(__file__).parents[3] / "recipes"

@@ -22,7 +22,7 @@ from dear.evaluation.resolve import run_file
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import UNFINISHED, Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)

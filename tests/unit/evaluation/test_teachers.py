@@ -23,8 +23,8 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import UNFINISHED, run_all
 from dear.evaluation.trial import Trial
-from dear.methods.promptkd.settings import PromptKdSettings
-from dear.methods.promptsrc.settings import PromptSrcSettings
+from dear.methods.promptkd import PromptKdSettings
+from dear.methods.promptsrc import PromptSrcSettings
 from dear.report.reading import method_label
 from dear.report.sections import tables_of
 from dear.training import loop

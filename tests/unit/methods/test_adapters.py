@@ -26,7 +26,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
-from dear.methods.tip_adapter.settings import TipAdapterSettings
+from dear.methods.tip_adapter import TipAdapterSettings
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings

@@ -17,8 +17,8 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import settle
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
+from dear.methods.atprompt import AtPromptSettings
 from dear.methods.atprompt.method import ATPrompt
-from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.registry import build_method
 from dear.training.settings import TrainOptions, TrainSettings
 

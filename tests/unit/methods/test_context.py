@@ -7,7 +7,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.context import PLACE, context_ids, context_prompts, initial_context
+from dear.methods.shared import PLACE, context_ids, context_prompts, initial_context
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 

@@ -15,9 +15,9 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError, SettingsError
+from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear, fusion_loss
-from dear.methods.dear.settings import DearSettings
-from dear.methods.losses import cosine_distance
+from dear.methods.shared import cosine_distance
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
 

@@ -16,9 +16,9 @@ from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.backbone.precisions import Precision
 from dear.errors import SettingsError
+from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear, ramp
-from dear.methods.dear.settings import DearSettings
-from dear.methods.losses import cosine_distance
+from dear.methods.shared import cosine_distance
 from dear.roles.mask import role_mask
 from dear.roles.table import HeadRole, RoleTable
 from dear.training.loop import train

@@ -18,8 +18,8 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method
+from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
-from dear.methods.coop.settings import CoOpSettings
 from dear.methods.promptsrc.method import PromptSRC, average_weights
 from dear.methods.registry import METHODS, build_method
 from dear.training.settings import TrainOptions

@@ -14,8 +14,8 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.methods.prograd import ProGradSettings
 from dear.methods.prograd.method import ProGrad, projected
-from dear.methods.prograd.settings import ProGradSettings
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator

@@ -12,7 +12,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import Method
-from dear.methods.promptkd.settings import PromptKdSettings
+from dear.methods.promptkd import PromptKdSettings
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 

@@ -20,8 +20,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import settle
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.methods.provp import ProVpSettings
 from dear.methods.provp.method import WORDING, ProVP
-from dear.methods.provp.settings import ProVpSettings
 from dear.training.settings import TrainOptions
 
 LABELS = torch.tensor([2, 0, 1])

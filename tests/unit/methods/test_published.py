@@ -11,8 +11,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import settle
-from dear.methods.coop.settings import CoOpSettings
-from dear.methods.published import published_rows
+from dear.methods.coop import CoOpSettings
+from dear.methods.declaration import published_rows
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainOptions, TrainSettings
 

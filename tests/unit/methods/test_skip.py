@@ -29,9 +29,9 @@ from dear.evaluation.resolve import settle
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method, frozen_clip
+from dear.methods.shared_settings import hand_templates
+from dear.methods.skip import SkipSettings
 from dear.methods.skip.method import SkipTuning, stay_chances
-from dear.methods.skip.settings import SkipSettings
-from dear.methods.template_settings import hand_templates
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 

@@ -27,10 +27,9 @@ from dear.evaluation.resolve import settle
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.base import TrainingImages
-from dear.methods.imagenet_templates import imagenet_templates
-from dear.methods.tac.kmeans import kmeans, start
-from dear.methods.tac.method import TAC
-from dear.methods.tac.settings import TacSettings
+from dear.methods.shared_settings import imagenet_templates
+from dear.methods.tac import TacSettings
+from dear.methods.tac.method import TAC, kmeans, start
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 

@@ -17,9 +17,9 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method
+from dear.methods.shared_settings import hand_templates
+from dear.methods.tcp import TcpSettings
 from dear.methods.tcp.method import TCP, after_context
-from dear.methods.tcp.settings import TcpSettings
-from dear.methods.template_settings import hand_templates
 from dear.training.settings import TrainOptions
 
 CLASSES = ["red circle on the sea", "house", "green tree"]

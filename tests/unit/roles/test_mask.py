@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Identity
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.roles.mask import blocked_edges, role_mask
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable

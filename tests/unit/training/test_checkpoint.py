@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import read_record
 from dear.evaluation.runs import UNFINISHED, run_all
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
 from dear.training.loop import train
 from dear.training.pretrain import Pretraining

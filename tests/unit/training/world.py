@@ -8,8 +8,8 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
+from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
-from dear.methods.dear.settings import DearSettings
 from dear.roles.table import HeadRole, RoleTable
 
 CLASSES = ["red circle on the sea", "house", "green tree"]

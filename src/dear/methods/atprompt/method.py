@@ -12,11 +12,9 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.errors import SettingsError
-from dear.methods.atprompt.settings import AtPromptSettings
+from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import ImageFeatures
-from dear.methods.context import PLACE, ContextPrompts, lengths, placed_prompts
-from dear.methods.coupled import CoupledPrompts
-from dear.methods.initial import normal
+from dear.methods.shared import PLACE, ContextPrompts, CoupledPrompts, lengths, normal, placed_prompts
 
 
 class ATPrompt(CoupledPrompts):

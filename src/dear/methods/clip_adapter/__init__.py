@@ -1,1 +1,25 @@
-"""CLIP-Adapter (Gao et al., IJCV 2023)."""
+"""Settings of CLIP-Adapter, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import COUNT, SHARE, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class ClipAdapterSettings(MethodSettings):
+    """Settings of CLIP-Adapter; the defaults are those of the public code, which CoOp's scripts train.
+
+    Attributes:
+        ratio: Share of the adapted feature in the mix; the image's own feature has the rest.
+        reduction: Width of the image feature over that of the bottleneck.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
+    bounds = MappingProxyType({"ratio": SHARE, "reduction": COUNT})
+
+    ratio: float = 0.2
+    reduction: int = 4
+
+
+METHOD = Declaration("clip-adapter", "2110.04544", "ClipAdapter", ClipAdapterSettings)

@@ -7,8 +7,8 @@ from torch.nn.functional import linear, normalize, relu
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.clip_adapter.settings import ClipAdapterSettings
-from dear.methods.initial import uniform
+from dear.methods.clip_adapter import ClipAdapterSettings
+from dear.methods.shared import uniform
 
 
 class ClipAdapter(Method):

@@ -1,1 +1,31 @@
-"""CoCoOp (Zhou et al., CVPR 2022)."""
+"""Settings and declaration of CoCoOp."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class CoCoOpSettings(MethodSettings):
+    """Settings of CoCoOp; the defaults are the published ones.
+
+    Attributes:
+        tokens: Context tokens.
+        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        reduction: Ratio of the width of the image feature to the hidden width of the meta-net.
+        chunk: Prompts (image and class pairs) encoded at once; affects memory, not results.
+        token_std: Standard deviation of random initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 10, "batch": 1})
+    bounds = MappingProxyType({"tokens": COUNT, "reduction": COUNT, "chunk": COUNT, "token_std": AT_LEAST_0})
+
+    tokens: int = 4
+    words: str = PROMPT
+    reduction: int = 16
+    chunk: int = 256
+    token_std: float = 0.02
+
+
+METHOD = Declaration("cocoop", "2203.05557", "CoCoOp", CoCoOpSettings)

@@ -12,9 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.cocoop.settings import CoCoOpSettings
-from dear.methods.context import ContextPrompts, context_prompts, initial_context
-from dear.methods.initial import linear
+from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.shared import ContextPrompts, context_prompts, initial_context, linear_values
 
 
 class CoCoOp(Method):
@@ -40,7 +39,7 @@ class CoCoOp(Method):
         hidden = max(1, embed // s.reduction)
         first, second = nn.Linear(embed, hidden), nn.Linear(hidden, clip.text.width)
         for layer in (first, second):
-            weight, bias = linear(like, generator, layer.in_features, layer.out_features)
+            weight, bias = linear_values(like, generator, layer.in_features, layer.out_features)
             layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.meta_net = nn.Sequential(first, nn.ReLU(), second)
 

@@ -1,1 +1,36 @@
-"""CoOp (Zhou et al., IJCV 2022)."""
+"""Settings and declaration of CoOp."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
+
+Position = Literal["end", "middle", "front"]
+
+
+@dataclass(frozen=True)
+class CoOpSettings(MethodSettings):
+    """Settings of CoOp; the defaults are those of its base-to-novel runs (from CoCoOp's paper and scripts).
+
+    The few-shot runs of the first CoOp paper have 16 randomly initialised tokens.
+
+    Attributes:
+        tokens: Context tokens; 4 and 16 are published.
+        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        position: Position of the class name: after the context, in its middle, or before it.
+        class_specific: Learn one context per class; the method then cannot score other classes.
+        token_std: Standard deviation of random initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})
+    bounds = MappingProxyType({"tokens": COUNT, "token_std": AT_LEAST_0})
+
+    tokens: int = 4
+    words: str = PROMPT
+    position: Position = "end"
+    class_specific: bool = False
+    token_std: float = 0.02
+
+
+METHOD = Declaration("coop", "2109.01134", "CoOp", CoOpSettings)

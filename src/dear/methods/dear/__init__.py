@@ -1,1 +1,102 @@
-"""DeAR (CVPR 2026)."""
+"""Settings and declaration of DeAR."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.errors import SettingsError
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, SHARE, Declaration, MethodSettings
+from dear.roles.settings import CoreMask
+
+FusionLoss = Literal["linear", "log"]
+
+
+@dataclass(frozen=True)
+class DearSettings(MethodSettings):
+    """Settings of DeAR; the defaults are the paper's where it states one.
+
+    Attributes:
+        first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
+        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve.
+        tokens: Tokens per attribute.
+        text_tokens: Learnable text tokens.
+        token_std: Standard deviation of the tokens' initial values [ours].
+        alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
+        learn_fusion: Train the fusion weights; else they keep their initial values.
+        fusion_rate: Factor on the learning rate for the fusion weights [ours]; 1 is the paper's single rate,
+            at which they hardly change in a hundred steps.
+        lambda_reg: Weight of L_reg.
+        lambda_fusion: Weight of L_fusion.
+        fusion_loss: Form of L_fusion, "linear" or "log" [ours].
+        copy_projection: Initialise the attribute projection as a copy of CLIP's, else randomly [ours].
+        core_mask: What tokens of other attributes attend to in a core head: "exclusive" is only their own
+            attribute's tokens (supplement B); "eq9" also the image (equation 9 alone). The paper states
+            both; the default is [ours].
+        beta_last: Not in the paper: anchoring of the attribute tokens at the last layer; from the first layer
+            after J it changes linearly from beta to this. null: beta at each layer, as in the paper.
+        gate: Not in the paper: the fusion weights depend on the image, by a linear map of the frozen CLIP's
+            image feature. It starts at zero, with the paper's fusion, and trains at fusion_rate.
+        read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that these only
+            read; the class feature is then the frozen CLIP's.
+        soft_roles: Not in the paper: the role mask is learned, as a gate for each kind of edge of each head,
+            from the role table.
+        soft_open: With soft_roles, the initial gate of an edge that the role table opens; of one that it
+            blocks, 1 minus this [ours].
+        soft_rate: With soft_roles, factor on the learning rate for the gates [ours].
+        roles_from_other_weights: Accept a role table computed from other weights.
+    """
+
+    defaults_of_old = MappingProxyType(
+        {
+            "core_mask": "eq9",
+            "fusion_rate": 1.0,
+            "beta_last": None,
+            "gate": False,
+            "read_only": False,
+            "soft_roles": False,
+            "soft_open": 0.99,
+            "soft_rate": 10.0,
+        }
+    )
+
+    bounds = MappingProxyType(
+        {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
+        | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
+        | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0, "fusion_rate": ABOVE_0}
+        | {"beta_last": ("null or from 0 to 1", lambda value: value is None or 0 <= value <= 1)}
+        | {"soft_open": ("between 0.5 and 1, both excluded", lambda value: 0.5 < value < 1)}
+        | {"soft_rate": ABOVE_0}
+    )
+
+    first: int = 9
+    beta: float = 0.9
+    tokens: int = 1
+    text_tokens: int = 5
+    token_std: float = 0.02
+    alpha_cls: float = 0.7
+    learn_fusion: bool = True
+    fusion_rate: float = 1.0
+    lambda_reg: float = 1.0
+    lambda_fusion: float = 0.7
+    fusion_loss: FusionLoss = "linear"
+    copy_projection: bool = True
+    core_mask: CoreMask = "exclusive"
+    beta_last: float | None = None
+    gate: bool = False
+    read_only: bool = False
+    soft_roles: bool = False
+    soft_open: float = 0.99
+    soft_rate: float = 10.0
+    roles_from_other_weights: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for a value out of bounds, and for a gate that nothing would train."""
+        super().__post_init__()
+        if self.gate and not self.learn_fusion:
+            raise SettingsError(
+                "dear.gate is True, but dear.learn_fusion is False: a gate is part of the learned fusion. "
+                "Leave out one of them."
+            )
+
+
+METHOD = Declaration("dear", "2603.01111", "Dear", DearSettings, needs_roles=True)

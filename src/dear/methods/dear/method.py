@@ -14,11 +14,10 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
-from dear.methods.dear.settings import DearSettings, FusionLoss
+from dear.methods.dear import DearSettings, FusionLoss
 from dear.methods.dear.soft_roles import initial_gates, soft_mask
 from dear.methods.declaration import MethodSettings
-from dear.methods.initial import normal
-from dear.methods.losses import cosine_distance
+from dear.methods.shared import cosine_distance, normal
 from dear.roles.mask import role_mask
 from dear.roles.table import RoleTable
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.linear_probe.settings import LinearProbeSettings
+from dear.methods.linear_probe import LinearProbeSettings
 
 ENOUGH = 1e-9
 """Largest derivative of the mean loss at which the solution is taken."""

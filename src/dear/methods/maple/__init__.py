@@ -1,1 +1,31 @@
-"""MaPLe (Khattak et al., CVPR 2023)."""
+"""Settings and declaration of MaPLe."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class MapleSettings(MethodSettings):
+    """Settings of MaPLe; the defaults are the published ones.
+
+    Attributes:
+        depth: Number of layers with their own prompts, of 12: the first ones of both towers.
+        tokens: Prompt tokens in each tower.
+        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of random initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
+    bounds = MappingProxyType({"depth": LAYER, "tokens": COUNT, "token_std": AT_LEAST_0})
+
+    depth: int = 9
+    tokens: int = 2
+    words: str = PROMPT
+    share: bool = True
+    token_std: float = 0.02
+
+
+METHOD = Declaration("maple", "2210.03117", "MaPLe", MapleSettings)

@@ -9,9 +9,8 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.towers import TextTrunk
-from dear.methods.context import context_ids, initial_context
-from dear.methods.coupled import CoupledPrompts
-from dear.methods.maple.settings import MapleSettings
+from dear.methods.maple import MapleSettings
+from dear.methods.shared import CoupledPrompts, context_ids, initial_context
 
 
 class MaPLe(CoupledPrompts):

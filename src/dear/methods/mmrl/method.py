@@ -5,9 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
-from dear.methods.initial import clones, linear, normal
-from dear.methods.mmrl.settings import MmrlSettings
-from dear.methods.representation import Representation, aligned, layers_of
+from dear.methods.mmrl import MmrlSettings
+from dear.methods.shared import Representation, aligned, clones, layers_of, linear_values, normal
 
 
 class MMRL(Representation):
@@ -25,9 +24,11 @@ class MMRL(Representation):
         super().__init__(clip, generator, settings or MmrlSettings(), beta=1.0)
         like, width, space = clip.image.projection, clip.image.width, self.settings.space
         image_layers, text_layers = layers_of(clip, (self.image_from, self.text_from))
-        self.image_weight, self.image_bias = clones(image_layers, *linear(like, generator, space, width))
+        self.image_weight, self.image_bias = clones(
+            image_layers, *linear_values(like, generator, space, width)
+        )
         self.text_weight, self.text_bias = clones(
-            text_layers, *linear(like, generator, space, clip.text.width)
+            text_layers, *linear_values(like, generator, space, clip.text.width)
         )
         self.projection = nn.Parameter(normal(like, generator, width, clip.image.embed_dim, std=width**-0.5))
 

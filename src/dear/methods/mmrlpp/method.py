@@ -7,9 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
-from dear.methods.initial import clones, linear, uniform
-from dear.methods.mmrlpp.settings import MmrlPlusSettings
-from dear.methods.representation import Representation, aligned, layers_of
+from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.shared import Representation, aligned, clones, layers_of, linear_values, uniform
 
 
 class MMRLPlus(Representation):
@@ -34,7 +33,7 @@ class MMRLPlus(Representation):
         image_layers, text_layers = layers_of(clip, (self.image_from, self.text_from))
 
         def aligner(layers: int, outputs: int) -> list[nn.Parameter]:
-            weight, bias = linear(like, generator, s.space, outputs)
+            weight, bias = linear_values(like, generator, s.space, outputs)
             down = uniform(like, generator, layers, outputs, s.residual_rank)
             up = torch.zeros(layers, s.residual_rank, s.space).to(like)
             return [*map(nn.Parameter, (weight, down, up)), *clones(layers, bias)]

@@ -1,1 +1,34 @@
-"""ProGrad (Zhu et al., ICCV 2023)."""
+"""Settings of ProGrad, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, Declaration
+from dear.methods.shared_settings import TemplateSettings, templates_of
+
+
+@dataclass(frozen=True)
+class ProGradSettings(TemplateSettings):
+    """Settings of ProGrad; the defaults are those of its base-to-novel runs.
+
+    Attributes:
+        tokens: Context tokens. They end with the words of the template; before those they start at zero.
+        strength: How much of the gradient that goes against the frozen CLIP's is taken away: all of it at 1.
+        temperature: Temperature of the divergence of scores from the frozen ones.
+        templates: "per-dataset" takes the authors' template for each data set, and the data set's own on data
+            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
+            it.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
+    bounds = MappingProxyType(
+        {"tokens": COUNT, "strength": AT_LEAST_0, "temperature": ABOVE_0}
+        | {"templates": templates_of("prograd")}
+    )
+
+    tokens: int = 16
+    strength: float = 1.0
+    temperature: float = 1.0
+
+
+METHOD = Declaration("prograd", "2205.14865", "ProGrad", ProGradSettings)

@@ -12,8 +12,8 @@ from dear.backbone.injection import Injection
 from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.context import PLACE, context_ids
-from dear.methods.prograd.settings import ProGradSettings
+from dear.methods.prograd import ProGradSettings
+from dear.methods.shared import PLACE, context_ids
 
 
 class ProGrad(Method):

@@ -1,1 +1,62 @@
-"""PromptKD (Li et al., CVPR 2024)."""
+"""Settings of PromptKD, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.errors import SettingsError
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, Declaration, MethodSettings
+
+WEIGHT = ("above 0 and at most 1000000", lambda value: 0 < value <= 1e6)
+"""Far above the authors' weights; the gradients of a loss of 1e30 are not finite in float32 [ours]."""
+
+
+@dataclass(frozen=True)
+class PromptKdSettings(MethodSettings):
+    """Settings of PromptKD; the defaults are those of its base-to-novel runs but for the teacher's backbone,
+    which is a larger one there: ViT-L/14.
+
+    Attributes:
+        teacher: The teacher's backbone, as --model; the run's own if empty.
+        teacher_pretrained: Its weights, as --pretrained.
+        depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        tokens: Prompt tokens of each of them.
+        kd_weight: Weight of the divergence of the student's scores from the teacher's; the authors set it for
+            each data set.
+        temperature: Divisor of both scores before their softmax.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of the prompts' initial values.
+    """
+
+    training = MappingProxyType(
+        {"optimizer": "sgd", "lr": 0.005, "epochs": 20, "batch": 8, "drop_last": True}
+    )
+    teacher_training = MappingProxyType({"lr": 0.005, "batch": 8})
+    bounds = MappingProxyType(
+        {"depth": LAYER, "tokens": COUNT, "kd_weight": WEIGHT}
+        | {"temperature": ABOVE_0, "token_std": AT_LEAST_0}
+    )
+
+    teacher: str = ""
+    teacher_pretrained: str | None = None
+    depth: int = 9
+    tokens: int = 4
+    kd_weight: float = 1000.0
+    temperature: float = 1.0
+    share: bool = True
+    token_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher_pretrained is not None and not self.teacher:
+            raise SettingsError(
+                f"promptkd.teacher_pretrained is {self.teacher_pretrained!r}, but promptkd.teacher is empty: "
+                "name the backbone that these weights are of."
+            )
+
+    def teacher_backbone(self) -> tuple[str, str | None]:
+        return self.teacher, self.teacher_pretrained
+
+
+METHOD = Declaration(
+    "promptkd", "2403.02781", "PromptKD", PromptKdSettings, unlabelled=True, teacher="promptsrc"
+)

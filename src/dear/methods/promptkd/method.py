@@ -11,9 +11,9 @@ from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_sof
 from dear.backbone.clip import Clip, layer_share, tensors_hash
 from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.initial import linear as linear_start
-from dear.methods.initial import normal
-from dear.methods.promptkd.settings import PromptKdSettings
+from dear.methods.promptkd import PromptKdSettings
+from dear.methods.shared import linear_values as linear_start
+from dear.methods.shared import normal
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""

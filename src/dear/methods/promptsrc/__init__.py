@@ -1,1 +1,53 @@
-"""PromptSRC (Khattak et al., ICCV 2023)."""
+"""Settings and declaration of PromptSRC."""
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class PromptSrcSettings(MethodSettings):
+    """Settings of PromptSRC; the defaults are the published ones.
+
+    Attributes:
+        image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        text_depth: The same for the text tower.
+        image_tokens: Prompt tokens of the image tower.
+        text_tokens: Prompt tokens of the text tower.
+        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
+        text_weight: Weight of the distance of text features from the frozen ones.
+        image_weight: Weight of the distance of image features from the frozen ones.
+        logit_weight: Weight of the divergence of scores from the frozen ones.
+        average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
+        average_std: Standard deviation of these weights, in epochs.
+        teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or the data set's own.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of random initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 4})
+    bounds = MappingProxyType(
+        {"image_depth": LAYER, "text_depth": LAYER, "image_tokens": COUNT, "text_tokens": COUNT}
+        | {"text_weight": AT_LEAST_0, "image_weight": AT_LEAST_0, "logit_weight": AT_LEAST_0}
+        | {"average_mean": ("a number", math.isfinite), "average_std": ABOVE_0, "token_std": AT_LEAST_0}
+    )
+
+    image_depth: int = 9
+    text_depth: int = 9
+    image_tokens: int = 4
+    text_tokens: int = 4
+    words: str = PROMPT
+    text_weight: float = 25.0
+    image_weight: float = 10.0
+    logit_weight: float = 1.0
+    average_mean: float = 15.0
+    average_std: float = 1.0
+    teacher: Literal["imagenet", "dataset"] = "imagenet"
+    share: bool = True
+    token_std: float = 0.02
+
+
+METHOD = Declaration("promptsrc", "2307.06948", "PromptSRC", PromptSrcSettings)

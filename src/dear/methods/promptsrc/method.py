@@ -12,12 +12,10 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
 from dear.backbone.towers import TextTrunk
-from dear.methods.averaging import add_epoch
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.context import context_ids, initial_context
-from dear.methods.imagenet_templates import imagenet_templates
-from dear.methods.initial import normal
-from dear.methods.promptsrc.settings import PromptSrcSettings
+from dear.methods.promptsrc import PromptSrcSettings
+from dear.methods.shared import add_epoch, context_ids, initial_context, normal
+from dear.methods.shared_settings import imagenet_templates
 
 
 class PromptSRC(Method):

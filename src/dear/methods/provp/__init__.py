@@ -1,1 +1,38 @@
-"""ProVP-Ref (Xu et al., IJCV 2024)."""
+"""Settings of ProVP-Ref, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, SHARE, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class ProVpSettings(MethodSettings):
+    """Settings of ProVP-Ref; the defaults are those of its base-to-novel runs.
+
+    Attributes:
+        tokens: Prompt tokens of each layer of the image tower; 16 and 50 are published.
+        beta: Weight of a layer's own prompts against the last layer's output of them; 1 replaces the output.
+        ref_weight: Weight of the re-formation loss; 0 is ProVP without Ref.
+        wording: "authors" words benchmarks' templates as the authors do, "dataset" keeps them as they are.
+        start_patch: Side of a patch in the bound of the random start: 14 in the code, ViT-B/16's is 16;
+            none takes the backbone's own.
+    """
+
+    training = MappingProxyType(
+        {"optimizer": "sgd", "lr": 0.1, "epochs": 100, "batch": 32, "weight_decay": 1e-3}
+    )
+    bounds = MappingProxyType(
+        {"tokens": COUNT, "beta": SHARE, "ref_weight": AT_LEAST_0}
+        | {"start_patch": ("at least 1, or none", lambda value: value is None or value >= 1)}
+    )
+
+    tokens: int = 16
+    beta: float = 0.99
+    ref_weight: float = 1.0
+    wording: Literal["authors", "dataset"] = "authors"
+    start_patch: int | None = 14
+
+
+METHOD = Declaration("provp", "2304.08386", "ProVP", ProVpSettings)

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method, TokenLayout
-from dear.methods.initial import uniform
-from dear.methods.provp.settings import ProVpSettings
+from dear.methods.provp import ProVpSettings
+from dear.methods.shared import uniform
 
 WORDING = {
     "a photo of a {}, a type of pet.": "a type of pet, a photo of a {}.",

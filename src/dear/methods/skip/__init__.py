@@ -1,1 +1,41 @@
-"""Skip Tuning (Wu et al., CVPR 2025)."""
+"""Settings of Skip Tuning, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import ABOVE_0, COUNT, LAYER, Declaration
+from dear.methods.shared_settings import TemplateSettings, templates_of
+
+
+@dataclass(frozen=True)
+class SkipSettings(TemplateSettings):
+    """Settings of Skip Tuning; the defaults are those of its base-to-novel runs.
+
+    Attributes:
+        first: The first layer, of 12, that is trained in both towers, with all after it.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        top: Share of the classes, those nearest to a batch, that always stay in its loss; 1 skips none.
+        most: Most classes that always stay.
+        decay: How slowly the probability to stay falls with the rank of the other classes.
+        image_rate: Learning rate of the image tower as a multiple of the text tower's.
+        templates: "per-dataset" takes the authors' template for each data set, and the data set's own on data
+            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
+            it.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 2e-5, "epochs": 20, "batch": 4, "warmup_lr": 1e-6})
+    bounds = MappingProxyType(
+        {"first": LAYER, "most": COUNT, "decay": ABOVE_0, "image_rate": ABOVE_0}
+        | {"top": ("above 0 and at most 1", lambda value: 0 < value <= 1)}
+        | {"templates": templates_of("skip")}
+    )
+
+    first: int = 7
+    share: bool = True
+    top: float = 0.5
+    most: int = 50
+    decay: float = 0.3
+    image_rate: float = 0.25
+
+
+METHOD = Declaration("skip", "2412.11509", "SkipTuning", SkipSettings)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.skip.settings import SkipSettings
+from dear.methods.skip import SkipSettings
 
 STEEP = 5.0
 """The last rank's place on the exponential by which classes stay."""

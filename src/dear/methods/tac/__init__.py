@@ -1,1 +1,132 @@
-"""TAC (Hao et al., CVPR 2025)."""
+"""Settings of TAC, and what it declares."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, Self
+
+from dear.errors import SettingsError, listing
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
+from dear.methods.shared_settings import imagenet_templates
+from dear.reading.files import ReadingError, read_bytes
+from dear.reading.plain import parse_json
+from dear.reading.typed import typed
+
+TEMPLATES = "templates"
+
+
+@dataclass(frozen=True)
+class TacSettings(MethodSettings):
+    """Settings of TAC; the defaults are the published ones, except that no descriptions come with it.
+
+    Attributes:
+        descriptions: A file (JSON) with descriptions of classes, a list of sentences by each one's name, or a
+            folder with one for each data set, DATASET.json; of each class that is trained on. "templates"
+            fills 60 of CLIP's templates for ImageNet instead, as the authors do for EuroSAT and DTD only.
+        descriptions_sha256: The SHA-256 of the file, which a record has; if given, the file must have it.
+        clusters: Clusters of the training classes; with fewer classes, as many as there are. Prompts
+            must have room for all that are asked for.
+        centres: The cluster centres with which other classes are scored: those of the "training" classes, or
+            those of these classes' "own" descriptions.
+        image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        text_depth: The same for the text tower.
+        image_tokens: Prompt tokens of the image tower.
+        text_tokens: Prompt tokens of the text tower.
+        words: Words before the class name, whose embeddings, and what comes after them, initialise the first
+            text prompt; random if empty.
+        views: Random views of each image in a step.
+        dropout: Share of the values of an image's feature that are dropped in training.
+        teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.
+        text_weight: Weight of the distance of text features from those of the descriptions.
+        image_weight: Weight of the distance of image features from the frozen ones.
+        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        token_std: Standard deviation of random initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 8, "crop": 0.4})
+    bounds = MappingProxyType(
+        {
+            "descriptions": ("the name of a file or folder, or templates", bool),
+            "descriptions_sha256": ("64 digits, or empty", lambda value: len(value) in (0, 64)),
+            "dropout": ("at least 0 and below 1", lambda value: 0 <= value < 1),
+        }
+        | {"clusters": COUNT, "image_depth": LAYER, "text_depth": LAYER, "image_tokens": COUNT}
+        | {"text_tokens": COUNT, "views": COUNT}
+        | {"text_weight": AT_LEAST_0, "image_weight": AT_LEAST_0, "token_std": AT_LEAST_0}
+    )
+
+    descriptions: str = TEMPLATES
+    descriptions_sha256: str = ""
+    clusters: int = 5
+    centres: Literal["training", "own"] = "training"
+    image_depth: int = 12
+    text_depth: int = 12
+    image_tokens: int = 5
+    text_tokens: int = 5
+    words: str = PROMPT
+    views: int = 4
+    dropout: float = 0.3
+    teacher_dropout: bool = True
+    text_weight: float = 20.0
+    image_weight: float = 25.0
+    share: bool = True
+    token_std: float = 0.02
+
+    def for_data(self, dataset: str) -> Self:
+        """With the data set's file in place of a folder, and the file's hash. Raises ReadingError for one
+        that cannot be read, SettingsError for one that is not the expected one.
+        """
+        if self.descriptions == TEMPLATES:
+            return self
+        path = Path(self.descriptions).expanduser()
+        path = path / f"{dataset}.json" if path.is_dir() else path
+        _, found = self._read(path)
+        return replace(self, descriptions=str(path), descriptions_sha256=found)
+
+    def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
+        """Raises SettingsError for a class without descriptions."""
+        self.described([*trained_on, *(tested_on if self.centres == "own" else ())])
+
+    def described(self, classnames: Sequence[str]) -> list[list[str]]:
+        """The sentences that describe each class. Underscores in names may stand as spaces in the file.
+
+        Raises SettingsError for a class without any, ReadingError for a file that cannot be read or has
+        something else.
+        """
+        spaced = [name.replace("_", " ") for name in classnames]
+        if self.descriptions == TEMPLATES:
+            return [[template.format(name) for template in imagenet_templates()] for name in spaced]
+        path = Path(self.descriptions).expanduser()
+        content, _ = self._read(path)
+        held: dict[str, list[str]] = typed(parse_json(content, path), dict[str, list[str]], path)
+        found = []
+        for name, other in zip(classnames, spaced, strict=True):
+            sentences = held.get(name, held.get(other))
+            if not sentences or not all(one.strip() for one in sentences):
+                what = "no descriptions" if sentences is None else f"the descriptions {sentences[:3]!r}"
+                raise SettingsError(
+                    f"{path} has {what} of the class {other!r} (it has {listing([*held], 5)}): give a list "
+                    f"of sentences under that name, or --tac.descriptions {TEMPLATES} for hand-written ones."
+                )
+            found.append(sentences)
+        return found
+
+    def _read(self, path: Path) -> tuple[bytes, str]:
+        """A file and its hash. Raises SettingsError if the settings expect another hash."""
+        try:
+            content = read_bytes(path)
+        except ReadingError as error:
+            raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
+        found = hashlib.sha256(content).hexdigest()
+        if self.descriptions_sha256 not in ("", found):
+            raise SettingsError(
+                f"{path} has SHA-256 {found}, but tac.descriptions_sha256 is {self.descriptions_sha256}: it "
+                "was changed. Start again with the file as it is, or restore it."
+            )
+        return content, found
+
+
+# The paper is not on arXiv: the proceedings of CVPR 2025 are of June.
+METHOD = Declaration("tac", "2506", "TAC", TacSettings)

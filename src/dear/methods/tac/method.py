@@ -13,16 +13,15 @@ from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
 from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
-from dear.methods import initial
-from dear.methods.averaging import add_epoch
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.context import PLACE, lengths, prompt_ids
-from dear.methods.initial import normal
-from dear.methods.tac.kmeans import kmeans
-from dear.methods.tac.settings import TacSettings
+from dear.methods.shared import PLACE, add_epoch, lengths, linear_values, normal, prompt_ids
+from dear.methods.tac import TacSettings
 
 SENTENCES = 256
 """Descriptions that are encoded at a time."""
+
+ROUNDS = 1000
+"""Rounds after which k-means ends in any case; tens of classes take a few."""
 
 
 class TAC(Method):
@@ -88,7 +87,7 @@ class TAC(Method):
         if s.words:
             prompts[1][0] = self._first_prompt()
         self.image_prompts, self.text_prompts = map(nn.Parameter, prompts)
-        maps = [initial.linear(like, generator, embed, tower.width) for tower, _, _ in towers]
+        maps = [linear_values(like, generator, embed, tower.width) for tower, _, _ in towers]
         (self.image_map_weight, self.image_map_bias), (self.text_map_weight, self.text_map_bias) = (
             (nn.Parameter(weight), nn.Parameter(bias)) for weight, bias in maps
         )
@@ -265,3 +264,29 @@ def _joined(
 ) -> Float[Tensor, "layer both width"]:
     """Each layer's tokens: the clusters, which all layers share, and the layer's prompts."""
     return torch.cat([clusters.expand(len(prompts), -1, -1), prompts], dim=1)
+
+
+def kmeans(
+    points: Float[Tensor, "point embed"], clusters: int, draw: torch.Generator, tolerance: float = 1e-4
+) -> Float[Tensor, "cluster embed"]:
+    """Centres of clusters of unit vectors, not normalised: each is the mean of the points to which it has the
+    highest cosine. They start at ``clusters`` distinct points, and it ends when the square of their summed
+    shift is below the tolerance. A cluster that loses all its points keeps its centre [ours].
+
+    Source: kmeans-pytorch 0.3, with the distance "cosine"; there an empty cluster has a centre of NaN.
+    """
+    centres = points[start(len(points), clusters, draw)]
+    for _ in range(ROUNDS):
+        nearest = (normalize(points, dim=-1) @ normalize(centres, dim=-1).T).argmax(dim=1)
+        before, centres = centres, centres.clone()
+        for number in nearest.unique().tolist():
+            centres[number] = points[nearest == number].mean(dim=0)
+        if (centres - before).norm(dim=1).sum() ** 2 < tolerance:
+            break
+    return centres
+
+
+def start(points: int, clusters: int, draw: torch.Generator) -> list[int]:
+    """Which points the centres start at."""
+    found: list[int] = torch.randperm(points, generator=draw)[:clusters].tolist()
+    return found

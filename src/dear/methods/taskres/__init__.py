@@ -1,1 +1,23 @@
-"""TaskRes (Yu et al., CVPR 2023)."""
+"""Settings of TaskRes, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class TaskResSettings(MethodSettings):
+    """Settings of TaskRes; the defaults are those of its 16-shot scripts.
+
+    Attributes:
+        alpha: Scale of the learned residual in a class's text feature; its authors have 1 on OxfordFlowers.
+    """
+
+    training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 200, "batch": 256})
+    bounds = MappingProxyType({"alpha": AT_LEAST_0})
+
+    alpha: float = 0.5
+
+
+METHOD = Declaration("taskres", "2211.10277", "TaskRes", TaskResSettings, open_vocabulary=False)

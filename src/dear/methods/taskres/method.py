@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.taskres.settings import TaskResSettings
+from dear.methods.taskres import TaskResSettings
 
 
 class TaskRes(Method):

@@ -1,1 +1,41 @@
-"""TCP (Yao et al., CVPR 2024)."""
+"""Settings of TCP, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration
+from dear.methods.shared_settings import TemplateSettings, templates_of
+
+
+@dataclass(frozen=True)
+class TcpSettings(TemplateSettings):
+    """Settings of TCP; the defaults are the published ones.
+
+    Attributes:
+        tokens: Context tokens, and class-aware tokens that take their places.
+        layer: The layer of the text tower, of 12, at whose input the class-aware tokens enter.
+        reduction: Width of the text feature over the hidden width of the network that makes them.
+        text_weight: Weight of the distance of text features from the frozen ones.
+        templates: "per-dataset" takes the authors' two templates for each data set, and the data set's own on
+            data sets without; "dataset" takes the data set's own on all; a data set's name takes the authors'
+            for it.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        token_std: Standard deviation of the context's random start.
+    """
+
+    training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 50, "batch": 32})
+    bounds = MappingProxyType(
+        {"tokens": COUNT, "reduction": COUNT, "text_weight": AT_LEAST_0, "token_std": AT_LEAST_0}
+        | {"layer": ("from 2 to 12", lambda value: 2 <= value <= 12)}
+        | {"templates": templates_of("tcp")}
+    )
+
+    tokens: int = 4
+    layer: int = 9
+    reduction: int = 4
+    text_weight: float = 8.0
+    share: bool = True
+    token_std: float = 0.02
+
+
+METHOD = Declaration("tcp", "2311.18231", "TCP", TcpSettings)

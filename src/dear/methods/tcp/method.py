@@ -12,10 +12,8 @@ from dear.backbone.injection import ClassTokens, Injection
 from dear.backbone.towers import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.context import PLACE, context_ids
-from dear.methods.initial import linear, normal
-from dear.methods.losses import cosine_distance
-from dear.methods.tcp.settings import TcpSettings
+from dear.methods.shared import PLACE, context_ids, cosine_distance, linear_values, normal
+from dear.methods.tcp import TcpSettings
 
 
 class QuickGelu(nn.Module):
@@ -54,7 +52,7 @@ class TCP(Method):
         hidden = max(1, embed // s.reduction)
         first, second = nn.Linear(embed, hidden), nn.Linear(hidden, s.tokens * width)
         for layer in (first, second):
-            weight, bias = linear(like, generator, layer.in_features, layer.out_features)
+            weight, bias = linear_values(like, generator, layer.in_features, layer.out_features)
             layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.meta_net = nn.Sequential(first, QuickGelu(), second)
 

@@ -1,1 +1,48 @@
-"""Tip-Adapter (Zhang et al., ECCV 2022)."""
+"""Settings of Tip-Adapter, and what it declares."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class TipAdapterSettings(MethodSettings):
+    """Settings of Tip-Adapter; the defaults are what its code starts from on ImageNet. Its authors go on to
+    search alpha and beta for each data set, and on ImageNet among test images: this is not done here.
+
+    Attributes:
+        tuned: Train the keys of the cache (Tip-Adapter-F); if not, the cache is all there is.
+        alpha: Weight of the cache's scores beside those of the text features.
+        beta: How sharply a training image's weight falls with its distance.
+        views: Random views of each training image, whose mean feature is its key.
+        scale: What cosines with text features are multiplied by; the backbone's own if None.
+    """
+
+    training = MappingProxyType(
+        {
+            "optimizer": "adamw",
+            "lr": 0.001,
+            "epochs": 20,
+            "batch": 256,
+            "warmup_epochs": 0,
+            "weight_decay": 0.01,
+        }
+    )
+    bounds = MappingProxyType(
+        {
+            "alpha": AT_LEAST_0,
+            "beta": AT_LEAST_0,
+            "views": COUNT,
+            "scale": ("above 0, or none", lambda value: value is None or 0 < value < float("inf")),
+        }
+    )
+
+    tuned: bool = False
+    alpha: float = 1.17
+    beta: float = 1.0
+    views: int = 10
+    scale: float | None = 100.0
+
+
+METHOD = Declaration("tip-adapter", "2111.03930", "TipAdapter", TipAdapterSettings, open_vocabulary=False)

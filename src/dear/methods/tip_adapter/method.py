@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.tip_adapter.settings import TipAdapterSettings
+from dear.methods.tip_adapter import TipAdapterSettings
 
 EPS = 1e-4
 """Of AdamW, in the code: gradients of the keys are small."""

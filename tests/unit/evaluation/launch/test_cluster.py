@@ -14,7 +14,7 @@ from dear.evaluation.launch.cluster import on_cluster
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 
 BUSY = b"ray::Worker.run"

@@ -23,7 +23,7 @@ from dear.evaluation.launch.processes import Waiting, in_processes
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 
 

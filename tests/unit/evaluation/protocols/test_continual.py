@@ -13,7 +13,7 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.continual import Continual
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import UNFINISHED, run_one
-from dear.methods.dear.settings import DearSettings
+from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 
 EVERY = (*CLASSES, "blue square")

@@ -1,0 +1,338 @@
+"""What methods share: initial values, loss terms, averages over epochs, learned contexts, coupled prompts,
+tokens of a learned space.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.backbone.clip import Clip, fill, layer_share
+from dear.backbone.injection import Injection
+from dear.backbone.towers import TextTrunk, alike
+from dear.errors import SettingsError
+from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.shared_settings import RepresentationSettings
+
+
+def normal(like: Tensor, generator: torch.Generator, *shape: int, std: float) -> Float[Tensor, "..."]:
+    """Normal values of standard deviation ``std``, in the dtype and on the device of ``like``."""
+    return (torch.randn(*shape, generator=generator) * std).to(like)
+
+
+def uniform(like: Tensor, generator: torch.Generator, *shape: int) -> Float[Tensor, "..."]:
+    """Initial values of torch's linear layers: uniform within 1 / sqrt(the last dimension)."""
+    return _within(like, generator, *shape, bound=float(shape[-1]) ** -0.5)
+
+
+def linear_values(
+    like: Tensor, generator: torch.Generator, inputs: int, outputs: int
+) -> tuple[Float[Tensor, "output input"], Float[Tensor, "output"]]:
+    """Weight and bias with the initial values of torch's linear layer."""
+    weight = uniform(like, generator, outputs, inputs)
+    return weight, _within(like, generator, outputs, bound=float(inputs) ** -0.5)
+
+
+def clones(layers: int, *values: Tensor) -> list[nn.Parameter]:
+    """Parameters with one copy of each value per layer."""
+    return [nn.Parameter(value.repeat(layers, *[1] * value.ndim)) for value in values]
+
+
+def _within(like: Tensor, generator: torch.Generator, *shape: int, bound: float) -> Tensor:
+    return ((2 * torch.rand(*shape, generator=generator) - 1) * bound).to(like)
+
+
+def cosine_distance(
+    features: Float[Tensor, "row embed"], frozen: Float[Tensor, "row embed"]
+) -> Float[Tensor, ""]:
+    """Mean of 1 - cosine over rows of unit vectors: one half of L_reg."""
+    return 1 - (features * frozen).sum(dim=-1).mean()
+
+
+@torch.no_grad()
+def add_epoch(averages: Iterable[tuple[Tensor, Tensor]], weight: float, epoch: int, epochs: int) -> None:
+    """Add the values after an epoch, counted from 1, to their averages with a weight: pairs of a parameter
+    and its average, a buffer that is saved. The first epoch clears the averages; after the last one they
+    replace the parameters.
+    """
+    for values, average in averages:
+        if epoch == 1:
+            average.zero_()
+        average += weight * values
+        if epoch == epochs:
+            values.copy_(average)
+
+
+PLACE = "X"
+
+
+@dataclass(frozen=True)
+class ContextPrompts:
+    """Prompts of classes at the input of the text tower.
+
+    Attributes:
+        words: Word embeddings without positions, cut at the last end-of-text if attention is causal.
+        positions: The corresponding position embeddings.
+        end: Position of each prompt's end-of-text.
+        order: Index, for each position, into the words followed by the context vectors.
+        shared: Number of first positions that are the same in all prompts with one context.
+        whole: Whether the prompts are not cut.
+    """
+
+    words: Float[Tensor, "class token width"]
+    positions: Float[Tensor, "token width"]
+    end: Int[Tensor, "class"]
+    order: Int[Tensor, "class token"]
+    shared: int
+    whole: bool = False
+
+    def trunk(
+        self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
+    ) -> TextTrunk:
+        """The input of layer 1, for one context for all classes or one per class; ``rows`` selects the class
+        of each context.
+        """
+        words, order, end = self.words, self.order, self.end
+        if rows is not None:
+            words, order, end = words[rows], order[rows], end[rows]
+        both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
+        placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
+        shared = self.shared if context.ndim == 2 else 0
+        return TextTrunk(placed + self.positions, end, shared, self.whole)
+
+
+@torch.no_grad()
+def context_prompts(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
+) -> ContextPrompts:
+    """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
+    class name and the others follow it. Raises SettingsError for prompts that are too long.
+    """
+    ids = context_ids(clip, classnames, words, tokens)
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
+    order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
+    context = torch.arange(tokens, device=ids.device) + ids.shape[1]
+    before = tokens if before is None else before
+    for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
+        first = clip.first_word
+        name = torch.arange(tokens, tokens + length, device=ids.device) + first
+        row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
+    return _prompts(clip, ids, end, order)
+
+
+def context_ids(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
+    ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
+    not fit.
+    """
+    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
+    (length,) = lengths(clip, [context])
+    if length < tokens:
+        raise SettingsError(
+            f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
+        )
+    return prompt_ids(clip, classnames, context, after)
+
+
+def prompt_ids(
+    clip: Clip, classnames: Sequence[str], lead: str, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
+    prompts that do not fit.
+    """
+    (length,), rest = lengths(clip, [lead]), fill(after, classnames)
+    for name, own in zip(fill("{}", classnames), lengths(clip, rest), strict=True):
+        wanted = clip.first_word + length + own + 1  # start, lead, what follows it, end
+        if wanted > clip.text.context_length:
+            raise SettingsError(
+                f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
+                f"takes {clip.text.context_length}: choose fewer tokens."
+            )
+    return clip.tokenize([f"{lead} {each}" for each in rest])
+
+
+@torch.no_grad()
+def placed_prompts(clip: Clip, classnames: Sequence[str], lead: str, places: Sequence[int]) -> ContextPrompts:
+    """Prompts of the lead, the class name and a full stop, with a context vector at each of ``places`` among
+    all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
+    """
+    ids = prompt_ids(clip, classnames, lead)
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
+    order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
+    order[:, list(places)] = torch.arange(len(places), device=ids.device) + ids.shape[1]
+    return _prompts(clip, ids, end, order)
+
+
+def _prompts(
+    clip: Clip, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"], order: Int[Tensor, "class token"]
+) -> ContextPrompts:
+    tower, length = clip.text, ids.shape[1]
+    placed = ids.gather(1, order.clamp(max=length - 1))  # ids of words; of context vectors any
+    same = (order == order[:1]) & ((order >= length) | (placed == placed[:1]))
+    shared = alike(same, end) if tower.causal else 0
+    positions = tower.positional_embedding[:length]
+    return ContextPrompts(tower.token_embedding(ids), positions, end, order, shared, not tower.causal)
+
+
+@torch.no_grad()
+def initial_context(
+    clip: Clip, words: str, tokens: int, std: float, generator: torch.Generator
+) -> Float[Tensor, "context width"]:
+    """The first embeddings of the words, or normal values if the words are fewer than ``tokens``."""
+    if tokens > lengths(clip, [words])[0]:
+        return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
+    embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
+    return embedded[0, clip.first_word :][:tokens].clone()
+
+
+def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
+    """Tokens of texts between start and end."""
+    return clip.words_in(texts).tolist()
+
+
+class CoupledPrompts(Method):
+    """Base of the two. Each of the first layers of a tower takes new prompts in place of the last layer's
+    outputs of them; later layers let them evolve. The image tower's are linear maps of the text tower's.
+
+    Source: github.com/muzairkhattak/multimodal-prompt-learning at 69bce21, trainers/maple.py and
+    clip/model.py.
+
+    Attributes:
+        context: The text prompt of layer 1, (token, text width): made by the method, before ``couple``.
+        image_layers, text_layers: Layers with prompts of their own in each tower.
+    """
+
+    context: nn.Parameter
+    image_layers: int
+    text_layers: int
+
+    def couple(self, depth: int, std: float, generator: torch.Generator, *, share: bool) -> None:
+        """Make the prompts of layers 2 to ``depth`` and the linear maps of all of them. With ``share`` depth
+        is of 12 layers, and towers of other depths keep its share; ``std`` is of the prompts' normal start.
+        """
+        towers = (self.clip.image.depth, self.clip.text.depth)
+        layers = [layer_share(tower, depth) if share else min(depth, tower) for tower in towers]
+        self.image_layers, self.text_layers = layers
+        like, width, text_width = self.clip.image.projection, self.clip.image.width, self.clip.text.width
+        deep = (max(layers) - 1, *self.context.shape)
+        self.prompts_deep = nn.Parameter(normal(like, generator, *deep, std=std))
+        weight, bias = linear_values(like, generator, text_width, width)
+        self.coupling_weight, self.coupling_bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.coupling_deep_weight, self.coupling_deep_bias = clones(
+            self.image_layers - 1, *linear_values(like, generator, text_width, width)
+        )
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        first = self.clip.image.ln_pre(
+            functional.linear(self.context, self.coupling_weight, self.coupling_bias)
+        )
+        deep = torch.einsum(
+            "ltw,lvw->ltv", self.prompts_deep[: self.image_layers - 1], self.coupling_deep_weight
+        )
+        tokens = torch.cat([first[None], deep + self.coupling_deep_bias.unsqueeze(1)])
+        return self.class_feature(trunk, Injection(tokens, beta=1)).unsqueeze(0)
+
+    def text_injection(self, at: int) -> Injection:
+        """The text prompts of each layer, written over the tokens of a prompt from the place ``at``."""
+        first = self.context + self.clip.text.positional_embedding[at : at + len(self.context)]
+        tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
+        return Injection(tokens, beta=1, at=at, written=True)
+
+
+class Representation(Method):
+    """Base class of both, which differ in how tokens enter a layer and in the second feature's projection.
+
+    Scores are a fixed mixture of both features' scores; those of novel classes use the class feature alone.
+    """
+
+    features = ("cls", "rep")
+    layout = TokenLayout(before_patches=True)
+    novel_decoupled = True
+    uses_frozen_image = True
+    settings: RepresentationSettings
+
+    def __init__(
+        self, clip: Clip, generator: torch.Generator, settings: RepresentationSettings, beta: float
+    ) -> None:
+        super().__init__(clip, settings)
+        self.beta = beta
+        self.image_from, self.text_from = self.spans_begin(settings.first, settings.share)
+        self.tokens = nn.Parameter(
+            normal(clip.image.projection, generator, settings.tokens, settings.space, std=settings.token_std)
+        )
+        self.register_buffer(
+            "read", torch.arange(1 + settings.tokens, device=self.tokens.device), persistent=False
+        )
+
+    @abstractmethod
+    def image_tokens(self) -> Float[Tensor, "layer token width"]:
+        """The tokens for each layer of the image span."""
+
+    @abstractmethod
+    def text_tokens(self) -> Float[Tensor, "layer token width"]:
+        """The tokens for each layer of the text span."""
+
+    @abstractmethod
+    def token_projection(self) -> Float[Tensor, "width embed"]:
+        """The projection of the second feature."""
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """The class feature, and the projected mean of the tokens after the final LayerNorm."""
+        inject = Injection(self.image_tokens(), self.beta, at=1)
+        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
+        tower = self.clip.image
+        f_cls = tower.finish(out[:, 0])
+        f_rep = tower.projected(tower.ln_final(out[:, 1:]).mean(dim=1), self.token_projection())
+        return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=self.clip.first_word))
+
+    @property
+    def scale(self) -> Float[Tensor, ""] | float:
+        """The factor on cosines in the scores."""
+        return self.clip.scale if self.settings.scale is None else self.settings.scale
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """The mixture of both features' scores, or those of the class feature alone."""
+        f_cls, f_rep = (self.scale * feature @ text.T for feature in image)
+        alpha = self.settings.alpha
+        scores: Tensor = f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
+        return scores
+
+    def loss(
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        labels: Int[Tensor, "batch"],
+        frozen: Float[Tensor, "batch embed"] | None = None,
+    ) -> dict[str, Tensor]:
+        """The mixture of both features' cross-entropies plus the distance from the frozen features."""
+        frozen = self.frozen_image(trunk) if frozen is None else frozen
+        image, text, s = self.image_features(trunk), self.text_features(), self.settings
+        of_cls, of_rep = (cross_entropy(self.scale * feature @ text.T, labels) for feature in image)
+        ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
+        reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
+        return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
+
+
+def layers_of(clip: Clip, spans: Sequence[int]) -> tuple[int, int]:
+    """The number of layers in the image and the text span."""
+    return clip.image.depth - spans[0] + 1, clip.text.depth - spans[1] + 1
+
+
+def aligned(
+    tokens: Float[Tensor, "token space"],
+    weight: Float[Tensor, "layer width space"],
+    bias: Float[Tensor, "layer width"],
+) -> Float[Tensor, "layer token width"]:
+    """Each layer's linear projection of the tokens."""
+    return torch.einsum("ts,lws->ltw", tokens, weight) + bias.unsqueeze(1)

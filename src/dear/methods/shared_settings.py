@@ -1,0 +1,112 @@
+"""Settings and templates that methods share. Imports no torch."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Literal, Self
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SHARE, Bounds, MethodSettings
+
+
+@dataclass(frozen=True)
+class RepresentationSettings(MethodSettings):
+    """Settings of a method with a learned representation space; the defaults are the published ones.
+
+    Attributes:
+        first: First layer that representation tokens enter, of 12.
+        tokens: Number of tokens in the representation space.
+        space: Width of the representation space.
+        alpha: Weight of the class feature in the loss and in the fused score.
+        regularisation: "per-dataset" uses the authors' settings for each data set, and the values given here
+            for other data sets; "uniform" uses the values given here for all.
+        reg_weight: Weight of the distance from the frozen features.
+        scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
+        share: Scale the span with the depth of the tower [ours]; else use layer numbers unchanged.
+        token_std: Standard deviation of the tokens' initial values.
+    """
+
+    training = MappingProxyType({"batch": 4})
+    bounds = MappingProxyType(
+        {"first": LAYER, "tokens": COUNT, "space": COUNT, "alpha": SHARE, "token_std": AT_LEAST_0}
+        | {"reg_weight": AT_LEAST_0}
+        | {"scale": ("above 0, or none", lambda value: value is None or 0 < value < math.inf)}
+    )
+
+    first: int = 6
+    tokens: int = 5
+    space: int = 512
+    alpha: float = 0.7
+    regularisation: Literal["per-dataset", "uniform"] = "per-dataset"
+    reg_weight: float = 1.0
+    scale: float | None = 100.0
+    share: bool = True
+    token_std: float = 0.02
+
+    def for_data(self, dataset: str) -> Self:
+        """The settings with the data set's values in ``per_dataset.json`` of the method's folder."""
+        if self.regularisation == "uniform":
+            return self
+        file = files(f"{__package__}.{self.folder()}").joinpath("per_dataset.json")
+        published = json.loads(file.read_text(encoding="utf-8"))["settings"]
+        return replace(self, **published.get(dataset, {}))
+
+
+PUBLISHED, OWN = "per-dataset", "dataset"
+
+
+@cache
+def hand_templates(folder: str) -> Mapping[str, Mapping[str, str]]:
+    """What ``templates.json`` of a method's folder has for each data set of its authors: the template of the
+    frozen features, that of the prompts, and the data set's own, with which they go.
+    """
+    file = files(f"{__package__}.{folder}").joinpath("templates.json")
+    found: Mapping[str, Mapping[str, str]] = json.loads(file.read_text(encoding="utf-8"))["templates"]
+    return found
+
+
+def templates_of(folder: str) -> Bounds:
+    """What the setting may be for the method of a folder."""
+    return (
+        f"{PUBLISHED}, {OWN} or the name of one of the authors' data sets",
+        lambda value: value in (PUBLISHED, OWN) or value in hand_templates(folder),
+    )
+
+
+@dataclass(frozen=True)
+class TemplateSettings(MethodSettings):
+    """Settings of a method with templates for each data set.
+
+    Attributes:
+        templates: "per-dataset" takes what the authors set for each data set, and the data set's own on data
+            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
+            it.
+    """
+
+    templates: str = PUBLISHED
+
+    def for_data(self, dataset: str) -> Self:
+        """With the name of the data set in place of "per-dataset", if the authors have templates for it."""
+        if self.templates != PUBLISHED:
+            return self
+        return replace(self, templates=dataset if dataset in hand_templates(self.folder()) else OWN)
+
+    def templates_for(self, own: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """The templates of the frozen features and that of the prompts, for classes of data with these
+        templates of its own. The authors' are taken where theirs is the data: not for the targets of a
+        transfer, nor where other templates are given than the data set comes with.
+        """
+        theirs = hand_templates(self.folder()).get(self.templates)
+        if theirs is not None and tuple(own) == (theirs["own"],):
+            return (theirs["frozen"],), theirs["prompt"]
+        return tuple(own), own[0]
+
+
+@cache
+def imagenet_templates() -> tuple[str, ...]:
+    """The 60 of them that PromptSRC averages over; ``imagenet_templates.json`` has their source."""
+    file = files(__package__).joinpath("imagenet_templates.json")
+    return tuple(json.loads(file.read_text(encoding="utf-8"))["templates"])
