@@ -1,0 +1,44 @@
+"""Settings and declaration of the Gaussian discriminant."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration, MethodSettings
+
+Covariance = Literal["mean", "shrunk"]
+
+
+@dataclass(frozen=True)
+class GdaSettings(MethodSettings):
+    """Settings of the Gaussian discriminant; the defaults are those of its base-to-novel runs.
+
+    Attributes:
+        alpha: Weight of the discriminant's scores beside zero-shot ones. Its authors choose it among the
+            powers of ten from 0.0001 to 100 on validation images, 0.1 most often in their logs of
+            base-to-novel (20 of 33 runs); nothing is searched here.
+        covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
+            towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
+        views: Random views of each training image.
+        neighbours: Features of training images that describe a class without images: the nearest to its text.
+        scale: Factor on cosines with text features; the backbone's own if None.
+    """
+
+    training = MappingProxyType({"crop": 0.5})
+    bounds = MappingProxyType(
+        {
+            "alpha": AT_LEAST_0,
+            "views": COUNT,
+            "neighbours": ("at least 2", lambda value: value >= 2),
+            "scale": ("above 0, or none", lambda value: value is None or 0 < value < float("inf")),
+        }
+    )
+
+    alpha: float = 0.1
+    covariance: Covariance = "mean"
+    views: int = 1
+    neighbours: int = 64
+    scale: float | None = 100.0
+
+
+METHOD = Declaration("gda", "2402.04087", "GDA", GdaSettings)

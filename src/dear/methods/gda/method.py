@@ -1,0 +1,157 @@
+"""The Gaussian discriminant (Wang et al., ICLR 2024): class means and one covariance, in closed form."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.backbone.clip import Clip
+from dear.errors import SettingsError
+from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.gda import GdaSettings
+
+REPEATS = 16
+"""Times that the text feature of a class without images counts in its mean, as in the code."""
+
+
+class GDA(Method):
+    """Gaussian discriminant analysis of the frozen image features, added to zero-shot scores:
+
+        scale * f w_c + alpha * (f W_c + b_c),   W_c = P mu_c,   b_c = -log C - mu_c P mu_c / 2
+
+    with mu_c the mean feature of a class's training images, P the precision that all classes share, C the
+    number of such classes. A class without images (the authors' rule for new classes) takes the k training
+    features that are nearest to its text feature w: mu is the mean of these and of w, which counts 16 times;
+    P is the mean over such classes of the inverse of their shrunk second moments about w.
+
+    Where classes with and without images are scored together, each keeps its own rule [ours].
+
+    Source: arXiv 2402.04087; github.com/mrflogs/ICLR24 at 0560fe2, main_base2new.py and main_few_shots.py.
+    Differs from the code: alpha is as it is set; the code searches it on validation images. With fewer than k
+    training features, all of them are neighbours [ours]; the code stops.
+    """
+
+    name = "gda"
+    settings: GdaSettings
+    cosine_scores = False
+    takes_steps = False
+    weight: Float[Tensor, "trained embed"]
+    bias: Float[Tensor, "trained"]
+    vectors: Float[Tensor, "item embed"]
+
+    def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
+        super().__init__(clip, settings or GdaSettings())
+        del generator  # nothing is drawn
+        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
+        self.trained: tuple[str, ...] = ()
+        self._resize(0, 0)
+
+    def _resize(self, trained: int, vectors: int) -> None:
+        like, embed = self.clip.image.projection, self.clip.image.embed_dim
+        self.register_buffer("weight", like.new_zeros(trained, embed))
+        self.register_buffer("bias", like.new_zeros(trained))
+        self.register_buffer("vectors", like.new_zeros(vectors, embed))
+
+    @property
+    def scale(self) -> Float[Tensor, ""] | float:
+        """The factor on cosines with text features."""
+        return self.clip.scale if self.settings.scale is None else self.settings.scale
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Set the classes; the first ones set are those that it is trained on."""
+        super().set_classes(classnames, templates)
+        self.trained = self.trained or self.classnames
+        without = [name not in self.trained for name in self.classnames]
+        self.new_weight, self.new_bias = self._without_images(self.frozen_text[without])
+        numbers = iter(range(len(self.trained), len(self.trained) + sum(without)))
+        rows = [
+            next(numbers) if new else self.trained.index(name)
+            for name, new in zip(classnames, without, strict=True)
+        ]
+        self.rows = torch.tensor(rows, device=self.frozen_text.device)
+
+    @torch.no_grad()
+    def before_training(self, images: TrainingImages) -> None:
+        """Compute means and precision of the training images. Raises SettingsError (one view)."""
+        views = [self.frozen_image(images.random(view)) for view in range(self.settings.views)]
+        vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
+        self._resize(len(self.trained), len(vectors))
+        self.vectors.copy_(vectors)
+        groups = [vectors[labels == label].double() for label in range(len(self.trained))]
+        means = torch.stack([group.mean(dim=0) for group in groups])
+        if self.settings.covariance == "mean":
+            if min(map(len, groups)) < 2:
+                raise SettingsError(
+                    "gda.covariance is mean: it needs two views or images of each class. Give more images, "
+                    "gda.views 10, or gda.covariance shrunk."
+                )
+            precision = torch.linalg.pinv(torch.stack([group.T.cov() for group in groups]).mean(dim=0))
+        else:
+            centred = torch.cat([group - mean for group, mean in zip(groups, means, strict=True)])
+            precision = shrunk_precision(centred.T.cov(), len(centred))
+        weight, bias = discriminant(means, precision)
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+
+    def _without_images(
+        self, text: Float[Tensor, "class embed"]
+    ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
+        """W and b of classes without images, from their text features; zeros before training."""
+        if not len(self.vectors) or not len(text):
+            return torch.zeros_like(text), text.new_zeros(len(text))
+        words, vectors = text.double(), self.vectors.double()
+        count = min(self.settings.neighbours, len(vectors))
+        means, precision = (
+            [],
+            torch.zeros(text.shape[1], text.shape[1], dtype=words.dtype, device=text.device),
+        )
+        for word in words:
+            nearest = vectors[(vectors @ word).topk(count).indices]
+            means.append(torch.cat([nearest, word.expand(REPEATS, -1)]).mean(dim=0))
+            moment = (nearest - word).T @ (nearest - word) / (count - 1)
+            precision += shrunk_precision(moment, count) / len(words)
+        weight, bias = discriminant(torch.stack(means), precision)
+        return weight.to(text), bias.to(text)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        return self.frozen_image(trunk).unsqueeze(0)
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        return self.frozen_text
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """Zero-shot scores plus ``alpha`` times those of the discriminant."""
+        del decoupled
+        weight = torch.cat([self.weight, self.new_weight])[self.rows]
+        bias = torch.cat([self.bias, self.new_bias])[self.rows]
+        return self.scale * image[0] @ text.T + self.settings.alpha * (image[0] @ weight.T + bias)
+
+    def kept(self) -> dict[str, Tensor]:
+        """The discriminant of the trained classes, and the features that describe others."""
+        return {"weight": self.weight, "bias": self.bias, "vectors": self.vectors}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """As many classes and features as a trained method has."""
+        sizes = {name: len(tensors[name]) if name in tensors else 0 for name in ("weight", "vectors")}
+        self._resize(sizes["weight"], sizes["vectors"])
+
+
+def shrunk_precision(covariance: Float[Tensor, "embed embed"], items: int) -> Float[Tensor, "embed embed"]:
+    """The shrunk inverse d ((n - 1) S + tr(S) I)^-1 of a covariance S of n features of d numbers. Source:
+    equation 6 of the paper, the estimator of Kubokawa and Srivastava.
+    """
+    embed = len(covariance)
+    identity = torch.eye(embed, dtype=covariance.dtype, device=covariance.device)
+    return embed * torch.linalg.pinv((items - 1) * covariance + covariance.trace() * identity)
+
+
+def discriminant(
+    means: Float[Tensor, "class embed"], precision: Float[Tensor, "embed embed"]
+) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
+    """W = P mu and b = -log C - mu P mu / 2 of each class, with equal priors."""
+    weight = means @ precision
+    return weight, -torch.log(means.new_tensor(len(means))) - (weight * means).sum(dim=1) / 2
