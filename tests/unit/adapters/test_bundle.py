@@ -226,35 +226,6 @@ def test_a_backbone_that_is_none_is_refused(folder: Path, changes: Any, message:
         Bundle.from_pretrained(change(folder, backbone=told))
 
 
-def test_a_bundle_from_before_the_mask_had_two_forms_is_of_equation_9(
-    make_small_clip: MakeClip, tmp_path: Path
-) -> None:
-    settings = replace(SETTINGS["dear"], core_mask="eq9")
-    bundle, method = fitted("dear", make_small_clip(), settings)
-    folder = bundle.save_pretrained(tmp_path / "old")
-    told = json.loads((folder / CONFIG).read_text())["settings"]
-    for later in ("core_mask", "fusion_rate", "beta_last", "gate", "soft_roles", "soft_open", "soft_rate"):
-        del told[later]
-    loaded = Bundle.from_pretrained(change(folder, settings=told))
-    assert loaded.settings == settings
-    assert torch.equal(scores(loaded.build(make_small_clip())), scores(method))
-    new = fitted("dear", make_small_clip(), replace(settings, core_mask="exclusive"))[1]
-    assert not torch.equal(scores(new), scores(method))
-
-
-def test_a_bundle_keeps_what_dears_options_beyond_the_paper_learn(
-    make_small_clip: MakeClip, tmp_path: Path
-) -> None:
-    settings = DearSettings(first=8, beta_last=0.3, gate=True, soft_roles=True)
-    bundle, method = fitted("dear", make_small_clip(), settings)
-    folder = bundle.save_pretrained(tmp_path / "bundle")
-    assert {"gate", "role_gates"} < load_file(folder / ADAPTER).keys()
-    predictor = Predictor(folder, clip=make_small_clip())
-    assert predictor.bundle.settings == settings
-    assert torch.equal(predictor.logits(images()), scores(method))
-    assert predictor.features == ("class", "color", "object", "frozen")
-
-
 def test_settings_of_wrong_types_are_refused(folder: Path) -> None:
     told = json.loads((folder / CONFIG).read_text())["settings"] | {"tokens": 2.5}
     with pytest.raises(BundleError, match=r"settings\.tokens is 2\.5: it must be a whole number"):
