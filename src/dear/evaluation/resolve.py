@@ -114,7 +114,7 @@ class ResolvedRun:
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files, for example "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
+    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"."""
     return _name(protocol, dataset, plan, seed, shots, key, plan.method.replace("+", "p"))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.data.sources.benchmarks import benchmarks
-from dear.data.world.names import earlier_names, task_names
+from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import RECORDS, part_of
@@ -77,7 +77,7 @@ def of_own_data(records: Iterable[Record]) -> bool:
     """Whether all data sets are the user's own: neither tasks of the Attribute World nor benchmarks, for
     which there is something published to compare with.
     """
-    known = {*task_names(), *earlier_names(), *benchmarks()}
+    known = {*task_names(), *benchmarks()}
     sets = [one for run in records for one in (part_of(run, "dataset"), *(run.get("targets") or ()))]
     return not any(str(one.get("name")) in known for one in sets)
 

@@ -61,7 +61,7 @@ def run_recipe(file: Path) -> None:
 
 
 def options(folder: Path) -> Path:
-    lines = {"data": ["tinted-signs"], "methods": ["dear"], "shots": 4, "train": {"epochs": 3, "lr": 0.001}}
+    lines = {"data": ["street-signs"], "methods": ["dear"], "shots": 4, "train": {"epochs": 3, "lr": 0.001}}
     return written(folder / "options.yaml", json.dumps(lines | {"seeds": [1, 2], "select": "last"}))
 
 

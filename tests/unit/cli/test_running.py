@@ -35,8 +35,8 @@ def test_options_that_have_had_another_name_go_on_to_work() -> None:
         old = parsed("run base-to-novel", "--mask", "roles,shuffled", "--seeds=2")
     assert old == parsed("run base-to-novel", "--role-variant", "roles,shuffled", "--seeds", "2")
     with pytest.warns(UserWarning, match="^--task is now called --data.$"):
-        old = parsed("run retrieval", "--task=spun-tiles")
-    assert old == parsed("run retrieval", "--data", "spun-tiles")
+        old = parsed("run retrieval", "--task=stamped-tiles")
+    assert old == parsed("run retrieval", "--data", "stamped-tiles")
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_options_that_have_had_another_name_go_on_to_work() -> None:
             "role_variant: [roles, shuffled]",
             ["--mask is now called --role-variant."],
         ),
-        ("run retrieval", "task: [spun-tiles]", "data: [spun-tiles]", ["--task is now called --data."]),
+        ("run retrieval", "task: [stamped-tiles]", "data: [stamped-tiles]", ["--task is now called --data."]),
         (
             "run base-to-novel",
-            '{"mask": [roles], "task": [spun-tiles], "train": {"epochs": 3}}',
-            "role_variant: [roles]\ndata: [spun-tiles]\ntrain:\n  epochs: 3",
+            '{"mask": [roles], "task": [stamped-tiles], "train": {"epochs": 3}}',
+            "role_variant: [roles]\ndata: [stamped-tiles]\ntrain:\n  epochs: 3",
             ["--mask is now called --role-variant.", "--task is now called --data."],
         ),
     ],

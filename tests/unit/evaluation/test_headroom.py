@@ -30,7 +30,7 @@ def test_what_can_be_told_apart_is_told_apart() -> None:
 
 
 def test_zero_shot_accuracy_is_that_of_the_evaluation() -> None:
-    clip, data = load_clip("tiny", "random:3"), load_dataset("fine-shades")
+    clip, data = load_clip("tiny", "random:3"), load_dataset("mixed-paints")
     found = headroom(clip, data, shots=62)  # two images of each class are left to measure on
     method = ZeroShot(clip)
     for half, percent in zip(base_novel(len(data.classnames)), (found.base, found.novel), strict=True):

@@ -231,7 +231,7 @@ def test_the_view_cache_of_the_settings(
     experiment = Experiment(
         FewShot(),
         tmp_path / "out",
-        ("fine-shades",),
+        ("mixed-paints",),
         (DEAR,),
         train=TrainOptions(view_seed=3, view_cache=0.5),
         dataset=DataSettings(cache=tmp_path / "own"),

@@ -107,7 +107,7 @@ def test_settings_are_refused_before_anything_is_loaded(
     option: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "dear.backbone.load", None)  # importing it would fail
-    assert main(["words", "sea", "tree", "--data", "fine-shades", option, "--dry-run"]) == 2
+    assert main(["words", "sea", "tree", "--data", "mixed-paints", option, "--dry-run"]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -51,7 +51,7 @@ class TestWords:
         texture = AtPromptSettings().for_data("DescribableTextures")
         assert (texture.attributes, texture.tokens) == ("pattern, color, design", 4)
         assert texture.for_data("DescribableTextures") == texture
-        other = AtPromptSettings().for_data("tinted-signs")
+        other = AtPromptSettings().for_data("street-signs")
         assert (other.chosen, other.tokens) == (("color", "shape"), 2)
         maple = AtPromptSettings(base="maple")
         assert [maple.for_data(name).tokens for name in (PETS, "UCF101", "mine")] == [4, 2, 4]

@@ -179,7 +179,7 @@ class TestMMRL:
     def test_published_weights_are_those_of_the_data_set(self) -> None:
         published = METHODS["mmrl++"].settings()
         assert published.for_data("OxfordPets") == METHODS["mmrl++"].settings(beta=0.7, reg_weight=0.01)
-        assert published.for_data("tinted-signs") == published
+        assert published.for_data("street-signs") == published
         uniform = METHODS["mmrl"].settings(regularisation="uniform", reg_weight=2.0)
         assert uniform.for_data("EuroSAT") == uniform
         eurosat = METHODS["mmrl"].settings().for_data("EuroSAT")
@@ -191,10 +191,10 @@ class TestMMRL:
 
         method, plain = of(beta_per_target="published"), scores(of())
         assert method.settings.tuned_for("EuroSAT") == {"beta": 0.3}
-        assert method.settings.tuned_for("tinted-signs") == {}
+        assert method.settings.tuned_for("street-signs") == {}
         method.for_target("EuroSAT")
         assert torch.equal(scores(method), scores(of(beta=0.3)))
-        for target in ("tinted-signs", None):
+        for target in ("street-signs", None):
             method.for_target("EuroSAT")
             method.for_target(target)
             assert torch.equal(scores(method), plain)

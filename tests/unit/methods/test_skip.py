@@ -297,7 +297,7 @@ def test_templates() -> None:
         "a bad photo of a {}, a type of pet.",
     )
     assert pets.templates_for(["{} texture."])[0] == ("{} texture.",)
-    assert SkipSettings().for_data("spun-tiles") == SkipSettings(templates="dataset")
+    assert SkipSettings().for_data("stamped-tiles") == SkipSettings(templates="dataset")
 
 
 @pytest.mark.parametrize(

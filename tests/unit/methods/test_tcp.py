@@ -107,7 +107,7 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
     assert aircraft.templates_for(["{} texture."]) == (("{} texture.",), "{} texture.")
     assert aircraft.templates_for([own, "the {}"]) == ((own, "the {}"), own)
     for plain in (
-        TcpSettings().for_data("tinted-signs"),
+        TcpSettings().for_data("street-signs"),
         TcpSettings(templates="dataset").for_data("Food101"),
     ):
         assert plain == TcpSettings(templates="dataset")

@@ -172,10 +172,10 @@ def test_pictures_are_shown_while_they_are_what_was_tested(tmp_path: Path) -> No
 
 
 def test_pictures_of_the_world_are_drawn_again() -> None:
-    images = load_task("fine-shades").test
-    for identity, count in ((images.identity, 1), ("world/fine-shades/test/seed43/v0/0", 0)):
+    images = load_task("mixed-paints").test
+    for identity, count in ((images.identity, 1), ("world/mixed-paints/test/seed43/v0/0", 0)):
         answers = [part([[0, 1, 1]], [4, 3, 3], identity=identity, mistakes=[wrong(7, 0.5)])]
-        (one,) = answered([record("fine-shades", "coop", 0.7, 0.5, answers=answers)])
+        (one,) = answered([record("mixed-paints", "coop", 0.7, 0.5, answers=answers)])
         assert len(one.mistakes()[0]) == count
 
 

@@ -183,7 +183,7 @@ def test_examples_are_answered_by_number(small_clip: Clip, tmp_path: Path) -> No
 
 
 def test_only_a_bundle_of_a_world_task_has_examples_of_its_own(small_clip: Clip) -> None:
-    bundle, task = small_predictor(small_clip).bundle, load_dataset("fine-shades")
+    bundle, task = small_predictor(small_clip).bundle, load_dataset("mixed-paints")
     assert examples_of(bundle) == ()
     of_world = replace(bundle, training={"data": task.name, "data_identity": task.identity})
     found = examples_of(of_world)

@@ -31,7 +31,7 @@ def experiment(out: Path) -> Experiment:
     return Experiment(
         protocol=BaseToNovel(),
         out=out,
-        data=("fine-shades",),
+        data=("mixed-paints",),
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
         shots=(1,),
         train=TrainSettings(epochs=1),
