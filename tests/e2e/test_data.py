@@ -354,7 +354,6 @@ def test_an_error_before_the_work_stands_alone(
         ["run", "few-shot", "--methods", "coop", *words, *many, "--dry-run"],
         ["fit", "--method", "coop", *words, *many],
         ["fit", "--method", "coop", *words, "--out", out, "--coop.tokens", "77"],
-        ["words", "sea", *words, *many],
         ["roles", "ablate", *words, "--heads", "99"],
     ):
         assert main(asked) == 2

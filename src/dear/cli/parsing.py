@@ -325,9 +325,7 @@ def _usual(parser: ArgumentParser) -> tuple[str, ...]:
     """The methods that a command uses if none is named."""
     if "--method" not in parser._option_string_actions:
         return USUAL
-    default = parser.get_default("method")
-    # A method that is not given and has no default is chosen for its words (`dear words`).
-    return (default,) if default else tuple(name for name, one in METHODS.items() if one.takes_words)
+    return (parser.get_default("method"),)
 
 
 _load = get_loader("yaml")

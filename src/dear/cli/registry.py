@@ -82,7 +82,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "run ablation": Command("dear.cli.run_ablation", "Run DeAR's ablations in base-to-novel."),
         "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
         "report": Command("dear.cli.report", "Write tables and figures of the records in a folder."),
-        "words": Command("dear.cli.words", "Choose the attribute words of prompts."),
     },
     "roles: what the attention heads of a CLIP do": {
         "roles discover": Command(

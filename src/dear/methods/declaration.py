@@ -68,12 +68,6 @@ class MethodSettings:
         del target
         return {}
 
-    def with_words(self, words: Sequence[str]) -> Self:
-        """The settings with attribute words for prompts, for a search; a method that ``takes_words`` defines
-        this.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no attribute words for {len(words)} words")
-
     def teacher_backbone(self) -> tuple[str, str | None]:
         """The backbone of the method's teacher, if it has one, as arguments of `load_clip`; an empty name is
         that of the run.
@@ -114,7 +108,6 @@ class Declaration:
         needs_roles: Whether it needs a role table of the backbone's heads.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
-        takes_words: Whether its prompts have attribute words, which can be searched for.
         unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
             a few labelled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labelled images beforehand.
@@ -128,7 +121,6 @@ class Declaration:
     trains: bool = True
     needs_roles: bool = False
     open_vocabulary: bool = True
-    takes_words: bool = False
     unlabelled: bool = False
     teacher: str | None = None
     module: str | None = None

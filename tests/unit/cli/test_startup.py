@@ -81,8 +81,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "unknown backbone 'ViT-C-16'",
         ),
         (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone 'ViT-C-16'"),
-        (["words", "color", "shape", "--data", "nowhere"], "unknown data set 'nowhere'"),
-        (["words", "color", "shape", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone"),
         (["data", "cache", "nowhere"], "unknown data set 'nowhere'"),
         (["data", "cache", "mixed-paints"], "unknown data set 'mixed-paints'"),
         (["roles", "discover", "--data", "nowhere"], "unknown data set 'nowhere'"),
