@@ -45,7 +45,7 @@ class RunOptions:
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records; by default a folder in runs/ named after the command.
-        dry_run: List the runs with an estimate of time and memory, without making them.
+        dry_run: List the runs without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
 
