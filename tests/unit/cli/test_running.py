@@ -78,8 +78,7 @@ def test_an_options_file_with_an_old_and_a_new_name_is_refused(tmp_path: Path) -
 
 
 def test_shared_options_are_the_same_in_every_command_of_a_protocol() -> None:
-    one, two = (parsed(f"run {name}", "--jobs", "2", "--dry-run") for name in ("few-shot", "continual"))
+    one, two = (parsed(f"run {name}", "--jobs", "2", "--dry-run") for name in ("few-shot", "base-to-novel"))
     assert (one["machines"], one["options"]) == (two["machines"], two["options"])
     assert one["machines"].jobs == 2
     assert one["options"].dry_run
-    assert parsed("run continual", "--groups", "3")["protocol"].groups == 3

@@ -20,7 +20,6 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.continual import Continual
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import settle
@@ -255,13 +254,6 @@ class TestOtherClasses:
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])
         assert torch.equal(trained.centres, loaded.centres)
-
-    def test_groups_of_classes_make_their_own_clusters(self, small_clip: Clip) -> None:
-        """Four classes in groups of two, one and one: the last ones have a single cluster."""
-        plan = Plan("tac", settings=TacSettings(**SMALL))
-        context = RunContext(small_clip, training=TrainOptions(epochs=2))
-        run = context.resolve(Continual(groups=3), [noise_dataset()], plan, seed=1, shots=2)
-        assert len(run_one(context, run)["results"]["seen"]) == 3
 
 
 def test_a_bundle_needs_no_descriptions(
