@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.e2e.refusals import RUN, SHORT, refused
 
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
 from dear.evaluation import adapt, records, trial
 from dear.roles.table import RoleTable
+from tests.e2e.refusals import RUN, SHORT, refused
 
 
 def test_unknown_task(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,30 +251,6 @@ def test_nan_in_training(
     )
     assert "training diverged at step 1" in line
     assert "lower --train.lr" in line
-
-
-def test_pretraining_in_a_place_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    assert (
-        main(
-            [
-                "pretrain",
-                "--out",
-                str(tmp_path / "file" / "model"),
-                "--settings.images",
-                "8",
-                "--settings.batch",
-                "8",
-            ]
-        )
-        == 2
-    )
-    assert "cannot write to" in capsys.readouterr().err
-    assert main(["pretrain", "--out", str(tmp_path / "new"), "--settings.batch", "0"]) == 2
-    assert "batch is 0" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("protocol", ["few-shot", "ablation", "cross-dataset", "domain-generalization"])

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.refusals import refused
 
 from dear.cli.main import main
+from tests.e2e.refusals import refused
 
 RECIPE = """
 protocol: base-to-novel

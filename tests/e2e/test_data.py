@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tests.unit.training.world import role_table
 
 import dear
 from dear.backbone.clip import Clip
 from dear.cli.main import main
+from tests.unit.training.world import role_table
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
 RUN = [

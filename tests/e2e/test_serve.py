@@ -14,11 +14,11 @@ from shlex import split
 import pytest
 import torch
 from PIL import Image
-from tests.documented import blocks
 
 import dear
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
+from tests.documented import blocks
 
 PAGE = "docs/how-to/serve.md"
 START, REQUESTS = blocks(PAGE, "sh")[:2]

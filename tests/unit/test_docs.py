@@ -5,11 +5,11 @@ import tomllib
 import warnings
 
 import pytest
-from tests.documented import PAGES, ROOT, Shown, commands, mentions
 
 from dear.cli.main import split_name
 from dear.cli.parsing import CommandParser, build_parser
 from dear.cli.registry import COMMANDS
+from tests.documented import PAGES, ROOT, Shown, commands, mentions
 
 SHOWN = [one for page in PAGES for one in commands(page)]
 MENTIONED = [one for page in PAGES for one in mentions(page)]

@@ -93,9 +93,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "roles ablate": Command(
             "dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."
         ),
-        "roles probe": Command(
-            "dear.cli.roles_probe", "Judge discovered roles by the world's known factors."
-        ),
     },
     "data: data sets and few-shot picks": {
         "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
@@ -107,8 +104,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
     "world: the Attribute World, which needs no download": {
         "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
         "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
-        "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
-        "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     },
     "model: backbones and this machine": {
         "models": Command("dear.cli.models", "Check which open_clip architectures work, and why not."),

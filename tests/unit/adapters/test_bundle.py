@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 from torch import Tensor
 
 from dear.adapters import bundle_files as bundle_files
@@ -24,6 +23,7 @@ from dear.methods.base import Method
 from dear.methods.dear.settings import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
+from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 
 MakeClip = Callable[..., Clip]
 

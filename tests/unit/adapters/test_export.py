@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.contract.test_methods import CLASSES, OTHERS, images
-from tests.unit.adapters.test_bundle import fitted
 
 from dear.adapters import export as module
 from dear.adapters.export import export
@@ -18,6 +16,8 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import ExportError, OutputError, SettingsError
 from dear.methods.registry import METHODS
+from tests.contract.test_methods import CLASSES, OTHERS, images
+from tests.unit.adapters.test_bundle import fitted
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "use.md"
 MakeClip = Callable[..., Clip]

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.conftest import MEAN, STD, WORDS
 from torch.nn.functional import cosine_similarity
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,6 +13,7 @@ from dear.backbone.precision import mixed, precision_for
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import SettingsError
 from dear.training.settings import TrainSettings
+from tests.conftest import MEAN, STD, WORDS
 
 WIDTH, TOKENS, LAYERS = 384, 17, 2
 AMX = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record
 
-from dear.cli.document_study import by_task, gap, mean_of, methods_table, variants_table
 from dear.data.world.tasks import downstream_names
+from tests.unit.report.samples import record
+from tools.document_study import by_task, gap, mean_of, methods_table, variants_table
 
 TASKS = downstream_names()
 

@@ -86,7 +86,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["roles", "discover", "--data", "nowhere"], "unknown data set 'nowhere'"),
         (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone"),
         (["roles", "ablate", "--data", "nowhere"], "unknown data set 'nowhere'"),
-        (["roles", "probe", "--model", "ViT-C-16"], "unknown backbone 'ViT-C-16'"),
         (["roles", "show", "nowhere.json"], "nowhere.json is not a role table: No such file"),
         (["roles", "compare", "published", "nowhere.json"], "nowhere.json is not a role table: No such file"),
         (["roles", "assign", "nowhere.txt"], "nowhere.txt: No such file"),

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dear.data.world import adversarial
-from dear.data.world.captions import words_of, world_words
 from dear.data.world.classes import choose_classes
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
 from dear.data.world.finish import hued
@@ -19,6 +18,8 @@ from dear.data.world.tasks import (
     task_names,
 )
 from dear.errors import DataError, UnknownNameError
+from tools.adversarial import choose_adversarial, save_adversarial
+from tools.captions import words_of, world_words
 
 NAMES = [name for name in task_names() if name != "source-adversarial"]
 
@@ -159,9 +160,9 @@ def test_unknown_names():
 def test_adversarial_choice_takes_the_first_wrong_images_of_each_class():
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 1])
     wrong = torch.tensor([False, True, True, True, False, True, True])
-    assert adversarial.choose_adversarial(wrong, labels, per_class=2) == [[1, 2], [3, 5]]
+    assert choose_adversarial(wrong, labels, per_class=2) == [[1, 2], [3, 5]]
     with pytest.raises(DataError, match="class 1"):
-        adversarial.choose_adversarial(wrong & (labels == 0), labels)
+        choose_adversarial(wrong & (labels == 0), labels)
 
 
 def test_adversarial_images_are_kept_and_checked(tmp_path):
@@ -169,7 +170,7 @@ def test_adversarial_images_are_kept_and_checked(tmp_path):
     candidates = adversarial_candidates()
     with pytest.raises(DataError, match=bulk("tasks")["adversarial_command"]):
         adversarial.adversarial_numbers(candidates, path)
-    adversarial.save_adversarial(candidates, [[1, 5], [203]], path)
+    save_adversarial(candidates, [[1, 5], [203]], path)
     numbers = adversarial.adversarial_numbers(candidates, path)
     assert numbers == [1, 5, 203]
     kept = candidates.keep(numbers)

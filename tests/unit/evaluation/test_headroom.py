@@ -7,9 +7,9 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.load import load_clip
 from dear.data.fewshot import ClassSubset, Subset, base_novel
 from dear.data.loading import load_dataset
-from dear.evaluation.headroom import carried_over, class_constants, headroom, linear_probe
 from dear.evaluation.metrics import evaluate
 from dear.methods.zero_shot.method import ZeroShot
+from tools.headroom import carried_over, class_constants, headroom, linear_probe
 
 
 def test_the_probe_is_at_its_optimum() -> None:

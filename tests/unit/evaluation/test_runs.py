@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone import precision
 from dear.backbone.clip import Clip
@@ -24,6 +23,7 @@ from dear.evaluation.runs import UNFINISHED, Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
 ZERO, DEAR = Plan("zero-shot"), Plan("dear", settings=SETTINGS)

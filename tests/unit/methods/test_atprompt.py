@@ -7,7 +7,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
@@ -21,6 +20,7 @@ from dear.methods.atprompt.method import ATPrompt
 from dear.methods.atprompt.settings import AtPromptSettings
 from dear.methods.registry import build_method
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, f_cls, images, table
-from tests.unit.training.world import few, small_dear
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
@@ -22,6 +20,8 @@ from dear.roles.mask import role_mask
 from dear.roles.table import HeadRole, RoleTable
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
+from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, f_cls, images, table
+from tests.unit.training.world import few, small_dear
 
 MakeClip = Callable[..., Clip]
 LABELS = torch.tensor([2, 0])

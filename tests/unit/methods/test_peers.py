@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
@@ -23,6 +22,7 @@ from dear.methods.coop.settings import CoOpSettings
 from dear.methods.promptsrc.method import PromptSRC, average_weights
 from dear.methods.registry import METHODS, build_method
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 LABELS = torch.tensor([2, 0])

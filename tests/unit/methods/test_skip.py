@@ -12,7 +12,6 @@ import open_clip
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.unit.training.world import Noise, noise_dataset
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
@@ -34,6 +33,7 @@ from dear.methods.skip.settings import SkipSettings
 from dear.methods.template_settings import hand_templates
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import Noise, noise_dataset
 
 CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
 OWN = ["a photo of a {}"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import few, noise_dataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy, l1_loss, normalize
 
@@ -32,6 +31,7 @@ from dear.methods.tac.method import TAC
 from dear.methods.tac.settings import TacSettings
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import few, noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]

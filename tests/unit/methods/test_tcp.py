@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 from torch.nn.functional import normalize
 
 from dear.backbone.attention import causal_bias
@@ -21,6 +20,7 @@ from dear.methods.tcp.method import TCP, after_context
 from dear.methods.tcp.settings import TcpSettings
 from dear.methods.template_settings import hand_templates
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OWN = ["a photo of a {}"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.unit.report.samples import record
 
 from dear.data.world.tasks import load_task
 from dear.errors import DataError
@@ -16,6 +15,7 @@ from dear.report.answers import answered
 from dear.report.answers_page import answers_shown
 from dear.report.folder import write_folder_report
 from dear.report.html import report_html
+from tests.unit.report.samples import record
 
 CLASSES = ["<i>fish</i>", "car", "tree"]
 

@@ -1,9 +1,8 @@
 """The accuracy of guessing in the tables of all protocols."""
 
+from dear.report.html import report_html
 from tests.unit.report.samples import record
 from tests.unit.report.test_sections import ablated, cells, few, grids, moved
-
-from dear.report.html import report_html
 
 
 def test_chance_stands_beside_every_accuracy() -> None:

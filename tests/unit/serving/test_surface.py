@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.e2e.test_page import serving
-from tests.unit.serving.small import picture, small_predictor
 
 from dear.backbone.clip import Clip
 from dear.data.images.decode import as_image
@@ -21,6 +19,8 @@ from dear.errors import DataError, SettingsError
 from dear.serving.examples import examples_of
 from dear.serving.limits import Limits
 from dear.serving.service import Service
+from tests.e2e.test_page import serving
+from tests.unit.serving.small import picture, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 import httpx

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import CLASSES, Noise, few, small_dear
 from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
@@ -19,8 +18,10 @@ from dear.training import batches
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.training.settings import PretrainSettings, TrainSettings
+from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
+from tests.unit.training.world import CLASSES, Noise, few, small_dear
+from tools.pretrain_settings import PretrainSettings
 
 SETTINGS = TrainSettings(epochs=5, batch=3, lr=1e-2)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
 from dear.evaluation import runs
@@ -25,6 +24,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
 from dear.methods.dear.settings import DearSettings
 from dear.training.settings import TrainSettings
+from tests.unit.evaluation.children import keep_a_worker, server
 
 
 def experiment(out: Path) -> Experiment:

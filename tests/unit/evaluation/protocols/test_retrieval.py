@@ -1,7 +1,6 @@
 """Retrieval as a protocol: its record, and what it refuses."""
 
 import pytest
-from tests.unit.training.world import noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
@@ -16,6 +15,7 @@ from dear.methods.dear.settings import DearSettings
 from dear.report.sections import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
+from tests.unit.training.world import noise_dataset, role_table
 
 DEAR = Plan("dear", settings=DearSettings(first=8))
 

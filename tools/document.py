@@ -1,5 +1,5 @@
 """Write docs/cli.md from the commands' own help, and the table of limits in docs/reliability.md:
-`python -m dear.cli.document [--check]`.
+`python -m tools.document [--check]`.
 
 Run it in the root of the repository.
 """
