@@ -18,7 +18,6 @@ dataset: {template: "a {}.", ...}  # how data sets are read; files relative to t
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -46,7 +45,6 @@ KEYS = (
     "train", "select", "dataset", "about",
 )  # fmt: skip
 METHOD_KEYS = ("method", "label", "role_variant", "quantile", "attributes", "settings")
-RENAMED = {"mask": "role_variant"}
 
 
 class RecipeError(DearError):
@@ -216,10 +214,6 @@ def _plans(items: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
 
 def _plan(item: Any) -> Plan:
     given = mapping("methods", {"method": item} if isinstance(item, str) else item)
-    for old, new in RENAMED.items():
-        if old in given:
-            warnings.warn(f"the key {old!r} of a method is now called {new!r}.", stacklevel=2)
-            given[new] = given.pop(old)
     known_keys(given, METHOD_KEYS, "key of a method")
     if "method" not in given:
         raise SettingsError("an item of 'methods' lacks the key 'method'.")

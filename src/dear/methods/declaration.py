@@ -32,7 +32,6 @@ class MethodSettings:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
-        defaults_of_old: Values of fields missing in bundles and records that are older than the field.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
     """
@@ -40,7 +39,6 @@ class MethodSettings:
     training: ClassVar[Published] = MappingProxyType({})
     teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
-    defaults_of_old: ClassVar[Published] = MappingProxyType({})
 
     @classmethod
     def folder(cls) -> str:

@@ -12,10 +12,6 @@ CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 
 
-LATER = ("crop", "drop_last")
-"""Fields of TrainSettings that older records lack: at their defaults they change nothing."""
-
-
 @dataclass(frozen=True)
 class TrainSettings:
     """Settings of the loop; the defaults are those of the paper, the same for all data sets.
@@ -79,20 +75,11 @@ class TrainSettings:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that a run's results depend on: all except those that only save time or memory, and
-        those at the behaviour of versions that lacked them.
-        """
+        """The fields that a run's results depend on: all except those that only save time or memory."""
         fields = asdict(self)
         del fields["view_cache"], fields["text_chunk"]
-        if self.view_seed is None:
-            del fields["view_seed"]
         if not self.view_cache or self.view_cache_type == "float32":
             del fields["view_cache_type"]
-        if self.precision == "32-true":  # as named by versions in which it was all that a CPU did
-            fields["precision"] = "auto"
-        for name in LATER:
-            if fields[name] == getattr(TrainSettings, name):
-                del fields[name]
         return fields
 
     def steps(self, images: int) -> int:
