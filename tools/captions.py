@@ -155,7 +155,7 @@ class _Writer:
 
     def tails(self) -> list[str]:
         """Extra words for a count above one and for a letter or digit."""
-        grammar, tails = bulk("grammar"), []
+        grammar, tails = GRAMMAR, []
         if self.count > 1:
             tails.append(self.pick(grammar["count_tails"]).format(count=grammar["counts"][str(self.count)]))
         if self.glyph >= 0:

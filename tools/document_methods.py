@@ -19,10 +19,8 @@ from dear.report.tables import base_to_novel_table
 from tools.document import with_table
 
 PAGE = Path("docs/methods.md")
-TABLES = ("all", "seeds", "uniform")
-"""Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and, where they were run,
-with three; and one training for all methods (`recipes/methods/uniform.yaml`).
-"""
+TABLES = ("all", "seeds")
+"""Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and with three."""
 
 
 def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = None) -> str:

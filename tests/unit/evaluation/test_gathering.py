@@ -5,9 +5,9 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.evaluation import gathering as module
 from dear.roles.ablation import mean_ablation
 from tests.unit.training.world import Noise
+from tools import gathering as module
 from tools.gathering import Gathering, gathering
 
 

@@ -187,7 +187,7 @@ def test_protocols_that_keep_images_for_later_refuse(name: str) -> None:
     assert "promptkd" not in protocol.methods()
     if name != "retrieval":  # which asks for features of attributes first
         with pytest.raises(
-            SettingsError, match=f"unlabelled images of all classes .* {name} keeps for later"
+            SettingsError, match=f"unlabelled images of all classes .* {name} does not give it"
         ):
             protocol.check_plan(PLAN)
 
