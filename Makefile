@@ -50,14 +50,14 @@ check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelli
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(BIN)/python -m dear.cli.document --check
+	$(BIN)/python -m tools.document --check
 
 format: $(VENV)/.dev ## Format the code and fix what the linter can
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
-	$(BIN)/python -m dear.cli.document
+	$(BIN)/python -m tools.document
 
 # Needs neither torch nor the package: docstrings are read from the source.
 site: $(VENV)/.site ## Build the documentation site, site/index.html, and check its links
@@ -68,13 +68,13 @@ screenshots: $(VENV)/.dev ## Make the pictures of README anew, with an installed
 	$(BIN)/python docs/images/make_screenshots.py
 
 # The three runs that produced the package's weights; src/dear/backbone/tiny/README.md has their details.
-LATE := --settings.late 3 --settings.restart 0 --settings.emphasis color,texture --settings.bf16 false
+LATE := --late 3 --restart 0 --emphasis color,texture --no-bf16
 pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where it stopped
-	$(BIN)/dear pretrain --out pretrained/first
-	$(BIN)/dear pretrain --out pretrained/late --start pretrained/first $(LATE) \
-	  --settings.images 320000 --settings.lr 8e-4 --settings.warmup 200 --settings.seed 11
-	$(BIN)/dear pretrain --out pretrained/heads --start pretrained/late $(LATE) --settings.late-mlp 3 \
-	  --settings.images 81920 --settings.lr 5e-4 --settings.warmup 50 --settings.seed 12
+	$(BIN)/python -m tools.pretrain --out pretrained/first
+	$(BIN)/python -m tools.pretrain --out pretrained/late --start pretrained/first $(LATE) \
+	  --images 320000 --lr 8e-4 --warmup 200 --seed 11
+	$(BIN)/python -m tools.pretrain --out pretrained/heads --start pretrained/late $(LATE) --late-mlp 3 \
+	  --images 81920 --lr 5e-4 --warmup 50 --seed 12
 
 bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into docs/performance.md
 	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json

@@ -55,10 +55,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="file of the runs, one JSON object per line")
-    parser.add_argument("--tasks", default="world", help="tasks, or world, or world-3 for the earlier ones")
+    parser.add_argument("--tasks", default="world", help="tasks, or world for all twelve")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--variants", default="zero-shot,exclusive,eq9,isolated,mixed,shuffled")
-    parser.add_argument("--pretrained", help="folder of `dear pretrain`; the embedded weights if not given")
+    parser.add_argument("--pretrained", help="folder of tools.pretrain; the embedded weights if not given")
     parser.add_argument("--roles", help="role table: a file, discovered or ground-truth")
     parser.add_argument("--table", action="store_true", help="print the tables of the file; run nothing")
     given = parser.parse_args()

@@ -33,8 +33,6 @@ VARIANTS: dict[str, tuple[DearSettings, TrainOptions]] = {
     FIRST: (DearSettings(), TrainOptions()),
     "beta 0.9 to 0.1": (DearSettings(beta_last=0.1), TrainOptions()),
     "4 tokens per attribute": (DearSettings(tokens=4), TrainOptions()),
-    "fusion by image": (DearSettings(gate=True, fusion_rate=30), TrainOptions()),
-    "learned roles": (DearSettings(soft_roles=True), TrainOptions()),
     "batch 4": (DearSettings(), TrainOptions(batch=4)),
     # The next came after test results of the mask ablation had been seen (docs/study.md).
     "only read": (DearSettings(read_only=True), TrainOptions()),

@@ -1,7 +1,7 @@
 """Search by what heads write, on the Attribute World: which feature finds which factor, by image and by word.
 
     python benchmarks/head_search.py                       # twelve tasks, both tables; some minutes
-    python benchmarks/head_search.py --tasks cluttered-cards --roles discovered
+    python benchmarks/head_search.py --tasks travel-posters --roles discovered
 
 By image: percentage of the ten nearest test images that share the query's factor, mean over the tasks in
 which the factor varies; every test image is a query, and the means are over the same images, as in an index
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", default="world", help="tasks, or world, or world-3 for the earlier ones")
+    parser.add_argument("--tasks", default="world", help="tasks, or world for all twelve")
     parser.add_argument("--roles", nargs="+", default=["ground-truth", "discovered"])
     parser.add_argument("--scenes", type=int, default=1500)
     given = parser.parse_args()

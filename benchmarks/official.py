@@ -23,9 +23,6 @@ from torch import Tensor
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
 
-from tests.parity import small  # noqa: E402
-from tests.parity.make_public import edited, loss_of, trainer_of  # noqa: E402
-
 from dear.backbone.clip import Clip  # noqa: E402
 from dear.backbone.load import build, random_network  # noqa: E402
 from dear.backbone.precision import mixed, precision_for  # noqa: E402
@@ -34,6 +31,8 @@ from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from dear.training.settings import TrainSettings  # noqa: E402
 from dear.training.viewcache import ViewCache, ViewFingerprint  # noqa: E402
+from tests.parity import small  # noqa: E402
+from tests.parity.make_public import edited, loss_of, trainer_of  # noqa: E402
 
 Step = Callable[[], float]
 

@@ -1,4 +1,5 @@
-"""Limits on untrusted input: one table, each limit raised by an environment variable.
+"""Limits on untrusted input: one table; those that an honest input may reach are raised by an environment
+variable.
 
 Every reader of untrusted input checks its limit before it unpacks, nests, allocates or loops. The environment
 variables apply to the command line, the Python API, worker processes and the server alike.
@@ -21,7 +22,7 @@ class Limit:
 
 
 class LimitError(DearError):
-    """Input beyond a limit; the message names the variable that raises the limit."""
+    """Input beyond a limit; the message names the variable that raises the limit, if it has one."""
 
 
 # Sorted by kind of input: files, images, classes and text, tables of heads, indexes.
@@ -56,9 +57,16 @@ LIMITS: Final = MappingProxyType({
 })  # fmt: skip
 
 
+SETTABLE: Final = frozenset({
+    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "classes",
+    "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
+})  # fmt: skip
+"""Limits that an environment variable raises: larger data, models and machines may need it."""
+
+
 def limit(name: str) -> int:
-    """The limit in force: its environment variable or its default. Raises SettingsError."""
-    given = os.environ.get(variable(name))
+    """The limit in force: its environment variable, if it has one, or its default. Raises SettingsError."""
+    given = os.environ.get(variable(name)) if name in SETTABLE else None
     if given is None:
         return LIMITS[name].default
     if not (given.isascii() and given.isdigit() and 0 < len(given) <= 18 and int(given) > 0):
@@ -67,7 +75,7 @@ def limit(name: str) -> int:
 
 
 def variable(name: str) -> str:
-    """The environment variable that raises a limit."""
+    """The environment variable that raises a settable limit."""
     return f"DEAR_LIMIT_{name.upper()}"
 
 
@@ -75,7 +83,5 @@ def at_most(name: str, value: int, where: object) -> None:
     """Raise LimitError for a value above a limit; ``where`` names the input."""
     most = limit(name)
     if value > most:
-        raise LimitError(
-            f"{where}: {value:,} {LIMITS[name].what}, above the limit of {most:,}. "
-            f"Set {variable(name)} to raise it."
-        )
+        remedy = f" Set {variable(name)} to raise it." if name in SETTABLE else ""
+        raise LimitError(f"{where}: {value:,} {LIMITS[name].what}, above the limit of {most:,}.{remedy}")

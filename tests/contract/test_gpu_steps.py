@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contract.test_methods import LABELS, TRAINED, MakeClip, images, make, target
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dear.methods.base import Method
 from dear.methods.registry import method_class
+from tests.contract.test_methods import LABELS, TRAINED, MakeClip, images, make, target
 
 # Skip Tuning chooses classes by the images of each batch: how many, it must ask its device.
 STEPPED = [name for name in TRAINED if method_class(name).takes_steps and name != "skip"]

@@ -7,6 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
+from dear.adapters.attention import attention_maps
+from dear.adapters.bundle import Bundle
+from dear.adapters.export import export
+from dear.adapters.predictor import Predictor
+from dear.backbone.class_attention import class_attention
+from dear.backbone.clip import Clip
+from dear.backbone.tokenizer import WordTokenizer
+from dear.methods.registry import METHODS
+from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import (
     CLASSES,
@@ -22,17 +33,6 @@ from tests.contract.test_methods import (
 from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.backbone.shrunk import shrunk
-from torch import Tensor
-
-from dear.adapters.attention import attention_maps
-from dear.adapters.bundle import Bundle
-from dear.adapters.export import export
-from dear.adapters.predictor import Predictor
-from dear.backbone.class_attention import class_attention
-from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
-from dear.methods.registry import METHODS
-from dear.roles.mask import role_mask
 
 KINDS = {
     "rotary": "EVA02-B-16",

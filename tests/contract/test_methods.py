@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.parity import small
-from tests.unit.training.world import Noise
 from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
@@ -30,6 +28,8 @@ from dear.methods.tip_adapter import TipAdapterSettings
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
 from dear.training.settings import TrainSettings
+from tests.parity import small
+from tests.unit.training.world import Noise
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["blue square", "a tree", "red house", "sea", "green circle"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.unit.training.world import role_table
 
 from dear.backbone.clip import Clip
+from tests.unit.training.world import role_table
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.refusals import refused
 
 from dear.cli.main import main
+from tests.e2e.refusals import refused
 
 RECIPE = """
 protocol: base-to-novel
@@ -50,7 +50,7 @@ def test_a_recipe_runs_and_is_reported(
         (RECIPE.replace("zero-shot", "zero-shut"), "unknown method 'zero-shut'. Did you mean 'zero-shot'?"),
         (
             RECIPE.replace("{data}", "far-stikers"),
-            "unknown data set 'far-stikers'. Did you mean 'far-stickers'?",
+            "unknown data set 'far-stikers'. Did you mean 'album-stickers'?",
         ),
     ],
 )
@@ -66,8 +66,8 @@ def test_no_data_set_in_common_and_one_place_for_two(
     small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, photos, small)
-    words = ["run", "recipe", str(path), "--data", "far-stickers"]
-    assert "no recipe to run has the data set 'far-stickers': available are" in refused(
+    words = ["run", "recipe", str(path), "--data", "album-stickers"]
+    assert "no recipe to run has the data set 'album-stickers': available are" in refused(
         words, tmp_path / "out", capsys
     )
     recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tests.unit.training.world import role_table
 
 import dear
 from dear.backbone.clip import Clip
 from dear.cli.main import main
+from tests.unit.training.world import role_table
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
 RUN = [
@@ -354,7 +354,6 @@ def test_an_error_before_the_work_stands_alone(
         ["run", "few-shot", "--methods", "coop", *words, *many, "--dry-run"],
         ["fit", "--method", "coop", *words, *many],
         ["fit", "--method", "coop", *words, "--out", out, "--coop.tokens", "77"],
-        ["words", "sea", *words, *many],
         ["roles", "ablate", *words, "--heads", "99"],
     ):
         assert main(asked) == 2

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.documented import PAGES, Shown, blocks, commands
 
 import dear
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
+from tests.documented import PAGES, Shown, blocks, commands
 
 HOW_TO = [page for page in PAGES if page in ("README.md", "docs/quickstart.md") or "/how-to/" in page]
 NOT_RUN = {

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.refusals import refused
 
 from dear.cli.main import main
 from dear.evaluation import trial
+from tests.e2e.refusals import refused
 
 WORDS = ["run", "domain-generalization", "--methods", "coop", "--train.epochs", "2", "--shots", "1"]
 

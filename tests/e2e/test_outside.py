@@ -10,7 +10,7 @@ from dear.methods import registry
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SPEC = "add_a_method:Adapter"
-DATA = ["--data", "fine-shades", "--train.epochs", "2"]
+DATA = ["--data", "mixed-paints", "--train.epochs", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +40,11 @@ def test_a_bundle_of_it_is_only_read_where_it_is_known(
     out = tmp_path / "bundle"
     words = ["fit", *DATA, "--method", SPEC, "--shots", "1", "--out", str(out), "--device", "cpu"]
     assert main(words) == 0
-    assert main(["eval", str(out), "--data", "fine-shades", "--device", "cpu"]) == 0
+    assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 0
     del registry._known[SPEC]
     monkeypatch.setattr(registry, "import_module", None)
     capsys.readouterr()
-    assert main(["eval", str(out), "--data", "fine-shades", "--device", "cpu"]) == 2
+    assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 2
     assert f"its method {SPEC} is not in this package" in capsys.readouterr().err
 
 

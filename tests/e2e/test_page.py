@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 from dear.adapters.encoder import BundleEncoder
 from dear.backbone.clip import Clip
@@ -22,6 +21,7 @@ from dear.serving.examples import Example
 from dear.serving.limits import Limits
 from dear.serving.server import listen
 from dear.serving.service import Service
+from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("faiss", "retrieval"), ("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.roles.samples import HEADS
 
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.roles.table import RoleTable
 from dear.roles.textspan_format import write_textspan
+from tests.unit.roles.samples import HEADS
 
 SHARED = Path(__file__).parents[3] / "shared"
 SETTINGS = ["--settings.k", "3", "--settings.min-sizes", "[25]"]

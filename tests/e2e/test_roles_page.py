@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.report.test_roles_page import table
-from tests.unit.report.test_roles_pictures import PLACES, curve, noise_pictures
 
 from dear.report.roles_page import write_roles_page
+from tests.unit.report.test_roles_page import table
+from tests.unit.report.test_roles_pictures import PLACES, curve, noise_pictures
 
 pytest.importorskip("playwright", reason="the extra `dev` is not installed")
 CHROMIUM = next(

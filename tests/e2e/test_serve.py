@@ -14,11 +14,11 @@ from shlex import split
 import pytest
 import torch
 from PIL import Image
-from tests.documented import blocks
 
 import dear
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
+from tests.documented import blocks
 
 PAGE = "docs/how-to/serve.md"
 START, REQUESTS = blocks(PAGE, "sh")[:2]
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page names: a bundle, an index and an image."""
-    place, task = tmp_path_factory.mktemp("serve"), load_task("fine-shades")
+    place, task = tmp_path_factory.mktemp("serve"), load_task("mixed-paints")
     (place / "photos").mkdir()
     for number, pixels in enumerate(task.train.load(torch.arange(3))):
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"photos/{number}.png")
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = dear.TrainOptions(epochs=1, warmup_epochs=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dear.fit("fine-shades", place / "DIR", shots=2, train=options)
+        dear.fit("mixed-paints", place / "DIR", shots=2, train=options)
     assert (
         main(["index", "build", str(place / "DIR"), str(place / "photos"), "--out", f"{place}/photos.index"])
         == 0

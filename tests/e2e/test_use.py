@@ -32,7 +32,7 @@ torch.save(predictor.logits(pixels), sys.argv[2])
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three classes of a world task as a folder: two each to train on, three to test on."""
-    folder, task = tmp_path_factory.mktemp("world") / "shades", load_task("fine-shades")
+    folder, task = tmp_path_factory.mktemp("world") / "shades", load_task("mixed-paints")
     for part, images, each in (("train", task.train, 2), ("test", task.test, 3)):
         for label in CLASSES:
             place = folder / part / task.classnames[label].replace(" ", "_")
@@ -242,7 +242,7 @@ def test_onnx_on_two_hundred_world_images(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    images = load_task("fine-shades").test
+    images = load_task("mixed-paints").test
     for number, picture in enumerate(images.load(torch.arange(0, 800, 4))):
         Image.fromarray(picture.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
     words = ["export", str(bundle), "--out", str(tmp_path / "m.onnx"), "--with-classes", "--json"]

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.conftest import small_clip_of
-from tests.unit.training.world import Noise, few, small_dear
 
 from dear.backbone.half import half
 from dear.backbone.precisions import Precision
@@ -14,6 +12,8 @@ from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.training.viewcache import ViewCache
+from tests.conftest import small_clip_of
+from tests.unit.training.world import Noise, few, small_dear
 
 pytestmark = [
     pytest.mark.gpu,

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tests.parity import small
-from tests.parity.make_public import edited, space, their_parameters, their_settings, without_dassl
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
+from tests.parity import small
+from tests.parity.make_public import edited, space, their_parameters, their_settings, without_dassl
 
 NAME = "promptkd"
 WITHOUT_OURS = "VPT_image_trans.conv1.0.bias"

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tests.parity import small
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
+from tests.parity import small
 
 
 def their_settings(reference: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tests.parity import small
-from tests.parity.make_public import without_dassl
 from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
+from tests.parity import small
+from tests.parity.make_public import without_dassl
 
 NAME = "tip-adapter"
 

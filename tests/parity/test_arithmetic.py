@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.arithmetic import Step, Tower, naive_step, training_step
-from tests.unit.training.world import small_dear
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.arithmetic import Step, Tower, naive_step, training_step
 from dear.backbone import towers
 from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear
+from tests.unit.training.world import small_dear
 
 MATRIX, ATTENTION = ("mm", "addmm", "bmm", "baddbmm"), "_scaled_dot_product_flash_attention_for_cpu"
 PROMPTS = (11, 7, 8)  # "a photo of a" and 5, 1 or 2 words, with start and end

@@ -5,13 +5,13 @@ import math
 import numpy
 import pytest
 import torch
-from tests.parity import small
 from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TrainingImages
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.methods.registry import build_method
+from tests.parity import small
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from tests.conftest import MEAN, STD, WORDS, small_model
-from tests.parity import naive
 from torch import Tensor
 
 from dear.backbone.clip import Clip
@@ -12,6 +10,8 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
+from tests.conftest import MEAN, STD, WORDS, small_model
+from tests.parity import naive
 
 ATTRIBUTES = ["color", "object"]
 CLASSES = ["red circle on the sea", "house", "green tree"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.parity import small
 
 from dear.backbone.clip import Clip
+from tests.parity import small
 
 
 @pytest.fixture(scope="module")

@@ -8,38 +8,49 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
-from dear.limits import LIMITS, LimitError, at_most, limit, variable
+from dear.limits import LIMITS, SETTABLE, LimitError, at_most, limit, variable
 from dear.methods.registry import build_method
 
 
 def test_the_variable_replaces_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limit("json_depth") == LIMITS["json_depth"].default
-    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "7")
-    assert limit("json_depth") == 7
+    assert limit("json_bytes") == LIMITS["json_bytes"].default
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
+    assert limit("json_bytes") == 7
 
 
 @pytest.mark.parametrize("given", ["", "-3", "0", "2.5", "many", "٣", "9" * 30])
 def test_a_variable_that_is_no_count_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", given)
-    with pytest.raises(SettingsError, match="DEAR_LIMIT_JSON_DEPTH"):
-        limit("json_depth")
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", given)
+    with pytest.raises(SettingsError, match="DEAR_LIMIT_JSON_BYTES"):
+        limit("json_bytes")
 
 
 def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "7")
-    at_most("json_depth", 7, "file.json")
-    with pytest.raises(LimitError, match=r"file\.json: 8 .* limit of 7\. .*DEAR_LIMIT_JSON_DEPTH"):
-        at_most("json_depth", 8, "file.json")
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
+    at_most("json_bytes", 7, "file.json")
+    with pytest.raises(LimitError, match=r"file\.json: 8 .* limit of 7\. .*DEAR_LIMIT_JSON_BYTES"):
+        at_most("json_bytes", 8, "file.json")
 
 
 def test_the_page_has_every_limit_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
     told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
-    assert len(told) == len(rows)
-    assert told == {variable(name): (one.default, one.what) for name, one in LIMITS.items()}
+    assert len(told) == len(rows) == len(SETTABLE)
+    assert told == {
+        variable(name): (bound.default, bound.what) for name, bound in LIMITS.items() if name in SETTABLE
+    }
+    for name in LIMITS.keys() - SETTABLE:
+        assert f"| {LIMITS[name].default:,} | {LIMITS[name].what} |" in page
+
+
+def test_a_bound_without_a_setting_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "7")
+    assert limit("json_depth") == 64
+    with pytest.raises(LimitError, match=r"^file\.json: 65 levels .* limit of 64\.$"):
+        at_most("json_depth", 65, "file.json")
 
 
 def test_names_and_prompts_are_counted_before_any_is_encoded(
@@ -56,6 +67,6 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
     require_distinct("here", names, names)
     with pytest.raises(LimitError, match="here: 4 class names"):
         require_distinct("here", [*names, "sea"], [*names, "sea"])
-    monkeypatch.setenv("DEAR_LIMIT_CLASS_NAME", "4")
-    with pytest.raises(LimitError, match="here: 5 characters of a class name"):
-        require_distinct("here", names, names)
+    long = ["x" * 1000, "y" * 1001]
+    with pytest.raises(LimitError, match="here: 1,001 characters of a class name"):
+        require_distinct("here", long, long)

@@ -26,7 +26,6 @@ class Names(NamedTuple):
 SOURCE = Path(__file__).parents[2] / "src" / "dear"
 ALLOWED = {
     # The package and the command are called dear too.
-    "cli/document.py": "the command's name",
     "cli/info.py": "the package's name, beside its version",
     "evaluation/records.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
@@ -40,9 +39,7 @@ ALLOWED = {
     # What belongs to one method.
     "__init__.py": "the public names",
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
-    "report/facts.py": "published facts are about methods",
     "roles/packaged.py": "a method without head roles, in a message",
-    "cli/document_study.py": "the rows of README's table",
 }
 METHOD_NAMES = Names(
     frozenset(METHODS),
@@ -55,7 +52,6 @@ PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
 PROTOCOLS_ALLOWED = {
     "adapters/fit.py": "an adapter is trained as in few-shot learning",
     "cli/demo.py": "what the demo shows",
-    "cli/tasks.py": "the facts are about base-to-novel",
     "cli/run_ablation.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",
     "evaluation/runs.py": "what run_all runs if no protocol is named",

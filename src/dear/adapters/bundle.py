@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters import bundle_files as files
-from dear.adapters.bundle_config import BUNDLES, CONFIG, is_hub_id
+from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
@@ -191,7 +191,7 @@ class Bundle:
         """The contents of config.json, without the entry about the adapter's file."""
         roles = None if self.roles is None else replace(self.roles, evidence={}).to_json()
         return {
-            "schema": BUNDLES.now,
+            "schema": SCHEMA,
             "method": self.method,
             "settings": asdict(self.settings),
             "backbone": {
@@ -221,7 +221,7 @@ class Bundle:
                 raise BundleError(f"it has {len(keys)} keys for {len(facts['classes'])} classes.")
             return cls(
                 method=facts["method"],
-                settings=typed({**kind.defaults_of_old, **facts["settings"]}, kind, where, "settings"),
+                settings=typed(facts["settings"], kind, where, "settings"),
                 model=backbone["model"],
                 pretrained=backbone["pretrained"],
                 weights=backbone["weights"],

@@ -7,12 +7,12 @@ from typing import Any
 from dear.errors import BundleError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.schema import Schema
 from dear.reading.typed import typed
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
-BUNDLES = Schema(now=1)
+SCHEMA = 1
+"""The number of the structure of bundles; no other is read."""
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
@@ -25,7 +25,7 @@ def check_bundle(folder_or_hub_id: Path | str) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a bundle, brought up to this schema. Raises BundleError."""
+    """The configuration of a bundle. Raises BundleError."""
     path = folder / CONFIG
     if not folder.exists():
         raise BundleError(
@@ -44,19 +44,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         or type(config.get("schema")) is not int
     ):
         raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} belongs to another program.")
-    try:
-        config = BUNDLES.current(config, path)
-    except ReadingError as error:
-        raise BundleError(f"{path} is not the configuration of a bundle: {error.reason}.") from error
-    found, now = config["schema"], BUNDLES.now
-    if found > now:
+    if config["schema"] != SCHEMA:
         raise BundleError(
-            f"{folder} is a bundle of schema {found}, this version reads {now}: upgrade {LIBRARY} to "
-            f"{_version(library)} or later."
-        )
-    if found < now:
-        raise BundleError(
-            f"{folder} is a bundle of schema {found}, this version reads {now}. To migrate, fit it again "
+            f"{folder} is a bundle of schema {config['schema']}, this version reads {SCHEMA}: fit it again "
             f"with `dear fit`, or use it with {LIBRARY}=={_version(library)}, which wrote it."
         )
     return config

@@ -40,7 +40,7 @@ def load_clip(model: str, pretrained: str | None = None, *, device: str | torch.
         model: "tiny" (the CLIP in the package), an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
             repository in open_clip's or transformers' format, or a folder with the files of one.
         pretrained: An open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin,
-            .safetensors) or ``random:SEED``. For "tiny": a folder written by ``dear pretrain``,
+            .safetensors) or ``random:SEED``. For "tiny": a folder written by ``tools/pretrain.py``,
             ``random:SEED``, or None for the weights in the package. For a repository: None for its own
             weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
@@ -292,7 +292,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
     for file in (tiny.VOCABULARY, tiny.WEIGHTS):
         if not (folder / file).is_file():
             raise WeightsError(
-                f"no {file} in {folder}: weights for the tiny CLIP are a folder written by `dear pretrain`."
+                f"no {file} in {folder}: weights for the tiny CLIP are a folder written by tools/pretrain.py."
             )
     return tiny.load(folder)
 

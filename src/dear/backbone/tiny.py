@@ -53,7 +53,7 @@ def drawn_from(seed: int) -> Iterator[None]:
 
 
 def load(folder: Path = FOLDER) -> Clip:
-    """The tiny CLIP from a folder written by ``dear pretrain``; the embedded one by default."""
+    """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
     model = PlainClip(**_sized(tokenizer))
     fill_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
@@ -70,7 +70,9 @@ def load(folder: Path = FOLDER) -> Clip:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
     if not path.is_file():
-        raise WeightsError(f"no weights at {path}: `dear pretrain --out FOLDER` writes them.")
+        raise WeightsError(
+            f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
+        )
     try:
         return {name: tensor.float() for name, tensor in map_tensors(path).items()}
     except ReadingError as error:

@@ -114,7 +114,6 @@ def _extra(method: Declaration) -> list[str]:
         "Needs a role table of the backbone.": method.needs_roles,
         "Trains on unlabelled images of all classes.": method.unlabelled,
         f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
-        "Its prompts have attribute words, which dear words can choose.": method.takes_words,
         "Scores only the classes that it was trained on.": not method.open_vocabulary,
     }
     return [what for what, needed in found.items() if needed]

@@ -9,7 +9,6 @@ import csv
 import inspect
 import math
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -48,9 +47,6 @@ THREADS_HELP = (
     "Threads on the CPU, for each run; if not given, by the width of the model: one for a small one, else "
     "all cores, divided among --jobs."
 )
-RENAMED = {"--mask": "--role_variant", "--task": "--data"}
-"""Options, and keys of options files, that were renamed, in the commands that have the new name."""
-
 WIDTH = 100
 LONGEST = 1000  # characters of an error message, which may quote a file's contents
 OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
@@ -99,26 +95,6 @@ class _Formatter(DefaultHelpFormatter):
         return f"{names} {values}".rstrip()
 
 
-class _Parser(ArgumentParser):
-    """A parser that also takes the old names of renamed options in an options file, with a notice."""
-
-    renamed: Mapping[str, str] = {}
-
-    def _apply_actions(self, cfg: Any, parent_key: str = "", *args: Any, **options: Any) -> Namespace:
-        if isinstance(cfg, dict) and not parent_key:
-            cfg = dict(cfg)
-            for old, new in self.renamed.items():
-                before, after = old.removeprefix("--"), new.removeprefix("--")
-                if before in cfg and after not in cfg:
-                    _notify(old, new)
-                    cfg[after] = cfg.pop(before)
-        return super()._apply_actions(cfg, parent_key, *args, **options)
-
-
-def _notify(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now called {_dashed(new)}.", stacklevel=3)
-
-
 @dataclass(frozen=True)
 class CommandParser:
     """The parser of one command.
@@ -128,7 +104,6 @@ class CommandParser:
         listed: Options whose value is a list.
         texts: Those of them whose value is a list of texts.
         flat: Parameters whose fields are options of their own, with their classes.
-        renamed: Renamed options, by old name: they still work, with a notice.
         usual: The methods that it uses if none is named, for a command that takes settings of methods.
     """
 
@@ -136,7 +111,6 @@ class CommandParser:
     listed: frozenset[str]
     texts: frozenset[str]
     flat: Mapping[str, type]
-    renamed: Mapping[str, str]
     usual: tuple[str, ...] = ()
 
     @property
@@ -206,9 +180,6 @@ class CommandParser:
                 group, dot, field = name[2:].partition(".")
                 group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
                 name = "--" + f"{group}{dot}{field}".replace("-", "_")
-                if name in self.renamed:
-                    _notify(name, self.renamed[name])
-                    name = self.renamed[name]
                 plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
             else:
                 plain.append(self._bracketed(plain[-1], word) if plain else word)
@@ -277,7 +248,7 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     several = [name for name in positional if _is_list(hints[name])]
     families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
 
-    parser = _Parser(
+    parser = ArgumentParser(
         prog=f"dear {name}",
         usage=" ".join([f"dear {name} [options]", *(f"{p}..." if p in several else p for p in positional)]),
         description=documented.description or "",
@@ -314,20 +285,15 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
             options |= {f"{one.name}.{field}": hint for field, hint in inside.items()}
     listed = {f"--{key}": hint for key, hint in options.items() if _is_list(hint)}
     texts = {key for key, hint in listed.items() if {list[str], tuple[str, ...]} & {hint, *get_args(hint)}}
-    known = parser._option_string_actions
-    renamed = {old: new for old, new in RENAMED.items() if new in known and old not in known}
-    parser.renamed = renamed
     usual = _usual(parser) if families else ()
-    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, renamed, usual)
+    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, usual)
 
 
 def _usual(parser: ArgumentParser) -> tuple[str, ...]:
     """The methods that a command uses if none is named."""
     if "--method" not in parser._option_string_actions:
         return USUAL
-    default = parser.get_default("method")
-    # A method that is not given and has no default is chosen for its words (`dear words`).
-    return (default,) if default else tuple(name for name, one in METHODS.items() if one.takes_words)
+    return (parser.get_default("method"),)
 
 
 _load = get_loader("yaml")

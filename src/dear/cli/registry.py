@@ -82,7 +82,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "run ablation": Command("dear.cli.run_ablation", "Run DeAR's ablations in base-to-novel."),
         "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
         "report": Command("dear.cli.report", "Write tables and figures of the records in a folder."),
-        "words": Command("dear.cli.words", "Choose the attribute words of prompts."),
     },
     "roles: what the attention heads of a CLIP do": {
         "roles discover": Command(
@@ -93,9 +92,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
         "roles ablate": Command(
             "dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."
-        ),
-        "roles probe": Command(
-            "dear.cli.roles_probe", "Judge discovered roles by the world's known factors."
         ),
     },
     "data: data sets and few-shot picks": {
@@ -108,8 +104,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
     "world: the Attribute World, which needs no download": {
         "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
         "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
-        "pretrain": Command("dear.cli.pretrain", "Train the tiny CLIP on the Attribute World."),
-        "adversarial": Command("dear.cli.adversarial", "Choose the images of the world's adversarial task."),
     },
     "model: backbones and this machine": {
         "models": Command("dear.cli.models", "Check which open_clip architectures work, and why not."),

@@ -32,9 +32,8 @@ class RunOptions:
     """What it runs on, and where the records are written.
 
     Attributes:
-        data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-3" for those of an
-            earlier version) or benchmarks by name, folders of images, CSV or JSONL files, zips. Those of the
-            protocol if not given.
+        data: Data sets: tasks of the Attribute World ("world" for its twelve) or benchmarks by name, folders
+            of images, CSV or JSONL files, zips. Those of the protocol if not given.
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
@@ -46,7 +45,7 @@ class RunOptions:
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records; by default a folder in runs/ named after the command.
-        dry_run: List the runs with an estimate of time and memory, without making them.
+        dry_run: List the runs without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
 

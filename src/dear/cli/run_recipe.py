@@ -33,7 +33,7 @@ def command(
         methods: Only these of the recipe's methods.
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
-        dry_run: List the runs with an estimate of time and memory, without making them.
+        dry_run: List the runs without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
     chosen = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)

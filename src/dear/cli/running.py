@@ -17,7 +17,7 @@ from dear.methods.registry import METHODS, USUAL, known_method, methods_with_rol
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
-    from dear.evaluation.estimate import Estimate
+    from dear.evaluation.dry_run import PlannedRun
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,13 @@ class Summary:
     """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
 
     Attributes:
-        why: Why runs have no estimate, if any lack one: the error that the runs themselves would raise.
-        seconds: Estimated time of all runs that are not done, in seconds.
+        why: In a dry run, why runs cannot begin yet: the error that the runs themselves would raise.
     """
 
     tables: list[Grid]
     records: list[Path]
     runs: int
-    planned: list["Estimate"] = field(default_factory=list)
-    seconds: float | None = None
+    planned: list["PlannedRun"] = field(default_factory=list)
     why: str | None = None
 
     @property
@@ -43,19 +41,17 @@ class Summary:
 
 
 def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
-    """Make the runs of some experiments, or with ``dry_run`` only list them with an estimate."""
+    """Make the runs of some experiments, or with ``dry_run`` only list them."""
     places = [experiment.out for experiment in experiments]
     if dry_run:
-        from dear.evaluation.estimate import estimates
+        from dear.evaluation.dry_run import planned_runs
         from dear.evaluation.launch.claims import check_places
         from dear.evaluation.launch.dispatch import check_device
 
         check_places(experiments)
         check_device(machines, experiments)
-        planned, why = estimates(experiments, machines.device)
-        known = [one.seconds for one in planned if one.seconds is not None]
-        total = sum(known) if len(known) == len(planned) else None
-        return Summary([], places, len(planned), planned, total, why)
+        planned, why = planned_runs(experiments, machines.device)
+        return Summary([], places, len(planned), planned, why)
 
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
@@ -131,23 +127,14 @@ def render(result: Summary, console: Console) -> None:
 
 def _render_planned(result: Summary, console: Console) -> None:
     rows = [
-        (
-            one.dataset,
-            one.method,
-            one.variant or "",
-            one.shots,
-            one.seed,
-            "done" if one.done else None if one.seconds is None else f"{one.seconds:.0f}",
-            one.memory,
-        )
-        for one in result.planned
+        (run.dataset, run.method, run.variant or "", run.shots, run.seed, "done" if run.done else "")
+        for run in result.planned
     ]
-    names = ("data set", "method", "variant", "shots", "seed", "seconds", "peak MiB")
-    console.print(table(None, names, rows))
-    time = "not estimated" if result.seconds is None else f"about {result.seconds / 60:.1f} minutes"
-    console.print(f"{_runs(result)}, {time} (from two timed steps of each method; caches reduce it further)")
+    console.print(table(None, ("data set", "method", "variant", "shots", "seed", "record"), rows))
+    done = sum(run.done for run in result.planned)
+    console.print(f"{_runs(result)}, {done} done" if done else _runs(result))
     if result.why:
-        console.print(f"no estimate for some runs: {result.why}", markup=False)
+        console.print(f"some runs cannot begin yet: {result.why}", markup=False)
 
 
 def _runs(result: Summary) -> str:

@@ -15,6 +15,23 @@ TOKEN = "DEAR_TOKEN"
 
 
 @dataclass(frozen=True)
+class RequestLimits:
+    """The limits of the server that have an option; `dear.serving.limits` has all.
+
+    Attributes:
+        upload: Size of an uploaded file, in MiB.
+        megapixels: Size of a picture, read from its header before its pixels are unpacked.
+        rate: Requests with a body that one client (address) may make per minute, and at once; 0 for no limit.
+        batch: Images that go through the model at once.
+    """
+
+    upload: float = Limits.upload
+    megapixels: float = Limits.megapixels
+    rate: int = Limits.rate
+    batch: int = Limits.batch
+
+
+@dataclass(frozen=True)
 class Served:
     """What was served before it stopped: images that went through the model, and in how many batches."""
 
@@ -35,7 +52,7 @@ def command(
     origin: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    limits: Limits = Limits(),  # noqa: B008 (frozen, and its fields become options)
+    limits: RequestLimits = RequestLimits(),
 ) -> Served:
     """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/how-to/serve.md).
 
@@ -65,6 +82,7 @@ def command(
     from dear.serving.service import Service
 
     require_app()
+    bounds = Limits(**vars(limits), bodies=max(Limits.bodies, limits.upload))
     token = token or os.environ.get(TOKEN) or None
     origin = checked_origin(origin)
     socket = listen(host, port, token)
@@ -81,7 +99,7 @@ def command(
         place = Path(bundle).expanduser()
         name = place.resolve().name if place.exists() else bundle
         shown = examples_of(predictor.bundle, examples) if page else ()
-        service = Service(predictor, limits, None if index is None else open_index(index), name, shown)
+        service = Service(predictor, bounds, None if index is None else open_index(index), name, shown)
         run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)

@@ -31,7 +31,7 @@ from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, r
 from dear.data.sources.naming import rename
 from dear.data.sources.wordnet import name_wordnet_ids
 from dear.data.world.images import WorldImages
-from dear.data.world.tasks import WorldTask, earlier_names, load_task, task_names
+from dear.data.world.tasks import WorldTask, load_task, task_names
 from dear.errors import DataError
 
 
@@ -42,7 +42,7 @@ def load_dataset(name_or_path: Path | str, settings: DataSettings | None = None)
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
-    settings, known = settings or DataSettings(), (*task_names(), *earlier_names())
+    settings, known = settings or DataSettings(), task_names()
     name_or_path = str(name_or_path)
     if name_or_path in known:
         task = load_task(name_or_path)
@@ -76,7 +76,7 @@ def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Da
 
 def of_world(names: Iterable[str]) -> bool:
     """Whether all data sets with these names are tasks of the Attribute World."""
-    return {*names} <= {*task_names(), *earlier_names()}
+    return {*names} <= {*task_names()}
 
 
 def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
@@ -84,12 +84,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     which are then training images, and there are no class names. Raises the same errors.
     """
     settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
-    if (
-        name_or_path in (*task_names(), *earlier_names())
-        or not folder.is_dir()
-        or subfolders(folder)
-        or split_file(folder)
-    ):
+    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
         return load_dataset(name_or_path, settings)
     paths = [path.name for path in image_files(folder)]
     photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)

@@ -7,7 +7,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.data.sources.table import SUFFIXES
-from dear.data.world.names import earlier_names, task_names
+from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 
 
@@ -16,7 +16,7 @@ def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks
     benchmark whose folder is missing. A command calls it first, so that these errors are told at once.
     Without ``tasks`` those of the Attribute World are unknown: they have no files.
     """
-    known = (*task_names(), *earlier_names()) if tasks else ()
+    known = task_names() if tasks else []
     if name_or_path.startswith(PREFIX):  # only its library can tell
         return
     if name_or_path in known or Path(name_or_path).expanduser().exists():

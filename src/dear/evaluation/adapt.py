@@ -41,13 +41,12 @@ def adapt(
     run: ResolvedRun,
     classes: Sequence[int],
     *,
-    method: Method | None = None,
     checkpoint: Path | None = None,
     share: bool = False,
     label: str = "run",
     progress: Progress = no_progress,
 ) -> Adapted:
-    """Train a run's method on a few images of some classes: a fresh one, or continue training ``method``.
+    """Train a run's method, fresh, on a few images of some classes.
 
     A method that has a teacher gets it first, trained on these images. One that trains without labels is then
     trained on all training images of the data set; its classes are all of them, the given ones first.
@@ -58,7 +57,7 @@ def adapt(
     """
     start_counting()
     dataset = run.source
-    method = method or fresh(context, run)
+    method = fresh(context, run)
     teacher = None
     if run.teacher is not None:
         teacher = adapt(

@@ -3,7 +3,6 @@
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
 data: world                      # the twelve tasks, or a list; for transfer protocols, the targets;
-                                 # world-3 for the tasks of the earlier version 3
 source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
 of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
@@ -19,7 +18,6 @@ dataset: {template: "a {}.", ...}  # how data sets are read; files relative to t
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -39,7 +37,7 @@ from dear.methods.registry import USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
 
-WORLD, EARLIER = "world", "world-3"
+WORLD = "world"
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 KEYS = (
@@ -47,7 +45,6 @@ KEYS = (
     "train", "select", "dataset", "about",
 )  # fmt: skip
 METHOD_KEYS = ("method", "label", "role_variant", "quantile", "attributes", "settings")
-RENAMED = {"mask": "role_variant"}
 
 
 class RecipeError(DearError):
@@ -138,14 +135,11 @@ def _protocol(content: Mapping[str, Any]) -> Protocol:
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World, and
-    "world-3" by those of its earlier version 3.
-    """
-    from dear.data.world.names import downstream_names, earlier_names
+    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
+    from dear.data.world.names import downstream_names
 
-    sets = {WORLD: downstream_names(), EARLIER: earlier_names()}
-    found = [one for name in names for one in sets.get(name, [name])]
-    return tuple(dict.fromkeys(found))
+    datasets = [dataset for name in names for dataset in (downstream_names() if name == WORLD else [name])]
+    return tuple(dict.fromkeys(datasets))
 
 
 def restricted(
@@ -220,10 +214,6 @@ def _plans(items: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
 
 def _plan(item: Any) -> Plan:
     given = mapping("methods", {"method": item} if isinstance(item, str) else item)
-    for old, new in RENAMED.items():
-        if old in given:
-            warnings.warn(f"the key {old!r} of a method is now called {new!r}.", stacklevel=2)
-            given[new] = given.pop(old)
     known_keys(given, METHOD_KEYS, "key of a method")
     if "method" not in given:
         raise SettingsError("an item of 'methods' lacks the key 'method'.")

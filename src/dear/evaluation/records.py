@@ -20,7 +20,7 @@ from dear.evaluation.adapt import Adapted
 from dear.evaluation.memory import peak
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import RECORDS
+from dear.evaluation.schema import SCHEMA
 from dear.evaluation.validate import check_record
 from dear.methods.base import Method
 from dear.reading.files import ReadingError
@@ -48,7 +48,7 @@ def run_record(
     """
     taught = () if teacher is None else teacher.epochs
     return {
-        "schema": RECORDS.now,
+        "schema": SCHEMA,
         "protocol": run.protocol.name,
         "key": run.key,
         "method": run.plan.method,
@@ -130,14 +130,14 @@ def make_folder(folder: Path) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a record, brought up to this schema. Raises DataError for a damaged file or a schema too old."""
+    """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        record = RECORDS.current(typed(read_json(path), dict[str, Any], path), path)
+        record = typed(read_json(path), dict[str, Any], path)
     except ReadingError as error:
         raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
-    if record.get("schema") != RECORDS.now:
+    if record.get("schema") != SCHEMA:
         raise DataError(
-            f"{path} has record schema {shown(record.get('schema'))}, this version reads {RECORDS.now}. "
+            f"{path} has record schema {shown(record.get('schema'))}, this version reads {SCHEMA}. "
             "Remove it and run it again."
         )
     try:

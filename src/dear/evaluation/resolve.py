@@ -91,9 +91,7 @@ class ResolvedRun:
 
     def file(self, folder: Path, ending: str = ".json") -> Path:
         """The run's file in a folder, its record's by default."""
-        return run_file(
-            folder, self.protocol, self.source.name, self.plan, self.seed, self.shots, self.key, ending
-        )
+        return folder / (self.name + ending)
 
     def _key(self, what: str, datasets: Sequence["Dataset"]) -> str:
         fields = [
@@ -113,22 +111,8 @@ class ResolvedRun:
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files, for example "fine-shades-dear-all-mixed-16shot-seed1-0123abcd"."""
-    return _name(protocol, dataset, plan, seed, shots, key, plan.method.replace("+", "p"))
-
-
-def run_file(
-    folder: Path, protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str, ending: str
-) -> Path:
-    """A run's file in a folder. Up to version 0.1 a method's name lost its + in names of files: a file that
-    has such a name is kept in use, so that its run is not repeated.
-    """
-    path = folder / (run_name(protocol, dataset, plan, seed, shots, key) + ending)
-    former = folder / (_name(protocol, dataset, plan, seed, shots, key, plan.method) + ending)
-    return former if former.exists() and not path.exists() else path
-
-
-def _name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str, method: str) -> str:
+    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"."""
+    method = plan.method.replace("+", "p")
     parts = [dataset, method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)

@@ -119,12 +119,11 @@ def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
     for name in experiment.data if source is None else [source]:
         targets = [] if source is None else [found[target] for target in experiment.data]
         protocol.check_data(found[name], targets)
-        stages = protocol.stages(len(found[name].classnames))
         if any(plan.trains for plan in experiment.plans):
-            for classes in stages:
-                draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
-                if experiment.select == "val":
-                    validation_images(found[name], classes)
+            classes = protocol.training_classes(len(found[name].classnames))
+            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
+            if experiment.select == "val":
+                validation_images(found[name], classes)
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
@@ -142,8 +141,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
         for run in runs:
             own = run.source.classnames
             tested_on = own if protocol.trained_on is None else [name for name, _ in names]
-            for classes in protocol.stages(len(own)):
-                run.settings.check_classes([own[label] for label in classes], tested_on)
+            run.settings.check_classes(
+                [own[label] for label in protocol.training_classes(len(own))], tested_on
+            )
 
 
 def run_one(
@@ -189,10 +189,9 @@ def run_one(
             record = make()
         _write(context, path, record)
     if unfinished is not None and context.main:  # even with a record: a process may have ended in between
-        for stage, _ in enumerate(run.protocol.stages(len(run.source.classnames))):
-            checkpoint = checkpoint_of(unfinished, run, stage)
-            for one in (checkpoint, teacher_checkpoint(checkpoint)):
-                one.unlink(missing_ok=True)
+        checkpoint = checkpoint_of(unfinished, run)
+        for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
+            unneeded.unlink(missing_ok=True)
     done[run.key] = record
     progress(run.name, run.training.epochs, {})
     return record

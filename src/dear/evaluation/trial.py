@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from dear.methods.base import Method
 
 
 class Trial:
-    """One method in one protocol. A protocol's `run` calls `train` once for each of its stages, in order, and
-    `test` as often as it likes; interrupted training resumes if there is a ``folder`` for checkpoints.
+    """One method in one protocol. A protocol's `run` calls `train` once, then `test` as often as it likes;
+    interrupted training resumes if there is a ``folder`` for checkpoints.
     """
 
     def __init__(
@@ -30,7 +30,6 @@ class Trial:
         progress: Progress = no_progress,
     ) -> None:
         self.context, self.run, self.folder, self.progress = context, run, folder, progress
-        self.stage = 0
         self.pick: Pick | None = None
         self.teacher: Adapted | None = None
         self.epochs: list[dict[str, Any]] = []
@@ -52,18 +51,17 @@ class Trial:
 
     @property
     def method(self) -> Method:
-        """The method as trained so far."""
+        """The trained method."""
         assert self._method is not None, "a protocol trains before it tests"
         return self._method
 
     def train(self, classes: Sequence[int]) -> None:
-        """Train the method on a few images of each of these classes; a second call continues training."""
+        """Train the method on a few images of each of these classes."""
         adapted = adapt(
             self.context,
             self.run,
             classes,
-            method=self._method,
-            checkpoint=None if self.folder is None else checkpoint_of(self.folder, self.run, self.stage),
+            checkpoint=None if self.folder is None else checkpoint_of(self.folder, self.run),
             share=self.context.keep or self.run.protocol.trained_on is not None,
             label=self.run.name,
             progress=self.progress,
@@ -71,10 +69,7 @@ class Trial:
         self._method, self.tested = adapted.method, adapted.tested
         self.teacher = adapted.teacher
         self._classes = adapted.method.classnames, tuple(self.source.templates)
-        self.pick = _joined(self.pick, adapted.pick)
-        stage = {"stage": self.stage + 1} if self.stage else {}
-        self.epochs += [{**epoch, **stage} for epoch in adapted.epochs]
-        self.stage += 1
+        self.pick, self.epochs = adapted.pick, adapted.epochs
 
     def test(
         self,
@@ -126,18 +121,11 @@ class Trial:
         )
 
 
-def checkpoint_of(folder: Path, run: ResolvedRun, stage: int) -> Path:
-    """The checkpoint of one of a run's training stages, counted from 0."""
-    return run.file(folder, f"-stage{stage + 1}.pt" if stage else ".pt")
+def checkpoint_of(folder: Path, run: ResolvedRun) -> Path:
+    """The checkpoint of a run's training."""
+    return run.file(folder, ".pt")
 
 
 def _named(dataset: Dataset, classes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The arguments of `Method.set_classes`."""
     return tuple(dataset.classnames[label] for label in classes), tuple(dataset.templates)
-
-
-def _joined(one: Pick | None, other: Pick | None) -> Pick | None:
-    """The images of several training stages as one pick: all are parts of the pick over all classes."""
-    if one is None or other is None:
-        return one or other
-    return replace(one, indices=one.indices + other.indices, files=one.files + other.files)

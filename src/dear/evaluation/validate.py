@@ -4,7 +4,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import PROTOCOLS
-from dear.evaluation.schema import RECORDS, PartAnswers, Record, check_scores
+from dear.evaluation.schema import SCHEMA, PartAnswers, Record, check_scores
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import shown, typed
@@ -24,9 +24,9 @@ def check_record(record: dict[str, Any]) -> None:
     """Raise DataError for another schema version or protocol, and for the first part that is missing or has
     the wrong type; the message names it.
     """
-    if record.get("schema") != RECORDS.now:
+    if record.get("schema") != SCHEMA:
         raise DataError(
-            f"it has schema {shown(record.get('schema'))}, this version reads schema {RECORDS.now}: "
+            f"it has schema {shown(record.get('schema'))}, this version reads schema {SCHEMA}: "
             "report it with the version of dear that wrote it"
         )
     if "protocol" not in record:

@@ -36,7 +36,6 @@ class MethodSettings:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
-        defaults_of_old: Values of fields missing in bundles and records that are older than the field.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
     """
@@ -44,7 +43,6 @@ class MethodSettings:
     training: ClassVar[Published] = MappingProxyType({})
     teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
-    defaults_of_old: ClassVar[Published] = MappingProxyType({})
 
     @classmethod
     def folder(cls) -> str:
@@ -71,12 +69,6 @@ class MethodSettings:
         """
         del target
         return {}
-
-    def with_words(self, words: Sequence[str]) -> Self:
-        """The settings with attribute words for prompts, for a search; a method that ``takes_words`` defines
-        this.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no attribute words for {len(words)} words")
 
     def teacher_backbone(self) -> tuple[str, str | None]:
         """The backbone of the method's teacher, if it has one, as arguments of `load_clip`; an empty name is
@@ -118,7 +110,6 @@ class Declaration:
         needs_roles: Whether it needs a role table of the backbone's heads.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
-        takes_words: Whether its prompts have attribute words, which can be searched for.
         unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
             a few labelled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labelled images beforehand.
@@ -132,7 +123,6 @@ class Declaration:
     trains: bool = True
     needs_roles: bool = False
     open_vocabulary: bool = True
-    takes_words: bool = False
     unlabelled: bool = False
     teacher: str | None = None
     module: str | None = None

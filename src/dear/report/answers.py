@@ -26,7 +26,6 @@ PARTS = {
     "base": "base classes",
     "novel": "novel classes",
     "all": "all classes",
-    "seen": "all classes, after the last group",
     "source": "the source",
     "targets": "a target",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError, OutputError
-from dear.evaluation.schema import RECORDS, part_of
+from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -50,8 +50,6 @@ def read_folder(folder: Path) -> list[Record]:
     for path in sorted(folder.rglob("*.json")):
         try:
             record: Any = read_json(path)
-            if isinstance(record, dict) and "protocol" in record:
-                record = RECORDS.current(record, path)
         except ReadingError as error:
             raise DataError(
                 f"{path} is not a run record: {error.reason}. Remove it and run it again."

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dear.data.sources.benchmarks import benchmarks
-from dear.data.world.names import earlier_names, task_names
+from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
-from dear.evaluation.schema import RECORDS, part_of
+from dear.evaluation.schema import SCHEMA, part_of
 from dear.methods.registry import METHODS
-from dear.training.settings import LATER, TrainSettings
 
 Record = Mapping[str, Any]
 
@@ -77,7 +76,7 @@ def of_own_data(records: Iterable[Record]) -> bool:
     """Whether all data sets are the user's own: neither tasks of the Attribute World nor benchmarks, for
     which there is something published to compare with.
     """
-    known = {*task_names(), *earlier_names(), *benchmarks()}
+    known = {*task_names(), *benchmarks()}
     sets = [one for run in records for one in (part_of(run, "dataset"), *(run.get("targets") or ()))]
     return not any(str(one.get("name")) in known for one in sets)
 
@@ -95,10 +94,10 @@ def readable(records: Iterable[Record]) -> list[Record]:
         DataError: if there are none, or for one of another schema version.
     """
     found: dict[Any, Record] = {}
-    for number, record in enumerate(map(_completed, records)):
-        if record.get("schema") != RECORDS.now:
+    for number, record in enumerate(records):
+        if record.get("schema") != SCHEMA:
             raise DataError(
-                f"a run record has schema {record.get('schema')!r}, this version reads schema {RECORDS.now}; "
+                f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
                 "report it with the version of dear that wrote it"
             )
         # Rows of two ablations may be the same run: the same key with another variant.
@@ -113,14 +112,6 @@ def readable(records: Iterable[Record]) -> list[Record]:
     found = dict(zip(found, _with_distinct_titles([*found.values()]), strict=True))
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda record: order.get(record.get("method", ""), len(order)))
-
-
-def _completed(record: Record) -> Record:
-    """The record completed with settings that its method gained later, at the values it ran with."""
-    registered, settings = METHODS.get(str(record.get("method"))), record.get("settings")
-    if registered is None or not isinstance(settings, Mapping):
-        return record
-    return {**record, "settings": {**registered.settings.defaults_of_old, **settings}}
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
@@ -185,13 +176,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """A record's settings, without training fields that older records lack and that are at their defaults."""
-    found = dict(record.get("settings") or {})
-    if isinstance(found.get("train"), Mapping):
-        usual = {name: getattr(TrainSettings, name) for name in LATER}
-        train = found["train"].items()
-        found["train"] = {name: value for name, value in train if name not in usual or value != usual[name]}
-    return found
+    return dict(record.get("settings") or {})
 
 
 def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:

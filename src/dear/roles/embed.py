@@ -46,7 +46,7 @@ def embed_phrases(
 @cache
 def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
     """The embeddings in the package, except those of a pool that has changed since they were computed
-    (`python -m dear.cli.embed_pools` computes them anew).
+    (`python -m tools.embed_pools` computes them anew).
     """
     known: dict[str, Tensor] = {}
     if not STORED.is_file():

@@ -1,6 +1,7 @@
 """Phrase pools: the package's own, the Attribute World's, or a user's file with one phrase per line."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dear.data.world.captions import with_articles
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
@@ -122,3 +122,8 @@ def read_pool(path: Path) -> Pool:
             f"{len(repeated)} repeats (the first is line {number}, {line!r}, as in line {first[line]})"
         )
     return Pool(str(path), tuple(first), notice=f"{path}: left out {' and '.join(notes)}." if notes else "")
+
+
+def with_articles(text: str) -> str:
+    """Replace `a` by `an` before a vowel."""
+    return re.sub(r"\ba (?=[aeiou])", "an ", text)

@@ -16,8 +16,10 @@ from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import Count, Positive, shown, typed
 from dear.roles.names import read_table
-from dear.roles.schema import TABLES
 from dear.writing.files import atomic_write
+
+SCHEMA = 1
+"""The number of the structure of role tables; no other is read."""
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
 
@@ -174,7 +176,7 @@ class RoleTable:
         return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": TABLES.now, **asdict(self)}
+        return {"schema": SCHEMA, **asdict(self)}
 
     def save(self, path: Path) -> None:
         """Write the table as JSON, atomically. Raises OutputError."""
@@ -212,15 +214,10 @@ class RoleTable:
     @classmethod
     def from_json(cls, saved: Any, place: str) -> "RoleTable":
         """The inverse of ``to_json``. Raises RoleTableError naming ``place`` and the key."""
-        try:
-            if isinstance(saved, dict):
-                saved = TABLES.current(saved, place)
-        except ReadingError as error:
-            raise RoleTableError(f"{place} is not a role table: {error.reason}.") from error
-        if isinstance(saved, dict) and "schema" in saved and saved["schema"] != TABLES.now:
+        if isinstance(saved, dict) and "schema" in saved and saved["schema"] != SCHEMA:
             raise RoleTableError(
                 f"{place} is a role table of another schema, {shown(saved['schema'])}: this version reads "
-                f"schema {TABLES.now}."
+                f"schema {SCHEMA}."
             )
         try:
             data = dict(typed(saved, dict[str, Any], place))

@@ -16,7 +16,7 @@ from dear.adapters.bundle import Bundle
 from dear.data.images.decode import as_image, decode
 from dear.data.loading import load_dataset
 from dear.data.sources.folder import image_files
-from dear.data.world.tasks import earlier_names, task_names
+from dear.data.world.tasks import task_names
 from dear.errors import DataError, SettingsError
 
 MOST = 8
@@ -51,7 +51,7 @@ def examples_of(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ..
 def _of_task(bundle: Bundle) -> tuple[Example, ...]:
     """A test image of each of some classes, evenly spread."""
     name = bundle.training.get("data")
-    if name not in (*task_names(), *earlier_names()):
+    if name not in task_names():
         return ()
     task = load_dataset(name)
     if task.identity != bundle.training.get("data_identity"):

@@ -1,6 +1,4 @@
-"""Settings of training and pretraining. Light to import, so that commands can show them without loading
-torch.
-"""
+"""Settings of training. Light to import, so that commands can show them without loading torch."""
 
 import math
 from collections.abc import Mapping
@@ -12,10 +10,6 @@ from dear.errors import SettingsError
 
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
-
-
-LATER = ("crop", "drop_last")
-"""Fields of TrainSettings that older records lack: at their defaults they change nothing."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class TrainSettings:
     text_chunk: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(
+        require_at_least(
             {
                 "epochs": (self.epochs, 1),
                 "batch": (self.batch, 1),
@@ -70,7 +64,7 @@ class TrainSettings:
                 "text_chunk": (self.text_chunk, 0),
             }
         )
-        _rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
+        require_rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
         if not 0 < self.crop <= 1:
@@ -81,20 +75,11 @@ class TrainSettings:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that a run's results depend on: all except those that only save time or memory, and
-        those at the behaviour of versions that lacked them.
-        """
+        """The fields that a run's results depend on: all except those that only save time or memory."""
         fields = asdict(self)
         del fields["view_cache"], fields["text_chunk"]
-        if self.view_seed is None:
-            del fields["view_seed"]
         if not self.view_cache or self.view_cache_type == "float32":
             del fields["view_cache_type"]
-        if self.precision == "32-true":  # as named by versions in which it was all that a CPU did
-            fields["precision"] = "auto"
-        for name in LATER:
-            if fields[name] == getattr(TrainSettings, name):
-                del fields[name]
         return fields
 
     def steps(self, images: int) -> int:
@@ -143,87 +128,13 @@ _, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
 TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
-@dataclass(frozen=True)
-class PretrainSettings:
-    """Settings of a pretraining run; together with the version of the code they determine the weights (bit
-    for bit on one machine).
-
-    Attributes:
-        images: Images to train on, each seen once.
-        batch: Images per step.
-        captions: Captions drawn per image.
-        lr: Peak learning rate of AdamW.
-        weight_decay: Weight decay of matrices; vectors have none.
-        warmup: Steps of linear warm-up, before the cosine to zero.
-        restart: Number of images after which warm-up and cosine start again, at half the peak (a warm restart
-            as in SGDR, Loshchilov & Hutter, ICLR 2017); 0 for none.
-        bf16: Forward and backward pass in bfloat16, with float32 master weights.
-        seed: Seed of the initial weights and the images.
-        emphasis: A factor for which each image gets one extra caption that names nothing else: texture is
-            learned last. Several, separated by commas, give one extra caption each.
-        spelled: Probability that a word of a caption is spelled out, so that the letters of words outside
-            the vocabulary get a meaning.
-        late: Weight of the term that makes the class token gather late (``early_share``); 0 for none. In real
-            ViT CLIPs the late attention layers build the class token (Gandelsman et al., ICLR 2024).
-        late_first: The first layer that may write image content into the class token.
-        late_mlp: Weight of the term that makes it gather through attention heads (``mlp_share``); 0 for none.
-    """
-
-    images: int = 1_700_000
-    batch: int = 128
-    captions: int = 2
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: int = 500
-    restart: int = 1_000_000
-    bf16: bool = True
-    seed: int = 0
-    emphasis: str = "texture"
-    spelled: float = 0.1
-    late: float = 0.0
-    late_first: int = 9
-    late_mlp: float = 0.0
-
-    def __post_init__(self) -> None:
-        counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
-        counts |= {"warmup": (self.warmup, 0), "restart": (self.restart, 0)}
-        _at_least(counts | {"late_first": (self.late_first, 2)})
-        _rates({"lr": self.lr}, self.weight_decay)
-        for name, weight in (("late", self.late), ("late_mlp", self.late_mlp)):
-            if not 0 <= weight < math.inf:
-                raise SettingsError(f"{name} is {weight}: it must be at least 0.")
-        if not 0 <= self.spelled <= 1:
-            raise SettingsError(f"spelled is {self.spelled}: it is a probability, from 0 to 1.")
-
-    @property
-    def emphasised(self) -> list[str]:
-        """The factors in ``emphasis``, in order."""
-        return [name.strip() for name in self.emphasis.split(",")]
-
-    @property
-    def steps(self) -> int:
-        """Total number of steps; the last batch is full."""
-        return math.ceil(self.images / self.batch)
-
-    def lr_at(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero; repeated at half
-        the peak after the restart.
-        """
-        first = min(math.ceil(self.restart / self.batch), self.steps) or self.steps
-        peak, begin, end = (self.lr, 0, first) if step < first else (self.lr / 2, first, self.steps)
-        if step - begin < self.warmup:
-            return peak * (step - begin + 1) / self.warmup
-        done = (step - begin - self.warmup) / max(1, end - begin - self.warmup)
-        return peak * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def _at_least(values: Mapping[str, tuple[float, int]]) -> None:
+def require_at_least(values: Mapping[str, tuple[float, int]]) -> None:
     for name, (value, least) in values.items():
         if value < least:
             raise SettingsError(f"{name} is {value}: it must be at least {least}.")
 
 
-def _rates(rates: dict[str, float], weight_decay: float) -> None:
+def require_rates(rates: dict[str, float], weight_decay: float) -> None:
     for name, value in rates.items():
         if not 0 < value < math.inf:
             raise SettingsError(f"{name} is {value}: it must be above 0.")

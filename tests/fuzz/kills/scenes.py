@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+
 from tests.fuzz.kills.launcher import Launcher
 
 CLASSES = ("red", "green", "blue")
@@ -153,7 +154,6 @@ WRITERS = {
     "page": "roles show roles.json --html out/roles.html",
     "pick": "data pick photos --out out/pick.json --shots 1",
     "sheet": "index query index photos/test/red/0.png --sheet out/sheet.png",
-    "pretrain": "pretrain --out out --settings.images 16 --settings.batch 8 --settings.warmup 1",
 }
 """Other commands that write, in a folder with photos/, a bundle, an index of it, a role table, and out/."""
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.fuzz.kills.launcher import ROOT, Ended, Launcher
 from tests.fuzz.kills.scenes import BRIEF, SCENES, WRITERS, Staged, all_that_is_read, contents, photos
 

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from tests.fuzz.kills.launcher import Launcher, Moment
 from tests.fuzz.kills.scenes import BRIEF, SCENES, Staged
 

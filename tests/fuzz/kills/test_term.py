@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.fuzz.kills.launcher import Launcher
 from tests.fuzz.kills.scenes import BRIEF, RUN, SCENES, Staged, photos
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import torch
-from tests.fuzz.readers.target import TakenOver, photo, written
 
 from dear.data.image_check import broken_images
 from dear.data.images.decode_cache import DecodeCache
@@ -12,6 +11,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row
 from dear.training.viewcache import ViewCache, ViewFingerprint
+from tests.fuzz.readers.target import TakenOver, photo, written
 
 NOWHERE = ("train", "test")
 

@@ -5,11 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.conftest import WORDS
-from tests.fuzz.readers.target import TakenOver, clip, written
-from tests.unit.retrieval.solid import Plain, gallery
-from tests.unit.serving.small import small_predictor
-from tests.unit.training.world import role_table
 
 from dear.adapters.bundle import Bundle
 from dear.backbone import hub, tiny
@@ -21,6 +16,11 @@ from dear.retrieval.catalogue import FILE
 from dear.retrieval.heads import HeadEncoder, encoder_for
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_text
+from tests.conftest import WORDS
+from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.unit.retrieval.solid import Plain, gallery
+from tests.unit.serving.small import small_predictor
+from tests.unit.training.world import role_table
 
 
 def bundle(folder: Path) -> Path:

@@ -6,10 +6,6 @@ import random
 import shutil
 from pathlib import Path
 
-from tests.conftest import WORDS
-from tests.fuzz.readers.target import command, written
-from tests.unit.report import samples
-
 from dear.errors import DearError
 from dear.evaluation.recipe import load_recipes
 from dear.evaluation.records import read_record
@@ -17,6 +13,9 @@ from dear.report.folder import write_folder_report
 from dear.roles.packaged import FOLDER as TABLES
 from dear.roles.table import RoleTable
 from dear.roles.textspan_format import in_layers, read_textspan
+from tests.conftest import WORDS
+from tests.fuzz.readers.target import command, written
+from tests.unit.report import samples
 
 ROOT = Path(__file__).parents[3]
 
@@ -61,7 +60,7 @@ def run_recipe(file: Path) -> None:
 
 
 def options(folder: Path) -> Path:
-    lines = {"data": ["tinted-signs"], "methods": ["dear"], "shots": 4, "train": {"epochs": 3, "lr": 0.001}}
+    lines = {"data": ["street-signs"], "methods": ["dear"], "shots": 4, "train": {"epochs": 3, "lr": 0.001}}
     return written(folder / "options.yaml", json.dumps(lines | {"seeds": [1, 2], "select": "last"}))
 
 

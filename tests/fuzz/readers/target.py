@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 
 from PIL import Image
-from tests.conftest import small_clip_of
 
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.errors import DearError
+from tests.conftest import small_clip_of
 
 
 class TakenOver(Exception):

@@ -1,12 +1,11 @@
 """Every reader of files from outside, with a good file for it and what is done with it once it is read."""
 
-from tests.fuzz.readers import data_files, model_files, run_files
-from tests.fuzz.readers.target import Target
-
 from dear.cli.predict import _names
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import read_coop
 from dear.roles.phrases import load_pool
+from tests.fuzz.readers import data_files, model_files, run_files
+from tests.fuzz.readers.target import Target
 
 TARGETS = {
     "run record": Target("json", run_files.record, run_files.report),

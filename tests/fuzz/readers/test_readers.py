@@ -4,6 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from tests.fuzz.readers.supervise import FAULTS, attack
 
 SHORT, LONG = 1_120, 28_000

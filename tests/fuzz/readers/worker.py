@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from dear.errors import DearError
 from tests.fuzz.readers.mutate import mutated
 from tests.fuzz.readers.target import TakenOver, clip
 from tests.fuzz.readers.targets import TARGETS
-
-from dear.errors import DearError
 
 ROOM = 2 * 2**30
 SECONDS = 10  # of the processor: a busy machine makes no reading slow

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.unit.serving.small import picture, small_predictor
 
 from dear.adapters.attention import attention_maps, overlay
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
+from tests.unit.serving.small import picture, small_predictor
 
 
 @torch.no_grad()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 from torch import Tensor
 
 from dear.adapters import bundle_files as bundle_files
@@ -24,6 +23,7 @@ from dear.methods.base import Method
 from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
+from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 
 MakeClip = Callable[..., Clip]
 
@@ -224,35 +224,6 @@ def test_a_backbone_that_is_none_is_refused(folder: Path, changes: Any, message:
     told = json.loads((folder / CONFIG).read_text())["backbone"] | changes
     with pytest.raises(BundleError, match=message):
         Bundle.from_pretrained(change(folder, backbone=told))
-
-
-def test_a_bundle_from_before_the_mask_had_two_forms_is_of_equation_9(
-    make_small_clip: MakeClip, tmp_path: Path
-) -> None:
-    settings = replace(SETTINGS["dear"], core_mask="eq9")
-    bundle, method = fitted("dear", make_small_clip(), settings)
-    folder = bundle.save_pretrained(tmp_path / "old")
-    told = json.loads((folder / CONFIG).read_text())["settings"]
-    for later in ("core_mask", "fusion_rate", "beta_last", "gate", "soft_roles", "soft_open", "soft_rate"):
-        del told[later]
-    loaded = Bundle.from_pretrained(change(folder, settings=told))
-    assert loaded.settings == settings
-    assert torch.equal(scores(loaded.build(make_small_clip())), scores(method))
-    new = fitted("dear", make_small_clip(), replace(settings, core_mask="exclusive"))[1]
-    assert not torch.equal(scores(new), scores(method))
-
-
-def test_a_bundle_keeps_what_dears_options_beyond_the_paper_learn(
-    make_small_clip: MakeClip, tmp_path: Path
-) -> None:
-    settings = DearSettings(first=8, beta_last=0.3, gate=True, soft_roles=True)
-    bundle, method = fitted("dear", make_small_clip(), settings)
-    folder = bundle.save_pretrained(tmp_path / "bundle")
-    assert {"gate", "role_gates"} < load_file(folder / ADAPTER).keys()
-    predictor = Predictor(folder, clip=make_small_clip())
-    assert predictor.bundle.settings == settings
-    assert torch.equal(predictor.logits(images()), scores(method))
-    assert predictor.features == ("class", "color", "object", "frozen")
 
 
 def test_settings_of_wrong_types_are_refused(folder: Path) -> None:

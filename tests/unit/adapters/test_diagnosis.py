@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.serving.small import picture, small_predictor
-from tests.unit.training.world import CLASSES
 
 from dear.adapters.diagnosis import core_heads, diagnose, write_evaluation
 from dear.adapters.predictor import Predictor
@@ -16,6 +14,8 @@ from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.roles.table import HeadRole
+from tests.unit.serving.small import picture, small_predictor
+from tests.unit.training.world import CLASSES
 
 EACH = 4
 

@@ -1,6 +1,5 @@
 """Exported models against torch: other batch sizes, other methods, and what is refused."""
 
-import importlib.util
 import json
 import logging
 import warnings
@@ -10,16 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.contract.test_methods import CLASSES, OTHERS, images
-from tests.unit.adapters.test_bundle import fitted
 
 from dear.adapters import export as module
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import ExportError, OutputError, SettingsError
-from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
+from tests.contract.test_methods import CLASSES, OTHERS, images
+from tests.unit.adapters.test_bundle import fitted
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "use.md"
 MakeClip = Callable[..., Clip]
@@ -94,19 +92,6 @@ def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None
     (found,) = torch.export.load(tmp_path / "m.pt2", extra_files=extra).module()(images())
     torch.testing.assert_close(found, one.encode(images()), rtol=0, atol=1e-5)
     assert json.loads(extra["dear.json"])["features"] == ["class", "color", "object"]
-
-
-def test_fusion_by_image_and_learned_roles(make_small_clip: MakeClip, tmp_path: Path) -> None:
-    clip = make_small_clip()
-    settings = DearSettings(first=8, beta_last=0.3, gate=True, soft_roles=True)
-    one = Predictor(fitted("dear", clip, settings)[0], clip=clip)
-    assert one.method.alpha_of(one.encode(images()).transpose(0, 1)).std(dim=1).min() > 1e-4  # type: ignore[operator]
-    done = export(one, tmp_path / "m.pt2", form="torch-export", with_classes=True)
-    assert done.difference < 1e-4
-    logits, _ = torch.export.load(tmp_path / "m.pt2").module()(images())
-    torch.testing.assert_close(logits, one.logits(images()), rtol=0, atol=1e-4)
-    if importlib.util.find_spec("onnxscript") is not None:
-        assert export(one, tmp_path / "m.onnx", with_classes=True).difference < 1e-4
 
 
 def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

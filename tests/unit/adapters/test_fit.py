@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import Noise, noise_dataset, role_table
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import best_temperature
@@ -24,6 +23,7 @@ from dear.roles.at_hand import CLUSTERS, seconds_at_hand
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import Noise, noise_dataset, role_table
 
 SHORT = TrainOptions(epochs=2)
 SETTINGS = DearSettings(first=8)

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
-from tests.unit.adapters.test_bundle import fitted
 
 from dear.adapters.encoder import BundleEncoder
 from dear.adapters.predictor import Prediction, Predictor, Unreadable
@@ -19,6 +17,8 @@ from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
+from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
+from tests.unit.adapters.test_bundle import fitted
 
 MakeClip = Callable[..., Clip]
 

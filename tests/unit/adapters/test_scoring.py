@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.training.world import noise_dataset, role_table
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
@@ -15,6 +14,7 @@ from dear.backbone.clip import Clip
 from dear.errors import BundleError, DataError
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset, role_table
 
 KEYS = ("n1", "n2", "n3", "n4")
 

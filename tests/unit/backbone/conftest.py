@@ -6,10 +6,10 @@ import pytest
 import torch
 from open_clip.factory import _MODEL_CONFIGS
 from open_clip.pretrained import _PRETRAINED
-from tests.unit.backbone.prime import CONFIG, NAME, TAGS
 from torch import Tensor
 
 from dear.backbone.load import random_network
+from tests.unit.backbone.prime import CONFIG, NAME, TAGS
 
 
 @pytest.fixture

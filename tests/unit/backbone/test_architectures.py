@@ -3,11 +3,11 @@
 import open_clip
 import pytest
 import torch
-from tests.unit.backbone.shrunk import ids, pixels, shrunk
 
 from dear.backbone.convert import to_towers, why_not
 from dear.backbone.load import build
 from dear.errors import WeightsError
+from tests.unit.backbone.shrunk import ids, pixels, shrunk
 
 REFUSED = (
     "coca_", "convnext_", "swin_", "vit_relpos_", "RN", "mt5-", "nllb-", "roberta-", "xlm-roberta-",

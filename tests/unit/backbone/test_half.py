@@ -1,12 +1,12 @@
 """The copy of a CLIP in float16."""
 
 import torch
-from tests.conftest import MakeClip
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.half import Float32Norm, half
 from dear.data.images.transforms import eval_views
+from tests.conftest import MakeClip
 
 
 def pixels(count: int = 3) -> torch.Tensor:

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.unit.backbone.shrunk import DEPTH, HEADS, pixels, shrunk
 from torch import Tensor
 
 from dear.backbone.convert import to_towers
 from dear.backbone.head_contributions import Convention, head_contributions, written_subspace
 from dear.backbone.vision import VisionTower
+from tests.unit.backbone.shrunk import DEPTH, HEADS, pixels, shrunk
 
 KINDS = {
     "a class token, blocks of timm": "MobileCLIP2-L-14",

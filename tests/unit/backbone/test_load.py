@@ -11,13 +11,13 @@ import torch
 from open_clip.pretrained import _PRETRAINED
 from open_clip.transformer import QuickGELU
 from safetensors.torch import save_file
-from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 from torch import Tensor, nn
 
 from dear.backbone import hub
 from dear.backbone.choice import chosen
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
+from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
 from torch import Tensor
 
 from dear.backbone import hub
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
+from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 

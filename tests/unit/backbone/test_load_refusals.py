@@ -10,11 +10,11 @@ import pytest
 import torch
 from open_clip.factory import _MODEL_CONFIGS
 from safetensors.torch import save_file
-from tests.unit.backbone.prime import CONFIG, NAME
 from torch import Tensor
 
 from dear.backbone.load import load_clip
 from dear.errors import UnknownNameError, WeightsError
+from tests.unit.backbone.prime import CONFIG, NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 

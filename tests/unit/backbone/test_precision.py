@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.conftest import MEAN, STD, WORDS
 from torch.nn.functional import cosine_similarity
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,6 +13,7 @@ from dear.backbone.precision import mixed, precision_for
 from dear.backbone.tokenizer import WordTokenizer
 from dear.errors import SettingsError
 from dear.training.settings import TrainSettings
+from tests.conftest import MEAN, STD, WORDS
 
 WIDTH, TOKENS, LAYERS = 384, 17, 2
 AMX = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}
@@ -62,11 +62,9 @@ def test_a_torch_that_does_not_tell_means_float32(wide: Clip, monkeypatch: pytes
 
 
 def test_runs_in_bfloat16_are_told_from_those_in_float32() -> None:
-    """Float32 goes by the name that it had when a CPU did nothing else, so that older runs are found."""
-    auto, full, rough = (
-        TrainSettings(precision=one).fingerprint_fields() for one in ("auto", "32-true", "bf16-mixed")
+    full, rough = (
+        TrainSettings(precision=precision).fingerprint_fields() for precision in ("32-true", "bf16-mixed")
     )
-    assert auto == full
     assert rough != full
 
 

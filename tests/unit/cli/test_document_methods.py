@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.report.samples import record
 
-from dear.cli.document import with_table
-from dear.cli.document_methods import TABLES, measured_table
 from dear.errors import DataError
 from dear.evaluation.recipe import load_recipe
 from dear.methods.mmrl import MmrlSettings
@@ -14,6 +11,9 @@ from dear.methods.mmrlpp import MmrlPlusSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.registry import METHODS, option_groups
 from dear.training.settings import TrainOptions
+from tests.unit.report.samples import record
+from tools.document import with_table
+from tools.document_methods import TABLES, measured_table
 
 ROOT = Path(__file__).parents[3]
 STATED = ("optimizer", "lr", "epochs", "batch", "warmup_epochs", "warmup_lr", "weight_decay")

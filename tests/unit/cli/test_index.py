@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.retrieval.solid import Plain, gallery
 
 from dear.cli.main import main
 from dear.retrieval.build import build_index
+from tests.unit.retrieval.solid import Plain, gallery
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.unit.cli.sample import ROOT, python, sample
 
 from dear import __version__
 from dear.cli import main as frame
 from dear.cli import models
-from dear.cli.document import page
 from dear.cli.main import dispatch, main, split_name
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DataError
+from tests.unit.cli.sample import ROOT, python, sample
+from tools.document import page
 
 
 @pytest.fixture

@@ -62,7 +62,6 @@ def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFix
     text = shown([*run, "--methods", "all", "--help"], capsys)
     assert len(settings_in(text)) == len(option_groups())
     assert "another method" not in text
-    assert settings_in(shown(["words", "--help"], capsys)) == {"atprompt"}
     assert main(["fit", "--method", "nosuch", "--help"]) == 2
     assert "another method" not in shown(["eval", "--help"], capsys)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.sample import Training
 
 from dear.cli.output import PrintableConsole, json_text, table, to_jsonable
+from tests.unit.cli.sample import Training
 
 
 def test_what_a_result_may_hold() -> None:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.sample import Training, sample
 
 from dear.cli.parsing import UsageError, build_parser
 from dear.cli.registry import COMMANDS
+from tests.unit.cli.sample import Training, sample
 
 
 def test_options_of_every_sort() -> None:

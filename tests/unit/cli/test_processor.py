@@ -68,7 +68,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("asked")
 def test_the_option_is_recorded(tmp_path: Path) -> None:
-    words = ["run", "few-shot", "--data", "fine-shades", "--methods", "zero-shot", "--shots", "1"]
+    words = ["run", "few-shot", "--data", "mixed-paints", "--methods", "zero-shot", "--shots", "1"]
     assert main([*words, "--out", str(tmp_path / "auto"), "--device", "cpu"]) == 0
     assert main([*words, "--out", str(tmp_path / "two"), "--device", "cpu", "--threads", "2"]) == 0
     found = {
@@ -79,9 +79,9 @@ def test_the_option_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_number_of_threads_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "--data", "fine-shades", "--out", "b", "--threads", "0"]) == 2
+    assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "0"]) == 2
     assert "threads is 0: it must be between 1 and 1024" in capsys.readouterr().err
-    assert main(["fit", "--data", "fine-shades", "--out", "b", "--threads", "many"]) == 2
+    assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "many"]) == 2
     assert "--threads" in capsys.readouterr().err
 
 

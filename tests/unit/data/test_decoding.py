@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.unit.data.photos import class_folders, picture
 from torch import Tensor
 from torchvision import transforms
 
@@ -23,6 +22,7 @@ from dear.data.images.transforms import train_views, view_numbers
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
+from tests.unit.data.photos import class_folders, picture
 
 
 def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:

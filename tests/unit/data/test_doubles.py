@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.data.photos import class_folders
 
 from dear.cli.data_check import render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
 from dear.data.settings import DataSettings
+from tests.unit.data.photos import class_folders
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.unit.training.world import Noise, noise_dataset
 from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
@@ -23,6 +22,7 @@ from dear.data.fewshot import (
     uneven,
 )
 from dear.errors import DataError
+from tests.unit.training.world import Noise, noise_dataset
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
 """Class 0 at 1, 4, 7, 10; class 1 at 2, 3, 8; class 2 at 0, 5, 6, 9."""

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.unit.data.photos import class_folders, load
 from torch import Tensor
 
 from dear.data.dataset import Images, assemble, fingerprint
@@ -14,6 +13,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
+from tests.unit.data.photos import class_folders, load
 
 
 @dataclass

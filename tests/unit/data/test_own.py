@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
@@ -18,6 +17,7 @@ from dear.data.sources.listing import Row
 from dear.data.sources.splits import seeded_split
 from dear.errors import DataError, SettingsError
 from dear.limits import LimitError
+from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
 COUNTS_BY_LABEL = dict(enumerate(COUNTS.values()))
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}

@@ -2,9 +2,9 @@
 
 import torch
 
-from dear.data.world.captions import describe, plain_prompts, words_of, world_words
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES
 from dear.data.world.scene import draw_scenes
+from tools.captions import describe, plain_prompts, words_of, world_words
 
 INDEX = torch.arange(1009)
 SCENE = draw_scenes(5, INDEX)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.conftest import small_clip_of
-from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
 
 from dear.evaluation.launch.processes import work
 from dear.evaluation.plan import Plan
@@ -24,6 +22,8 @@ from dear.methods.registry import build_method
 from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
+from tests.conftest import small_clip_of
+from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.unit.training.world import Noise
 
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import ClassSubset
@@ -14,6 +13,7 @@ from dear.data.images.photos import PhotoImages
 from dear.evaluation import answers as module
 from dear.evaluation.answers import answers_of, content_hash
 from dear.evaluation.metrics import Answers
+from tests.unit.training.world import Noise
 
 #                    index     0  1  2  3  4  5  6
 LABELS = [0, 2, 1, 2, 0, 2, 1]

@@ -10,7 +10,6 @@ from dear.errors import DearError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.machines import Machines
 from dear.evaluation.plan import Plan
-from dear.evaluation.protocols.continual import Continual
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.training.settings import TrainOptions
@@ -37,14 +36,6 @@ GOOD = Experiment(CrossDataset(), Path("out"), ("tags",), (Plan("dear"),))
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DearError, match=message):
         replace(GOOD, **changes)
-
-
-def test_a_continual_run_has_groups() -> None:
-    with pytest.raises(DearError, match="groups is 1: it must be at least 2"):
-        Continual(groups=1)
-    with pytest.raises(DearError, match="4 groups need at least as many classes, but there are 3"):
-        Continual(groups=4).stages(3)
-    assert [[*group] for group in Continual(groups=3).stages(7)] == [[0, 1, 2], [3, 4], [5, 6]]
 
 
 def test_the_seeds_that_torch_takes() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.evaluation import gathering as module
-from dear.evaluation.gathering import Gathering, gathering
 from dear.roles.ablation import mean_ablation
+from tests.unit.training.world import Noise
+from tools import gathering as module
+from tools.gathering import Gathering, gathering
 
 
 def test_late_and_early_heads_are_ablated_apart(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.unit.evaluation.children import TRAINING, run_into, server
 
 from dear.evaluation.records import read_record
 from dear.evaluation.runs import UNFINISHED
 from dear.training.checkpoint import read_state
+from tests.unit.evaluation.children import TRAINING, run_into, server
 
 TIMES = 10
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.unit.training.world import CLASSES, Noise, small_dear
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
@@ -11,6 +10,7 @@ from dear.evaluation.schema import harmonic_mean
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache
+from tests.unit.training.world import CLASSES, Noise, small_dear
 
 
 def test_harmonic_mean() -> None:

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 
 from dear.backbone.clip import Clip
-from dear.evaluation.gathering import Gathering
-from dear.evaluation.model_card import model_card
 from dear.roles.table import HeadRole, RoleTable
-from dear.training.settings import PretrainSettings
+from tools.gathering import Gathering
+from tools.pretrain_settings import PretrainSettings
+from tools.tiny_card import model_card
 
 
 def test_the_card_tells_command_accuracy_and_weights(small_clip: Clip) -> None:
@@ -24,8 +24,8 @@ def test_the_card_tells_command_accuracy_and_weights(small_clip: Clip) -> None:
     card = model_card(small_clip, later, accuracy, "cpu", gathered=gathered, roles=roles)
     lines = card.splitlines()
     assert [line for line in lines if line.startswith("| command ")] == [
-        "| command | `dear pretrain --settings.images 7919 --settings.batch 13 --settings.seed 5` |",
-        "| command | `dear pretrain --start FOLDER --settings.late 3.0` |",
+        "| command | `python -m tools.pretrain --images 7919 --batch 13 --seed 5` |",
+        "| command | `python -m tools.pretrain --start FOLDER --late 3.0` |",
     ]
     assert "| FOLDER | weights of sha256 abc, of the run above |" in lines
     assert "| noise | 25.0 | 50.0 | 12.5 | 37.5 |" in lines

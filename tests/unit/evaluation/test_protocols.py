@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
@@ -23,6 +22,7 @@ from dear.methods.dear.method import Dear
 from dear.methods.mmrlpp.method import MMRLPlus
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
+from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
 DEAR = Plan("dear", settings=DearSettings(first=8))

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.evaluation.test_runs import numbers
-from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.encoder import BundleEncoder
@@ -29,6 +27,8 @@ from dear.report.reading import method_label
 from dear.report.sections import tables_of
 from dear.training import loop
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.evaluation.test_runs import numbers
+from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
 TRAINING = TrainSettings(epochs=2, batch=3, lr=1e-2)
 EVERY = (*CLASSES, "blue square")
@@ -187,7 +187,7 @@ def test_protocols_that_keep_images_for_later_refuse(name: str) -> None:
     assert "promptkd" not in protocol.methods()
     if name != "retrieval":  # which asks for features of attributes first
         with pytest.raises(
-            SettingsError, match=f"unlabelled images of all classes .* {name} keeps for later"
+            SettingsError, match=f"unlabelled images of all classes .* {name} does not give it"
         ):
             protocol.check_plan(PLAN)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import few, noise_dataset
 from torch.nn.functional import normalize
 
 from dear.adapters.bundle import Bundle
@@ -32,6 +31,7 @@ from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.whole import training_images
+from tests.unit.training.world import few, noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 TEMPLATE = ["a photo of a {}"]

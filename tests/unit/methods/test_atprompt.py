@@ -7,7 +7,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
@@ -21,6 +20,7 @@ from dear.methods.atprompt import AtPromptSettings
 from dear.methods.atprompt.method import ATPrompt
 from dear.methods.registry import build_method
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]
@@ -51,7 +51,7 @@ class TestWords:
         texture = AtPromptSettings().for_data("DescribableTextures")
         assert (texture.attributes, texture.tokens) == ("pattern, color, design", 4)
         assert texture.for_data("DescribableTextures") == texture
-        other = AtPromptSettings().for_data("tinted-signs")
+        other = AtPromptSettings().for_data("street-signs")
         assert (other.chosen, other.tokens) == (("color", "shape"), 2)
         maple = AtPromptSettings(base="maple")
         assert [maple.for_data(name).tokens for name in (PETS, "UCF101", "mine")] == [4, 2, 4]

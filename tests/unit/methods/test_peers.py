@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
@@ -23,6 +22,7 @@ from dear.methods.coop.method import CoOp
 from dear.methods.promptsrc.method import PromptSRC, average_weights
 from dear.methods.registry import METHODS, build_method
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 LABELS = torch.tensor([2, 0])
@@ -179,7 +179,7 @@ class TestMMRL:
     def test_published_weights_are_those_of_the_data_set(self) -> None:
         published = METHODS["mmrl++"].settings()
         assert published.for_data("OxfordPets") == METHODS["mmrl++"].settings(beta=0.7, reg_weight=0.01)
-        assert published.for_data("tinted-signs") == published
+        assert published.for_data("street-signs") == published
         uniform = METHODS["mmrl"].settings(regularisation="uniform", reg_weight=2.0)
         assert uniform.for_data("EuroSAT") == uniform
         eurosat = METHODS["mmrl"].settings().for_data("EuroSAT")
@@ -191,10 +191,10 @@ class TestMMRL:
 
         method, plain = of(beta_per_target="published"), scores(of())
         assert method.settings.tuned_for("EuroSAT") == {"beta": 0.3}
-        assert method.settings.tuned_for("tinted-signs") == {}
+        assert method.settings.tuned_for("street-signs") == {}
         method.for_target("EuroSAT")
         assert torch.equal(scores(method), scores(of(beta=0.3)))
-        for target in ("tinted-signs", None):
+        for target in ("street-signs", None):
             method.for_target("EuroSAT")
             method.for_target(target)
             assert torch.equal(scores(method), plain)

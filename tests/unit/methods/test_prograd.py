@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import few, noise_dataset
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import train_views, view_numbers
@@ -20,6 +19,7 @@ from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import few, noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 MakeClip = Callable[..., Clip]

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.contract.test_methods import CLASSES, LABELS, TEMPLATE, images, make, target
-from tests.unit.training.world import few
 from torch import Tensor
 
 from dear.backbone.clip import Clip
@@ -15,6 +13,8 @@ from dear.methods.base import Method
 from dear.methods.promptkd import PromptKdSettings
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
+from tests.contract.test_methods import CLASSES, LABELS, TEMPLATE, images, make, target
+from tests.unit.training.world import few
 
 MakeClip = Callable[..., Clip]
 

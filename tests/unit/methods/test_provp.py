@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
@@ -23,6 +22,7 @@ from dear.evaluation.runs import run_one
 from dear.methods.provp import ProVpSettings
 from dear.methods.provp.method import WORDING, ProVP
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset
 
 LABELS = torch.tensor([2, 0, 1])
 

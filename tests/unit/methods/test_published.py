@@ -17,7 +17,7 @@ from dear.methods.registry import METHODS
 from dear.training.settings import TrainOptions, TrainSettings
 
 
-def settled(protocol: Protocol, plan: Plan, dataset: str = "spun-tiles", shots: int = 16, **given: object):  # type: ignore[no-untyped-def]
+def settled(protocol: Protocol, plan: Plan, dataset: str = "stamped-tiles", shots: int = 16, **given: object):  # type: ignore[no-untyped-def]
     return settle(protocol, plan, dataset, shots, TrainOptions(**given))
 
 

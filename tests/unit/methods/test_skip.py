@@ -12,7 +12,6 @@ import open_clip
 import pytest
 import torch
 from open_clip.model import CLIP
-from tests.unit.training.world import Noise, noise_dataset
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
@@ -34,6 +33,7 @@ from dear.methods.skip import SkipSettings
 from dear.methods.skip.method import SkipTuning, stay_chances
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import Noise, noise_dataset
 
 CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
 OWN = ["a photo of a {}"]
@@ -297,7 +297,7 @@ def test_templates() -> None:
         "a bad photo of a {}, a type of pet.",
     )
     assert pets.templates_for(["{} texture."])[0] == ("{} texture.",)
-    assert SkipSettings().for_data("spun-tiles") == SkipSettings(templates="dataset")
+    assert SkipSettings().for_data("stamped-tiles") == SkipSettings(templates="dataset")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import few, noise_dataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy, l1_loss, normalize
 
@@ -20,7 +19,6 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.continual import Continual
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import settle
@@ -32,6 +30,7 @@ from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, kmeans, start
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import few, noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]
@@ -254,13 +253,6 @@ class TestOtherClasses:
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])
         assert torch.equal(trained.centres, loaded.centres)
-
-    def test_groups_of_classes_make_their_own_clusters(self, small_clip: Clip) -> None:
-        """Four classes in groups of two, one and one: the last ones have a single cluster."""
-        plan = Plan("tac", settings=TacSettings(**SMALL))
-        context = RunContext(small_clip, training=TrainOptions(epochs=2))
-        run = context.resolve(Continual(groups=3), [noise_dataset()], plan, seed=1, shots=2)
-        assert len(run_one(context, run)["results"]["seen"]) == 3
 
 
 def test_a_bundle_needs_no_descriptions(

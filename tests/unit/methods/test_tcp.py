@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import noise_dataset
 from torch.nn.functional import normalize
 
 from dear.backbone.attention import causal_bias
@@ -21,6 +20,7 @@ from dear.methods.shared_settings import hand_templates
 from dear.methods.tcp import TcpSettings
 from dear.methods.tcp.method import TCP, after_context
 from dear.training.settings import TrainOptions
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OWN = ["a photo of a {}"]
@@ -107,7 +107,7 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
     assert aircraft.templates_for(["{} texture."]) == (("{} texture.",), "{} texture.")
     assert aircraft.templates_for([own, "the {}"]) == ((own, "the {}"), own)
     for plain in (
-        TcpSettings().for_data("tinted-signs"),
+        TcpSettings().for_data("street-signs"),
         TcpSettings(templates="dataset").for_data("Food101"),
     ):
         assert plain == TcpSettings(templates="dataset")

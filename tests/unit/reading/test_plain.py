@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dear.errors import DearError
-from dear.limits import LimitError
+from dear.limits import LIMITS, Limit, LimitError
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json, read_json, read_yaml, require_small_yaml
 
@@ -42,11 +42,10 @@ def test_json_that_is_refused(text: str, reason: str) -> None:
 
 
 def test_the_levels_and_values_that_a_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "11")
-    assert parse_json("[" * 9 + '{"a": [1]}' + "]" * 9, "x")
-    with pytest.raises(LimitError, match=r"12 levels .*DEAR_LIMIT_JSON_DEPTH"):
-        parse_json("[" * 9 + '{"a": [[]]}' + "]" * 9, "x")
-    monkeypatch.setenv("DEAR_LIMIT_JSON_VALUES", "11")
+    assert parse_json("[" * 62 + '{"a": [1]}' + "]" * 62, "x")
+    with pytest.raises(LimitError, match=r"65 levels .* limit of 64\."):
+        parse_json("[" * 62 + '{"a": [[]]}' + "]" * 62, "x")
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "json_values": Limit(11, "values in a JSON file")})
     assert parse_json("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]", "x") == [*range(1, 12)]
     with pytest.raises(LimitError, match="12 values"):
         parse_json("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]", "x")

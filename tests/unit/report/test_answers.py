@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.unit.report.samples import record
 
 from dear.data.world.tasks import load_task
 from dear.errors import DataError
@@ -16,6 +15,7 @@ from dear.report.answers import answered
 from dear.report.answers_page import answers_shown
 from dear.report.folder import write_folder_report
 from dear.report.html import report_html
+from tests.unit.report.samples import record
 
 CLASSES = ["<i>fish</i>", "car", "tree"]
 
@@ -172,10 +172,10 @@ def test_pictures_are_shown_while_they_are_what_was_tested(tmp_path: Path) -> No
 
 
 def test_pictures_of_the_world_are_drawn_again() -> None:
-    images = load_task("fine-shades").test
-    for identity, count in ((images.identity, 1), ("world/fine-shades/test/seed43/v0/0", 0)):
+    images = load_task("mixed-paints").test
+    for identity, count in ((images.identity, 1), ("world/mixed-paints/test/seed43/v0/0", 0)):
         answers = [part([[0, 1, 1]], [4, 3, 3], identity=identity, mistakes=[wrong(7, 0.5)])]
-        (one,) = answered([record("fine-shades", "coop", 0.7, 0.5, answers=answers)])
+        (one,) = answered([record("mixed-paints", "coop", 0.7, 0.5, answers=answers)])
         assert len(one.mistakes()[0]) == count
 
 

@@ -1,9 +1,8 @@
 """The accuracy of guessing in the tables of all protocols."""
 
-from tests.unit.report.samples import record
-from tests.unit.report.test_sections import ablated, cells, few, grids, moved, score
-
 from dear.report.html import report_html
+from tests.unit.report.samples import record
+from tests.unit.report.test_sections import ablated, cells, few, grids, moved
 
 
 def test_chance_stands_beside_every_accuracy() -> None:
@@ -42,9 +41,3 @@ def test_chance_in_a_table_of_many_methods() -> None:
     rows = report_html(title="", records=runs).split('<table class="results hold many">')[1].split("<tr>")
     assert rows[2].startswith('<th scope="row">chance</th>')
     assert "25.00 / 33.33" in rows[2]
-
-
-def test_chance_among_the_classes_seen_so_far() -> None:
-    seen = [{**score(0.9), "classes": count} for count in (2, 4)]
-    made = record("tools", "dear", 0, 0, protocol="continual", results={"seen": seen, "first": 0.4})
-    assert cells(grids([made])["continual"], "Tools: chance") == ["50.00", "25.00", "37.50", "25.00"]

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record
 
-from dear.evaluation.headroom import Headroom
-from dear.report.facts import ALONE, averages, check_facts, kendall_tau, published_averages
+from tests.unit.report.samples import record
+from tools.facts import ALONE, averages, check_facts, kendall_tau, published_averages
+from tools.headroom import Headroom
 
 HALVES = {  # method -> base, novel in percent, in the published order of HM
     "zero-shot": (66, 70),

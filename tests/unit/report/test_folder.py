@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record, role_table
-from tests.unit.report.test_sections import ablated, few, moved
 
 from dear.errors import DataError
 from dear.report.folder import write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
 from dear.report.html import report_html
+from tests.unit.report.samples import record, role_table
+from tests.unit.report.test_sections import ablated, few, moved
 
 
 def put(folder: Path, records: list[dict[str, Any]]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record, retrieval
 
 from dear.errors import DataError, OutputError
 from dear.report.html import report_html, write_report
+from tests.unit.report.samples import record, retrieval
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 

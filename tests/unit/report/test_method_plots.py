@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
-from tests.unit.report.samples import record
 
 from dear.report import plots
 from dear.report.grid import Cell
@@ -15,6 +14,7 @@ from dear.report.html import made_report, report_html
 from dear.report.method_plots import Costs, cost_plot, gain_bars, gains, place_labels
 from dear.report.reading import mean_curves
 from dear.report.tables import base_to_novel_table
+from tests.unit.report.samples import record
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.report.samples import record, records, role_table
 
 from dear.errors import DataError
 from dear.report import plots
 from dear.report.tables import base_to_novel_table
+from tests.unit.report.samples import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
 

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 import pytest
 import torch
 from PIL import Image
-from tests.unit.report.test_roles_page import table
 
 from dear.report.roles_page import roles_page
 from dear.report.roles_pictures import LIMIT, gallery
 from dear.roles.layers import Ablated, LayerAblation, LayerCurve
 from dear.roles.pictures import HeadImages, Pictures, Shown
+from tests.unit.report.test_roles_page import table
 
 PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
 WITHOUT_END = {"meta", "img", "br", "link"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.unit.report.samples import record
 
 from dear.errors import DataError
 from dear.evaluation.validate import check_record
@@ -17,6 +16,7 @@ from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.html import report_html
 from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources
 from dear.report.sections import tables_of
+from tests.unit.report.samples import record
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
 

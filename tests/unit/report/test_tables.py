@@ -4,11 +4,11 @@ import io
 
 import pytest
 from rich.console import Console
-from tests.unit.report.samples import record
 
 from dear.errors import DataError
 from dear.report.reading import readable
 from dear.report.tables import base_to_novel_table
+from tests.unit.report.samples import record
 
 
 def test_rows_and_average(records: list[dict]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.retrieval.solid import Plain, gallery
 
 from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
@@ -18,6 +17,7 @@ from dear.retrieval.catalogue import FILE, Catalogue
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_image
 from dear.retrieval.vectors import Vectors
+from tests.unit.retrieval.solid import Plain, gallery
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.retrieval.solid import Plain, gallery
-from tests.unit.serving.small import picture, small_predictor
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -26,6 +24,8 @@ from dear.retrieval.heads import HeadEncoder, core_heads, encoder_for, head_fact
 from dear.retrieval.query import Index
 from dear.retrieval.search import by_image, by_text
 from dear.roles.table import HeadRole, RoleTable
+from tests.unit.retrieval.solid import Plain, gallery
+from tests.unit.serving.small import picture, small_predictor
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import only_writer
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.search import by_image, by_text
+from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 KINDS = ["flat", "hnsw", "ivf"]

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.unit.training.world import Noise, small_dear
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
 from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
+from tests.unit.training.world import Noise, small_dear
 
 
 def test_nearest_by_hand() -> None:

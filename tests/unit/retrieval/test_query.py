@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.retrieval.solid import Plain, gallery, paint
 
 from dear.errors import DataError, SettingsError
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index, weights_of
 from dear.retrieval.search import by_image
+from tests.unit.retrieval.solid import Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 KINDS = ["flat", "hnsw", "ivf"]

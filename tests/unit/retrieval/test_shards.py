@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 from dear.errors import DataError, OutputError, SettingsError
 from dear.retrieval.build import build_index
@@ -17,6 +16,7 @@ from dear.retrieval.results import Hit
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.search import by_image, by_text
 from dear.retrieval.shards import Shards, merge_index, open_index
+from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 COUNT = 3

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.unit.retrieval.solid import SHADES, gallery
 
 from dear.errors import OutputError
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import GAP, LINE, SIDE, SheetRow, contact_sheet, save_sheet
+from tests.unit.retrieval.solid import SHADES, gallery
 
 
 def test_pictures_in_rows(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
@@ -10,6 +9,7 @@ from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
 from dear.roles.table import HeadRole, RoleTable
+from tests.unit.training.world import Noise
 
 
 def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:

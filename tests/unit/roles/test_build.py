@@ -5,13 +5,13 @@ from math import log
 from typing import Any
 
 import pytest
-from tests.unit.roles.samples import HEADS, WEIGHTS
 
 from dear.errors import DataError, SettingsError
 from dear.roles.build import build_table
 from dear.roles.phrases import Pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
+from tests.unit.roles.samples import HEADS, WEIGHTS
 
 FEW = RoleSettings(k=3, min_sizes=(25,))
 

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.conftest import MakeClip
-from tests.unit.training.world import Noise
 
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.data.images.transforms import eval_views
 from dear.roles.coordinates import Coordinates
 from dear.roles.decompose import decompose
+from tests.conftest import MakeClip
+from tests.unit.training.world import Noise
 
 
 @pytest.mark.parametrize(("convention", "size"), [("exact", 7), ("public", 10)])

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.decompose import analysed_layers, decompose, head_rank, resampled
+from tests.unit.training.world import Noise
 
 
 def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.training.world import Noise
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.roles.discover import discover
 from dear.roles.phrases import world_pool
 from dear.roles.settings import RoleSettings
+from tests.unit.training.world import Noise
 
 
 class Unread(Noise):

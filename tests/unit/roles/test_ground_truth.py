@@ -7,7 +7,7 @@ import torch
 
 from dear.backbone import tiny
 from dear.data.world.factors import FACTOR_NAMES
-from dear.roles.ground_truth import (
+from tools.ground_truth import (
     GroundTruthSettings,
     assign,
     explained_variance,

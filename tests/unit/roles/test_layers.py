@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.unit.training.world import Noise
 from torch.nn.functional import cosine_similarity
 
 from dear.backbone.clip import Clip
@@ -13,6 +12,7 @@ from dear.errors import SettingsError
 from dear.roles.ablation import by_layer, mean_ablation
 from dear.roles.layers import LITTLE, layer_curve, layers_in_words
 from dear.roles.world import WorldScenes
+from tests.unit.training.world import Noise
 
 TEXT = torch.randn(4, 17, generator=torch.Generator().manual_seed(3))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dear.data.world.captions import words_of, world_words
 from dear.errors import DataError
 from dear.roles.phrases import general_pool, load_pool, read_pool, world_pool
+from tools.captions import words_of, world_words
 
 CONCEPTS = {
     *("location", "object", "color", "shape", "texture", "animal"),

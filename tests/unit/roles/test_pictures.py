@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.unit.roles.test_textspan import Array, published
-from tests.unit.training.world import Noise
 
 from dear.backbone.class_attention import class_attention
 from dear.backbone.clip import Clip
@@ -14,6 +12,8 @@ from dear.errors import SettingsError
 from dear.roles.decompose import decompose
 from dear.roles.pictures import Pictures, extremes, pictures
 from dear.roles.textspan import textspan
+from tests.unit.roles.test_textspan import Array, published
+from tests.unit.training.world import Noise
 
 LABELS = [i % 4 for i in range(53)]
 

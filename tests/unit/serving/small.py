@@ -6,11 +6,11 @@ import zlib
 
 import torch
 from PIL import Image
-from tests.unit.training.world import CLASSES, small_dear
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
+from tests.unit.training.world import CLASSES, small_dear
 
 
 def small_predictor(clip: Clip) -> Predictor:

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tests.conftest import small_clip_of
-from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 from dear.adapters.encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
@@ -22,6 +20,8 @@ from dear.retrieval.query import Index
 from dear.retrieval.search import by_image
 from dear.serving.limits import Limits
 from dear.serving.service import Service
+from tests.conftest import small_clip_of
+from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from fastapi.testclient import TestClient

@@ -2,11 +2,11 @@
 
 import pytest
 from PIL import Image, ImageFile
-from tests.unit.data.hostile import icon, many_scans
-from tests.unit.serving.small import bomb, picture, png
 
 from dear.errors import SettingsError
 from dear.serving.limits import MIB, Limits, Rate, Refused, check_picture
+from tests.unit.data.hostile import icon, many_scans
+from tests.unit.serving.small import bomb, picture, png
 
 
 def test_a_picture_within_the_limits_is_taken() -> None:

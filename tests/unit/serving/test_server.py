@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from tests.unit.serving.small import small_predictor
 
 from dear.backbone.clip import Clip
 from dear.cli.main import main
@@ -14,6 +13,7 @@ from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
 from dear.serving.server import address, checked_origin, is_loopback, listen, run
 from dear.serving.service import Service
+from tests.unit.serving.small import small_predictor
 
 
 def test_a_free_port_of_this_machine() -> None:

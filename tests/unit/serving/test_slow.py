@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_page import serving
-from tests.unit.serving.small import picture, png, small_predictor
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.serving.limits import MIB, Limits
+from tests.e2e.test_page import serving
+from tests.unit.serving.small import picture, png, small_predictor
 
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 import httpx

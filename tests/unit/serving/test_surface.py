@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.e2e.test_page import serving
-from tests.unit.serving.small import picture, small_predictor
 
 from dear.backbone.clip import Clip
 from dear.data.images.decode import as_image
@@ -21,6 +19,8 @@ from dear.errors import DataError, SettingsError
 from dear.serving.examples import examples_of
 from dear.serving.limits import Limits
 from dear.serving.service import Service
+from tests.e2e.test_page import serving
+from tests.unit.serving.small import picture, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 import httpx
@@ -183,7 +183,7 @@ def test_examples_are_answered_by_number(small_clip: Clip, tmp_path: Path) -> No
 
 
 def test_only_a_bundle_of_a_world_task_has_examples_of_its_own(small_clip: Clip) -> None:
-    bundle, task = small_predictor(small_clip).bundle, load_dataset("fine-shades")
+    bundle, task = small_predictor(small_clip).bundle, load_dataset("mixed-paints")
     assert examples_of(bundle) == ()
     of_world = replace(bundle, training={"data": task.name, "data_identity": task.identity})
     found = examples_of(of_world)

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import small_clip_of
-from tests.unit.training.test_pretrain import SMALL
-from tests.unit.training.world import few, noise_dataset, role_table, small_dear
 
 from dear.backbone import tiny
 from dear.backbone.clip import Clip
@@ -20,8 +17,12 @@ from dear.evaluation.runs import UNFINISHED, run_all
 from dear.methods.dear import DearSettings
 from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
 from dear.training.loop import train
-from dear.training.pretrain import Pretraining
-from dear.training.settings import PretrainSettings, TrainSettings
+from dear.training.settings import TrainSettings
+from tests.conftest import small_clip_of
+from tests.unit.training.test_pretrain import SMALL
+from tests.unit.training.world import few, noise_dataset, role_table, small_dear
+from tools.pretrain_settings import PretrainSettings
+from tools.pretraining import Pretraining
 
 CPU = torch.device("cpu")
 SHORT = TrainSettings(epochs=3, batch=3, lr=1e-2)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
-from tests.unit.training.world import few, small_dear
 
 from dear.backbone.clip import Clip
 from dear.backbone.half import half
@@ -16,6 +14,8 @@ from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.training.viewcache import ViewCache
+from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
+from tests.unit.training.world import few, small_dear
 
 
 @pytest.mark.parametrize(("items", "world"), [(16, 2), (7, 2), (7, 3), (1, 2), (2, 5), (5, 5)])

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from tests.unit.training.world import CLASSES, few
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -16,6 +15,7 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
+from tests.unit.training.world import CLASSES, few
 
 SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.training.world import CLASSES, few
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import train_views, view_numbers
@@ -14,6 +13,7 @@ from dear.methods.registry import METHODS, build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
+from tests.unit.training.world import CLASSES, few
 
 
 def promptsrc(clip: Clip) -> Method:

@@ -14,13 +14,14 @@ import torch
 
 from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash
-from dear.data.world.captions import describe
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
 from dear.errors import DataError, OutputError, SettingsError, TrainingDiverged, UnknownNameError
-from dear.training import pretrain
-from dear.training.pretrain import (
+from tools import pretrain, pretraining
+from tools.captions import describe
+from tools.pretrain_settings import PretrainSettings
+from tools.pretraining import (
     Pretraining,
     early_share,
     matches,
@@ -31,7 +32,6 @@ from dear.training.pretrain import (
     text_features,
     visible_factors,
 )
-from dear.training.settings import PretrainSettings
 
 SMALL = {
     "embed_dim": 17,
@@ -136,7 +136,7 @@ def test_every_image_matches_its_own_captions(tmp_path: Path, monkeypatch: pytes
         seen.append(positive)
         return multi_positive_loss(similarity, positive)
 
-    monkeypatch.setattr(pretrain, "multi_positive_loss", watched)
+    monkeypatch.setattr(pretraining, "multi_positive_loss", watched)
     Pretraining(SETTINGS, tmp_path).batch_loss(0)
     (positive,) = seen
     assert positive.shape == (8, 24)  # two captions an image, and one of its texture alone
@@ -302,7 +302,7 @@ def test_each_emphasised_factor_gets_a_caption_of_its_own(
         asked.append((options["draw"], options.get("only")))
         return describe(*args, **options)
 
-    monkeypatch.setattr(pretrain, "describe", watched)
+    monkeypatch.setattr(pretraining, "describe", watched)
     Pretraining(replace(SETTINGS, emphasis="color, texture"), tmp_path).batch_loss(0)
     assert asked == [(0, None), (1, None), (2, "color"), (3, "texture")]
 
@@ -372,3 +372,12 @@ def test_divergence_stops_before_the_weights_are_touched(
         run.advance()
     assert caught.value.checkpoint == tmp_path / "checkpoint.pt"
     assert tensors_hash(run.master.state_dict()) == before
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="cannot write to"):
+        pretrain.main(["--out", str(tmp_path / "file" / "model"), "--images", "8", "--batch", "8"])
+    with pytest.raises(SettingsError, match="batch is 0"):
+        pretrain.main(["--out", str(tmp_path / "new"), "--batch", "0"])
+    assert not (tmp_path / "new").exists()

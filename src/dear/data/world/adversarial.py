@@ -4,36 +4,12 @@ import json
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from dear.data.world.factors import bulk
 from dear.data.world.images import WorldImages
 from dear.errors import DataError
 
 CHOSEN = Path(__file__).with_name("adversarial.json")
-
-
-def choose_adversarial(
-    wrong: Bool[Tensor, "item"], labels: Int[Tensor, "item"], per_class: int = 40
-) -> list[list[int]]:
-    """For each class, the numbers of its first `per_class` misclassified images (or of all, if fewer).
-
-    Raises DataError if a class has none.
-    """
-    chosen = []
-    for label in range(int(labels.max()) + 1):
-        numbers = (wrong & (labels == label)).nonzero()[:per_class, 0].tolist()
-        if not numbers:
-            raise DataError(f"no image of class {label} is misclassified: use a weaker model or more images.")
-        chosen.append(numbers)
-    return chosen
-
-
-def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Path = CHOSEN) -> None:
-    """Write the choice, with the identity of the candidates."""
-    text = json.dumps({"candidates": candidates.identity, "chosen": chosen}, separators=(",", ":"))
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def adversarial_numbers(candidates: WorldImages, path: Path = CHOSEN) -> list[int]:

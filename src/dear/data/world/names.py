@@ -13,7 +13,7 @@ def bulk(name: str) -> Any:
 
 
 def task_names() -> list[str]:
-    """The names of today's tasks: the base-to-novel tasks, then `source` and its shifted variants."""
+    """The names of the tasks: the base-to-novel tasks, then `source` and its shifted variants."""
     return [row["name"] for role in ("tasks", "sources") for row in bulk("tasks")[role]]
 
 
@@ -21,8 +21,3 @@ def downstream_names(which: Literal["all", "calibrated", "unseen"] = "all") -> l
     """The names of the base-to-novel tasks: those that the looks of the tasks were set on, and the others."""
     rows = bulk("tasks")["tasks"]
     return [row["name"] for row in rows if which == "all" or row.get("unseen", False) == (which == "unseen")]
-
-
-def earlier_names() -> list[str]:
-    """The names of the base-to-novel tasks of an earlier version, for records that were made with them."""
-    return [row["name"] for row in bulk("tasks")["earlier"]]

@@ -61,12 +61,6 @@ def _far(scene: Scene, strength: float, stream: Stream) -> Scene:
     )
 
 
-def _spin(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Plate and icon turned alike, by up to half a turn either way."""
-    turn = _centred(stream, "shift spin", 1)[:, 0] * (0.5 * strength)
-    return scene.with_(plate_turn=scene.plate_turn + turn, icon_turn=scene.icon_turn + turn)
-
-
 def _turned(scene: Scene, strength: float, _stream: Stream) -> Scene:
     """Plate and icon turned alike, by the same part of half a turn in all images."""
     turn = 0.5 * strength
@@ -83,12 +77,6 @@ def _dusk(scene: Scene, strength: float, stream: Stream) -> Scene:
 def _bars(scene: Scene, strength: float, stream: Stream) -> Scene:
     """Grey bars that hide up to 60% of the picture."""
     return scene.with_(bars=stream.uniform("shift bars", 0.6, 1.0) * (0.6 * strength))
-
-
-def _coarse(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Blocks of 2 to 5 pixels, at a picture width of 48."""
-    block = 2 + torch.floor(stream.uniform("shift coarse", 0.4, 1.0) * (3 * strength) + 0.5).to(torch.int64)
-    return scene.with_(block=torch.maximum(block, scene.block))
 
 
 def _inverted(scene: Scene, strength: float, stream: Stream) -> Scene:
@@ -111,25 +99,9 @@ def _glare(scene: Scene, strength: float, stream: Stream) -> Scene:
     return scene.with_(gradient=scene.gradient + _centred(stream, "shift glare", 2) * strength)
 
 
-def _clutter(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Copies and a letter in the corners, for the given share of the images."""
-    busy = stream.chance("shift clutter", strength)
-    return scene.with_(
-        count=torch.where(busy, 3 + stream.integer("shift count", 2), scene.count),
-        glyph=torch.where(busy, stream.integer("shift glyph", 36), scene.glyph),
-    )
-
-
 def _styled(scene: Scene, style: Tensor, block: Tensor) -> Scene:
     pixelated, blurred = (style == STYLES.values.index(name) for name in ("pixelated", "blurred"))
     return scene.with_(style=style, block=torch.where(pixelated, block, 1), blur=torch.where(blurred, 2, 0))
-
-
-def _styles(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Sketch, blocks, blur or a poster in equal parts, for the given share of the images."""
-    changed, which = stream.chance("shift styles", strength), stream.integer("shift style", len(STYLES))
-    styled = _styled(scene, torch.where(changed, which, scene.style), 2 + stream.integer("shift block", 2))
-    return styled.with_(levels=torch.where(changed & (which == 0), 3, scene.levels))
 
 
 def _sketch(scene: Scene, strength: float, stream: Stream) -> Scene:
@@ -152,17 +124,13 @@ SHIFTS: Mapping[str, Shift] = MappingProxyType(
         "haze": _haze,
         "abstract": _abstract,
         "far": _far,
-        "spin": _spin,
         "turned": _turned,
         "dusk": _dusk,
         "bars": _bars,
-        "coarse": _coarse,
         "inverted": _inverted,
         "stretch": _stretch,
         "tint": _tint,
         "glare": _glare,
-        "clutter": _clutter,
-        "styles": _styles,
         "sketch": _sketch,
         "poster": _poster,
     }

@@ -11,7 +11,6 @@ from dear.data.world.images import WorldImages
 from dear.data.world.looks import own_strengths, preferred_values
 from dear.data.world.names import bulk
 from dear.data.world.names import downstream_names as downstream_names
-from dear.data.world.names import earlier_names as earlier_names
 from dear.data.world.names import task_names as task_names
 from dear.errors import UnknownNameError
 
@@ -45,7 +44,7 @@ def factor_alone(names: Sequence[str]) -> dict[str, str]:
 
 @cache
 def load_task(name: str) -> WorldTask:
-    """A task by its name, of today's or an earlier version; its images are rendered when loaded.
+    """A task by its name; its images are rendered when loaded.
 
     Raises UnknownNameError for an unknown name, DataError for `source-adversarial` until its images are
     chosen.
@@ -72,11 +71,7 @@ def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
 def _row(name: str) -> dict[str, Any]:
     """A task's row; a variant (`like`) inherits from the row it names, including the seed of the classes."""
     facts = bulk("tasks")
-    version = {
-        "tasks": facts["version"],
-        "sources": facts["earlier_version"],
-        "earlier": facts["earlier_version"],
-    }
+    version = {"tasks": facts["version"], "sources": facts["source_version"]}
     rows = {row["name"]: {**row, "version": version[role]} for role in version for row in facts[role]}
     if name not in rows:
         raise UnknownNameError("task", name, rows)

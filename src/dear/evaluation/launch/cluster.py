@@ -14,7 +14,7 @@ from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.processes import LostWorkerError, Waiting
 from dear.evaluation.records import read_record
-from dear.evaluation.resolve import run_file
+from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress
 from dear.writing.files import write_json
 
@@ -106,7 +106,7 @@ def _collect(
 def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker has written it to the same folder."""
     parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
-    path = run_file(experiment.out, run.protocol, *parts, ".json")
+    path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
     if path.exists():
         return read_record(path)
     write_json(path, record)

@@ -66,14 +66,9 @@ class Protocol(ABC):
         """The protocol and the data sets that it runs on, given what the user named. Raises DataError."""
         return self, tuple(data)
 
-    def stages(self, classes: int) -> Sequence[Sequence[int]]:
-        """The classes of each training stage, given the data set's number of classes. Raises DataError."""
-        return [range(classes)]
-
-    @property
-    def test_passes(self) -> float:
-        """Number of passes over the test images, for estimates of time."""
-        return 1.0
+    def training_classes(self, classes: int) -> Sequence[int]:
+        """The classes that are trained on, given the data set's number of classes."""
+        return range(classes)
 
     def shots_of(self, plan: "Plan", shots: int) -> int:
         """The shots that a plan runs with when ``shots`` are requested."""
@@ -85,7 +80,7 @@ class Protocol(ABC):
         if plan.unlabelled and not self.unlabelled:
             raise SettingsError(
                 f"{plan.method} trains on unlabelled images of all classes that it is tested on, which "
-                f"{self.name} keeps for later: run it with base-to-novel or few-shot."
+                f"{self.name} does not give it: run it with base-to-novel or few-shot."
             )
         if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
             raise SettingsError(

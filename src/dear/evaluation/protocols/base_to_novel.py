@@ -26,10 +26,10 @@ class BaseToNovel(Protocol):
     unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")
 
-    def stages(self, classes: int) -> Sequence[Sequence[int]]:
+    def training_classes(self, classes: int) -> Sequence[int]:
         from dear.data.fewshot import base_novel
 
-        return [base_novel(classes)[0]]
+        return base_novel(classes)[0]
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         from dear.data.fewshot import base_novel

@@ -51,8 +51,7 @@ class Retrieval(BaseToNovel):
         from dear.data.world.images import WorldImages
         from dear.retrieval.world import world_retrieval
 
-        (base,) = self.stages(len(trial.source.classnames))
-        trial.train(base)
+        trial.train(self.training_classes(len(trial.source.classnames)))
         images = trial.source.test
         assert isinstance(images, WorldImages)  # ensured by check_data
         return world_retrieval(trial.method, images)

@@ -1,7 +1,7 @@
 """Settings of ATPrompt, and what it declares."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +15,6 @@ from dear.reading.typed import typed
 
 FALLBACK = "ImageNet"
 TOKENS = {"coop": 2, "maple": 4}
-SEARCH_TOKENS = 4
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,6 @@ class AtPromptSettings(MethodSettings):
             return self.training
         return MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
 
-    def with_words(self, words: Sequence[str]) -> Self:
-        """With these attribute words, and as many tokens as in the authors' search if none are set."""
-        return replace(self, words=None, attributes=", ".join(words), tokens=self.tokens or SEARCH_TOKENS)
-
     def for_data(self, dataset: str) -> Self:
         """With the words and the number of tokens that hold for the data set, in place of the file's name.
         Raises SettingsError for a file that lacks the data set, ReadingError for one that cannot be read.
@@ -121,4 +116,4 @@ def _words_of(dataset: str, file: Path) -> list[str]:
     return words
 
 
-METHOD = Declaration("atprompt", "2412.09442", "ATPrompt", AtPromptSettings, takes_words=True)
+METHOD = Declaration("atprompt", "2412.09442", "ATPrompt", AtPromptSettings)

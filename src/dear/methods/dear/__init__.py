@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from dear.errors import SettingsError
 from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, LAYER, SHARE, Declaration, MethodSettings
 from dear.roles.settings import CoreMask
 
@@ -34,38 +33,16 @@ class DearSettings(MethodSettings):
             both; the default is [ours].
         beta_last: Not in the paper: anchoring of the attribute tokens at the last layer; from the first layer
             after J it changes linearly from beta to this. null: beta at each layer, as in the paper.
-        gate: Not in the paper: the fusion weights depend on the image, by a linear map of the frozen CLIP's
-            image feature. It starts at zero, with the paper's fusion, and trains at fusion_rate.
         read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that these only
             read; the class feature is then the frozen CLIP's.
-        soft_roles: Not in the paper: the role mask is learned, as a gate for each kind of edge of each head,
-            from the role table.
-        soft_open: With soft_roles, the initial gate of an edge that the role table opens; of one that it
-            blocks, 1 minus this [ours].
-        soft_rate: With soft_roles, factor on the learning rate for the gates [ours].
         roles_from_other_weights: Accept a role table computed from other weights.
     """
-
-    defaults_of_old = MappingProxyType(
-        {
-            "core_mask": "eq9",
-            "fusion_rate": 1.0,
-            "beta_last": None,
-            "gate": False,
-            "read_only": False,
-            "soft_roles": False,
-            "soft_open": 0.99,
-            "soft_rate": 10.0,
-        }
-    )
 
     bounds = MappingProxyType(
         {"first": LAYER, "beta": SHARE, "tokens": COUNT, "text_tokens": AT_LEAST_0, "token_std": AT_LEAST_0}
         | {"alpha_cls": ("between 0 and 1, both excluded", lambda value: 0 < value < 1)}
         | {"lambda_reg": AT_LEAST_0, "lambda_fusion": AT_LEAST_0, "fusion_rate": ABOVE_0}
         | {"beta_last": ("null or from 0 to 1", lambda value: value is None or 0 <= value <= 1)}
-        | {"soft_open": ("between 0.5 and 1, both excluded", lambda value: 0.5 < value < 1)}
-        | {"soft_rate": ABOVE_0}
     )
 
     first: int = 9
@@ -82,21 +59,8 @@ class DearSettings(MethodSettings):
     copy_projection: bool = True
     core_mask: CoreMask = "exclusive"
     beta_last: float | None = None
-    gate: bool = False
     read_only: bool = False
-    soft_roles: bool = False
-    soft_open: float = 0.99
-    soft_rate: float = 10.0
     roles_from_other_weights: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise SettingsError for a value out of bounds, and for a gate that nothing would train."""
-        super().__post_init__()
-        if self.gate and not self.learn_fusion:
-            raise SettingsError(
-                "dear.gate is True, but dear.learn_fusion is False: a gate is part of the learned fusion. "
-                "Leave out one of them."
-            )
 
 
 METHOD = Declaration("dear", "2603.01111", "Dear", DearSettings, needs_roles=True)

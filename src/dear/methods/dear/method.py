@@ -15,14 +15,10 @@ from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.dear import DearSettings, FusionLoss
-from dear.methods.dear.soft_roles import initial_gates, soft_mask
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import cosine_distance, normal
 from dear.roles.mask import role_mask
 from dear.roles.table import RoleTable
-
-FROZEN = "frozen"
-"""Name of the frozen CLIP's feature, which a gate reads, among the image features."""
 
 
 class Dear(Method):
@@ -71,17 +67,7 @@ class Dear(Method):
 
         beta_last     the attribute tokens' beta at layer J + i, for i = 1 to m = L - J, becomes
                       beta + (beta_last - beta) (i - 1) / (m - 1), or beta_last if m = 1; P keeps beta
-        gate          alpha = softmax(w + G f0_cls / sqrt(E)) for each image; G starts at 0. E is the width of
-                      f0_cls, which is the last image feature. L_fusion has the batch's mean of alpha_cls
         read_only     M is x for (O, A) in all heads: f_cls = f0_cls, and only f_a and f_t adapt
-        soft_roles    M = log sigmoid(theta), with a theta for each layer, head and pair (query, key) of the
-                      groups O, I_1 to I_K, but 0 for (O, O). sigmoid(theta) starts at soft_open where the
-                      table's M is 0, and at 1 - soft_open where it is x
-
-    With soft_roles blocked edges leak: at the start a blocked key has 1 - soft_open times the weight, before
-    the softmax's normalisation, that it would have without a mask, so original tokens change even where all
-    heads isolate. The gate's sqrt(E) makes w and G equally fast: if no element of them moves by more than r,
-    as in a step of Adam at rate r, neither moves a score by more than r.
     """
 
     name = "dear"
@@ -100,8 +86,7 @@ class Dear(Method):
                 f"the role table {roles.source!r} has no core attribute: DeAR needs at least one."
             )
         self.roles = roles
-        self.fused = ("cls", *roles.attributes)
-        self.features = (*self.fused, FROZEN) if s.gate else self.fused
+        self.features = ("cls", *roles.attributes)
         self.layout = TokenLayout(named=dict.fromkeys(roles.attributes, s.tokens))
         self.image_from = span_start(clip.image.depth, s.first)
         self.text_from = span_start(clip.text.depth, s.first)
@@ -138,33 +123,18 @@ class Dear(Method):
         self.projection = nn.Parameter(start)  # width embed
         scalars = initial_fusion(s.alpha_cls, attributes).to(like)
         self.fusion = nn.Parameter(scalars, requires_grad=s.learn_fusion)  # feature
-        if s.gate:
-            self.gate = nn.Parameter(like.new_zeros(len(self.fused), clip.image.embed_dim))  # feature embed
 
     def _make_mask(self) -> None:
-        """Compute M of each layer of the span (theta, if it is learned), and the positions at which its last
-        layer is read.
-        """
+        """Compute M of each layer of the span, and the positions at which its last layer is read."""
         s, tower, like = self.settings, self.clip.image, self.clip.image.projection
         original = self.original = tower.side**2 + 1
         layers = range(self.image_from, tower.depth + 1)
-        if s.soft_roles:
-            start = initial_gates(self.roles, layers, tower.heads, s.core_mask, s.soft_open)
-            self.role_gates = nn.Parameter(start.to(like))  # layer head edge
-        else:
-            masks = [
-                role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
-            ]
-            mask = torch.stack(masks)
-            self.register_buffer("mask", self._without_writing(mask).to(like), persistent=False)
-        places = torch.tensor([0, *range(original, original + len(self.attribute_tokens))])
-        self.register_buffer("read", places.to(like.device), persistent=False)
-
-    def masks(self) -> Float[Tensor, "layer head query key"]:
-        """M of each layer of the span."""
-        if self.settings.soft_roles:
-            return self._without_writing(soft_mask(self.role_gates, self.original, self.settings.tokens))
-        return self.mask
+        masks = [
+            role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
+        ]
+        self.register_buffer("mask", self._without_writing(torch.stack(masks)).to(like), persistent=False)
+        read = torch.tensor([0, *range(original, original + len(self.attribute_tokens))])
+        self.register_buffer("read", read.to(like.device), persistent=False)
 
     def _without_writing(
         self, mask: Float[Tensor, "layer head query key"]
@@ -176,25 +146,15 @@ class Dear(Method):
         return mask.masked_fill(places & ~places[:, None], float("-inf"))
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        """f_cls and f_a, from the original tokens as they enter layer J; with a gate, f0_cls after them."""
-        image = self._adapted(trunk)
-        return self._with_frozen(image, self.frozen_image(trunk)) if self.settings.gate else image
-
-    def _adapted(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "fused batch embed"]:
+        """f_cls and f_a, from the original tokens as they enter layer J."""
         tower = self.clip.image
         inject = Injection(self.attribute_tokens, self.beta)
-        out = tower.span(trunk, self.image_from, bias=list(self.masks()), inject=inject, read=self.read)
+        out = tower.span(trunk, self.image_from, bias=list(self.mask), inject=inject, read=self.read)
         f_cls = tower.finish(out[:, 0])  # batch embed
         of_attribute = out[:, 1:].unflatten(1, (-1, self.settings.tokens))  # batch attribute token width
         mean = of_attribute.mean(dim=2).transpose(0, 1)  # attribute batch width
         f_attributes = tower.finish(mean, self.projection)  # attribute batch embed
-        return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # fused batch embed
-
-    def _with_frozen(
-        self, image: Float[Tensor, "fused batch embed"], frozen: Float[Tensor, "batch embed"]
-    ) -> ImageFeatures:
-        """The features that scores are computed from: the gate reads the frozen CLIP's."""
-        return torch.cat([image, frozen.to(image.dtype).unsqueeze(0)]) if self.settings.gate else image
+        return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # feature batch embed
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """f_t (the normalised mean over templates), with P between the start token and the words."""
@@ -202,22 +162,13 @@ class Dear(Method):
             Injection(self.text_tokens, self.settings.beta, at=self.clip.first_word)
         )
 
-    def fusion_weights(self) -> dict[str, float] | None:
-        """None with a gate, whose weights differ from image to image."""
-        return None if self.settings.gate else dict(zip(self.fused, self.alpha.tolist(), strict=True))
+    def fusion_weights(self) -> dict[str, float]:
+        return dict(zip(self.features, self.alpha.tolist(), strict=True))
 
     @property
-    def alpha(self) -> Float[Tensor, "fused"]:
-        """The weight of each feature without a gate; they sum to one."""
+    def alpha(self) -> Float[Tensor, "feature"]:
+        """The weight of each feature; they sum to one."""
         return self.fusion.softmax(dim=0)
-
-    def alpha_of(self, image: ImageFeatures) -> Float[Tensor, "fused #batch"]:
-        """The weight of each feature for each image; without a gate the same for all."""
-        if not self.settings.gate:
-            return self.alpha.unsqueeze(1)
-        by_image = self.gate @ image[-1].T / self.gate.shape[1] ** 0.5  # fused batch
-        weights: Tensor = (self.fusion.unsqueeze(1) + by_image).softmax(dim=0)
-        return weights
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
@@ -225,20 +176,8 @@ class Dear(Method):
         """Sum of alpha_k s_k: because all s_k share f_t, the features are summed first."""
         if decoupled:
             return self.clip.scale * image[0] @ text.T
-        if self.settings.gate:
-            fused = torch.einsum("kb,kbe->be", self.alpha_of(image), image[:-1])  # batch embed
-        else:
-            fused = torch.einsum("k,kbe->be", self.alpha, image)
+        fused = torch.einsum("k,kbe->be", self.alpha, image)  # batch embed
         return self.clip.scale * fused @ text.T  # scale is 1 / tau
-
-    def evidence(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "feature batch class"]:
-        """alpha_k s_k; zero for the frozen CLIP's feature, which only weighs the others."""
-        if decoupled or not self.settings.gate:
-            return super().evidence(image, text, decoupled=decoupled)
-        weighted = self.alpha_of(image).unsqueeze(-1) * image[:-1]
-        return self.clip.scale * torch.cat([weighted, torch.zeros_like(image[-1:])]) @ text.T
 
     def loss(
         self,
@@ -248,28 +187,21 @@ class Dear(Method):
     ) -> dict[str, Tensor]:
         """L as "loss", and its three terms without their weights."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
-        image, text = self._with_frozen(self._adapted(trunk), frozen), self.text_features()
+        image, text = self.image_features(trunk), self.text_features()
         ce = cross_entropy(self.logits(image, text), labels)
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
-        fusion = fusion_loss(self.alpha_of(image)[0].mean(), self.settings.fusion_loss)
+        fusion = fusion_loss(self.alpha[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion
         return {"loss": loss, "ce": ce, "reg": reg, "fusion": fusion}
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The fusion (w, G) with its own learning rate, if it has one, and the gates of learned roles with
-        theirs [ours].
-        """
-        s, own = self.settings, list[tuple[list[nn.Parameter], float]]()
-        if s.fusion_rate != 1 and self.fusion.requires_grad:
-            own.append(([self.fusion, self.gate] if s.gate else [self.fusion], s.fusion_rate))
-        if s.soft_roles:
-            own.append(([self.role_gates], s.soft_rate))
-        apart = {id(p) for parameters, _ in own for p in parameters}
+        """The fusion scalars w with their own learning rate, if they have one [ours]."""
+        if self.settings.fusion_rate == 1 or not self.fusion.requires_grad:
+            return [{"params": self.trainable, "rate": 1.0}]
         return [
-            {"params": [p for p in self.trainable if id(p) not in apart], "rate": 1.0},
-            # Weight decay would pull them to zero (equal weights, half-open edges), the faster the higher the
-            # rate.
-            *({"params": parameters, "rate": rate, "weight_decay": 0.0} for parameters, rate in own),
+            {"params": [p for p in self.trainable if p is not self.fusion], "rate": 1.0},
+            # Weight decay would pull them to zero, which is equal weights, the faster the higher the rate.
+            {"params": [self.fusion], "rate": self.settings.fusion_rate, "weight_decay": 0.0},
         ]
 
     def fingerprint_fields(self) -> dict[str, Any]:

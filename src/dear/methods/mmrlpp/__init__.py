@@ -28,8 +28,6 @@ class MmrlPlusSettings(RepresentationSettings):
         RepresentationSettings.bounds | {"beta": SHARE, "residual_rank": COUNT, "projection_rank": COUNT}
     )
 
-    defaults_of_old = MappingProxyType({"beta_per_target": "off"})
-
     beta: float = 0.9
     beta_per_target: Literal["off", "published"] = "off"
     residual_rank: int = 4

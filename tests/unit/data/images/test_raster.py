@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageFile, features
-from tests.unit.data import hostile
 
 from dear.data.images.decode import BAND, decode
 from dear.data.images.raster import FOREIGN, SUFFIXES, kind_of, opened, read_image
 from dear.errors import DataError
 from dear.limits import LimitError
+from tests.unit.data import hostile
 
 FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(["AVIF"] if features.check("avif") else [])]
 REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]

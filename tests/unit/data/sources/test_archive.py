@@ -5,11 +5,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
 from dear.errors import DataError, OutputError
+from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 
 def pack(path: Path, folder: Path, within: str = "") -> Path:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torchvision.datasets
 from scipy.io import savemat
-from tests.unit.data.photos import class_folders, picture
 
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
@@ -21,6 +20,7 @@ from dear.data.sources.benchmarks import Benchmark, benchmarks, find_benchmark, 
 from dear.data.sources.download import fetch
 from dear.data.sources.readers import READERS
 from dear.errors import DataError, OutputError
+from tests.unit.data.photos import class_folders, picture
 
 CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
 NAMES = ("ant", "bee", "emu")

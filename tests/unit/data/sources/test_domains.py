@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.data.photos import class_folders, load, picture, refused
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.domains import domains_of
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
+from tests.unit.data.photos import class_folders, load, picture, refused
 
 
 def domains(root: Path, held: dict[str, dict[str, int]]) -> Path:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.unit.data.photos import load, refused
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from tests.unit.data.photos import load, refused
 
 datasets = pytest.importorskip("datasets")
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.data.photos import class_folders, load, picture
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from tests.unit.data.photos import class_folders, load, picture
 
 
 def test_folders(tmp_path: Path, settings: DataSettings) -> None:

@@ -53,7 +53,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     experiment = Experiment(
         protocol=BaseToNovel(),
         out=tmp_path / "runs",
-        data=("fine-shades",),
+        data=("mixed-paints",),
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
         seeds=(1, 2),
         shots=(1,),

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tests.unit.evaluation.children import keep_a_worker, server
 
 from dear.errors import DearError, SettingsError
 from dear.evaluation import runs
@@ -25,13 +24,14 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import silent
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
+from tests.unit.evaluation.children import keep_a_worker, server
 
 
 def experiment(out: Path) -> Experiment:
     return Experiment(
         protocol=BaseToNovel(),
         out=out,
-        data=("fine-shades",),
+        data=("mixed-paints",),
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
         shots=(1,),
         train=TrainSettings(epochs=1),

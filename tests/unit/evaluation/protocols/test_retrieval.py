@@ -1,7 +1,6 @@
 """Retrieval as a protocol: its record, and what it refuses."""
 
 import pytest
-from tests.unit.training.world import noise_dataset, role_table
 
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
@@ -16,6 +15,7 @@ from dear.methods.dear import DearSettings
 from dear.report.sections import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
+from tests.unit.training.world import noise_dataset, role_table
 
 DEAR = Plan("dear", settings=DearSettings(first=8))
 
@@ -25,7 +25,7 @@ def context(clip: Clip) -> RunContext:
 
 
 def test_the_record_of_a_world_task(small_clip: Clip) -> None:
-    task, shared = load_dataset("fine-shades"), context(small_clip)
+    task, shared = load_dataset("mixed-paints"), context(small_clip)
     run = shared.resolve(Retrieval(), [task], DEAR, seed=1, shots=1)
     record = run_one(shared, run)
     check_record(record)
@@ -42,7 +42,7 @@ def test_the_record_of_a_world_task(small_clip: Clip) -> None:
 
 
 def test_the_training_is_that_of_base_to_novel(small_clip: Clip) -> None:
-    task, shared = load_dataset("fine-shades"), context(small_clip)
+    task, shared = load_dataset("mixed-paints"), context(small_clip)
     runs = [shared.resolve(one, [task], DEAR, seed=1, shots=1) for one in (BaseToNovel(), Retrieval())]
     one, two = (run_one(shared, run) for run in runs)
     assert runs[0].training_key == runs[1].training_key

@@ -4,10 +4,10 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.data.world.captions import plain_prompts
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
 from dear.data.world.scene import Combinations, draw_scenes
+from tools.captions import plain_prompts
 
 PHOTO = STYLES.values.index("photo")
 

@@ -1,5 +1,5 @@
 """Write the measured tables of docs/study.md and README from run records:
-`python -m dear.cli.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
+`python -m tools.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
 
 Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`. The rest of the
 pages is written by hand.
@@ -12,17 +12,17 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from dear.cli.document import with_table
 from dear.data.world.tasks import downstream_names, factor_alone
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import FROZEN, OWN
-from dear.report.facts import Fact, check_facts
 from dear.report.intervals import paired
 from dear.report.reading import Record, accuracy, data_set, grouped, method_label, readable
+from tools.document import with_table
+from tools.facts import Fact, check_facts
 
 if TYPE_CHECKING:
-    from dear.evaluation.headroom import Headroom
+    from tools.headroom import Headroom
 
 STUDY, README = Path("docs/study.md"), Path("README.md")
 SHORT = (FROZEN, "coop", "maple", "promptsrc", "mmrl", OWN)
@@ -155,7 +155,7 @@ def main() -> int:
     """Write the tables into the pages."""
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset
-    from dear.evaluation.headroom import headroom
+    from tools.headroom import headroom
 
     parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md and README.")
     parser.add_argument("--methods", type=Path, required=True, help="folder of recipes/methods/all.yaml")

@@ -30,7 +30,6 @@ from dear.backbone.device import find_device
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.towers import TextTower
 from dear.backbone.vision import VisionTower
-from dear.data.world.captions import describe, world_words
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes
@@ -51,8 +50,9 @@ from dear.training.checkpoint import (
     write_state,
 )
 from dear.training.seeding import generator
-from dear.training.settings import PretrainSettings
 from dear.writing.files import atomic_write, write_json
+from tools.captions import describe, world_words
+from tools.pretrain_settings import PretrainSettings
 
 FACTS = "pretraining.json"
 """File with the facts of a run, preceded by those of the run it started from."""

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from dear.backbone.clip import Clip
-from dear.evaluation.gathering import Gathering
 from dear.roles.table import RoleTable
-from dear.training.settings import PretrainSettings
+from tools.gathering import Gathering
+from tools.pretrain_settings import PretrainSettings
 
 CARD = """\
 ---
@@ -36,7 +36,7 @@ demonstrations, tests and studies of attention heads with a ground truth.
 Loss: softmax cross-entropy between images and captions in both directions, with targets uniform over all
 captions of the batch that describe an image (UniCL, CVPR 2022), because short captions describe many images.
 A weight `late` adds a term that keeps the class token from varying with the image before layer `late_first`,
-and `late_mlp` one that makes attention heads, not MLPs, build it from there on (`dear.training.pretrain`).
+and `late_mlp` one that makes attention heads, not MLPs, build it from there on (`tools/pretraining.py`).
 
 Zero-shot accuracy from plain prompts ("a photo of a red thing."), percent, 2,000 images per row; "held-out"
 images contain at least one pair of values that pretraining never showed together; "photo" excludes sketches,
@@ -98,12 +98,12 @@ def _stages(run: Mapping[str, Any]) -> list[str]:
     start = run.get("start") or {}
     before = _stages(start["run"]) if start.get("run") else []
     settings, usual = run["settings"], asdict(PretrainSettings())
-    changed = [f"--settings.{name} {value}" for name, value in settings.items() if value != usual[name]]
+    changed = [_option(name, value) for name, value in settings.items() if value != usual[name]]
     begun = ["--start FOLDER"] if start else []
     of = ", of the run above" if before else ""
     begun_with = {"FOLDER": f"weights of sha256 {start['sha256']}{of}"} if start else {}
     rows = {
-        "command": f"`{' '.join(['dear pretrain', *begun, *changed])}`",
+        "command": f"`{' '.join(['python -m tools.pretrain', *begun, *changed])}`",
         **begun_with,
         "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
         "images seen": f"{run['steps'] * settings['batch']:,} in {run['steps']:,} steps",
@@ -111,6 +111,11 @@ def _stages(run: Mapping[str, Any]) -> list[str]:
         "time": f"{run['seconds'] / 60:.0f} minutes",
     }
     return before + [f"| {name} | {value} |" for name, value in rows.items()]
+
+
+def _option(name: str, value: object) -> str:
+    option = name.replace("_", "-")
+    return f"--{'' if value else 'no-'}{option}" if isinstance(value, bool) else f"--{option} {value}"
 
 
 def _gathered(one: Gathering) -> str:

@@ -1,5 +1,5 @@
 """Write docs/cli.md from the commands' own help, and the table of limits in docs/reliability.md:
-`python -m dear.cli.document [--check]`.
+`python -m tools.document [--check]`.
 
 Run it in the root of the repository.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
-from dear.limits import LIMITS, variable
+from dear.limits import LIMITS, SETTABLE, variable
 from dear.methods.registry import METHODS
 
 PAGE, LIMITED = Path("docs/cli.md"), Path("docs/reliability.md")
@@ -34,7 +34,10 @@ def page(commands: Mapping[str, Command]) -> str:
 
 def limits_table() -> str:
     """The table of limits as Markdown."""
-    rows = [f"| `{variable(name)}` | {one.default:,} | {one.what} |" for name, one in LIMITS.items()]
+    rows = [
+        f"| {f'`{variable(name)}`' if name in SETTABLE else ''} | {bound.default:,} | {bound.what} |"
+        for name, bound in sorted(LIMITS.items(), key=lambda item: item[0] not in SETTABLE)
+    ]
     return "\n".join(["", "| Variable | Limit | What it limits |", "| --- | ---: | --- |", *rows, ""])
 
 

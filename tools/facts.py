@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
 
-from dear.evaluation.headroom import Headroom
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import FROZEN, METHODS, OWN
 from dear.report import published
 from dear.report.intervals import half_width
 from dear.report.reading import Record, accuracy, data_set, grouped, readable
+from tools.headroom import Headroom
 
 ALONE = ("color", "shape", "texture", "object", "place")
 ORDERED = ("promptsrc", "mmrl", "mmrl++")

@@ -1,9 +1,11 @@
 """Captions: a small grammar that names a random subset of a scene's factors, in varied words and order."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +17,10 @@ from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
 from dear.data.world.hashing import Stream
 from dear.data.world.render import GLYPHS
 from dear.data.world.scene import Scene
+from dear.roles.phrases import with_articles
 
-PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(bulk("grammar")["plain_prompts"])
+GRAMMAR = json.loads(Path(__file__).with_name("grammar.json").read_text(encoding="utf-8"))
+PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(GRAMMAR["plain_prompts"])
 MAX_WORDS = 20
 
 _SINGLE_SHARE, _PLAIN_SHARE, _SYNONYM_SHARE, _TAIL_SHARE = 0.31, 0.4, 0.3, 0.25
@@ -97,7 +101,7 @@ class _Writer:
         return other if synonym else words[0]
 
     def write(self, names: list[str]) -> str:
-        grammar = bulk("grammar")
+        grammar = GRAMMAR
         style = self.pick(STYLES.words[self.style])
         if len(names) == 1:
             return self.single(names[0], style)
@@ -110,7 +114,7 @@ class _Writer:
 
     def single(self, name: str, style: str) -> str:
         """A caption of one factor, often the plain prompt."""
-        grammar = bulk("grammar")
+        grammar = GRAMMAR
         if self.chance(_PLAIN_SHARE):
             words = FACTORS[name].words[self.values[FACTOR_NAMES.index(name)]]
             return PLAIN_PROMPTS[name].replace("a photo", with_articles(f"a {style}")).format(words[0])
@@ -121,7 +125,7 @@ class _Writer:
 
     def phrase(self, names: list[str]) -> str:
         """The noun phrase, followed by the place."""
-        grammar = bulk("grammar")
+        grammar = GRAMMAR
         adjectives = [self.word(name) for name in ("color", "texture") if name in names]
         if self.chance(0.4):
             adjectives.reverse()
@@ -151,18 +155,13 @@ class _Writer:
 
     def tails(self) -> list[str]:
         """Extra words for a count above one and for a letter or digit."""
-        grammar, tails = bulk("grammar"), []
+        grammar, tails = GRAMMAR, []
         if self.count > 1:
             tails.append(self.pick(grammar["count_tails"]).format(count=grammar["counts"][str(self.count)]))
         if self.glyph >= 0:
             kind = "letter" if self.glyph < 26 else "digit"
             tails.append(self.pick(grammar["glyph_tails"]).format(kind=kind, glyph=GLYPHS[self.glyph]))
         return tails
-
-
-def with_articles(text: str) -> str:
-    """Replace `a` by `an` before a vowel."""
-    return re.sub(r"\ba (?=[aeiou])", "an ", text)
 
 
 def words_of(text: str) -> list[str]:
@@ -173,7 +172,7 @@ def words_of(text: str) -> list[str]:
 @cache
 def world_words() -> list[str]:
     """Every word that captions, task class names and task templates can produce, sorted."""
-    grammar = bulk("grammar")
+    grammar = GRAMMAR
     texts: list[str] = ["an", *GLYPHS, "letter", "digit", "and"]
     texts += [word for factor in (*FACTORS.values(), STYLES) for words in factor.words for word in words]
     texts += [name for factor in (*FACTORS.values(), STYLES) for name in factor.values]

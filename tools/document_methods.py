@@ -1,5 +1,5 @@
 """Write a measured table of docs/methods.md from run records:
-`python -m dear.cli.document_methods TABLE FOLDER [--alone FOLDER]`.
+`python -m tools.document_methods TABLE FOLDER [--alone FOLDER]`.
 
 Run it in the root of the repository. TABLE is the name in the markers around the table; the rest of the
 page is written by hand. Runs that share a process share its memory, so the peaks come from other records:
@@ -11,18 +11,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dear.cli.document import with_table
 from dear.errors import DataError
 from dear.evaluation.records import read_record
 from dear.report.reading import Record, data_set, grouped, method_label, readable
 from dear.report.side_by_side import methods_grid
 from dear.report.tables import base_to_novel_table
+from tools.document import with_table
 
 PAGE = Path("docs/methods.md")
-TABLES = ("all", "seeds", "uniform")
-"""Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and, where they were run,
-with three; and one training for all methods (`recipes/methods/uniform.yaml`).
-"""
+TABLES = ("all", "seeds")
+"""Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and with three."""
 
 
 def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = None) -> str:

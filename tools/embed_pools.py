@@ -1,5 +1,5 @@
 """Write the sentence embeddings of the package's pools, after their words have changed:
-`python -m dear.cli.embed_pools`, in the root of the repository.
+`python -m tools.embed_pools`, in the root of the repository.
 
 Pools that have not changed keep their embeddings, bit for bit.
 """
