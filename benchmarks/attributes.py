@@ -88,10 +88,10 @@ def measure(context: RunContext, task: str, plan: Plan, seed: int) -> dict[str, 
     start = time.perf_counter()
     dataset = load_dataset(task)
     trial = Trial(context, context.resolve(BaseToNovel(), [dataset], plan, seed=seed))
-    record = trial.make()
-    found = {part: record["results"][part]["accuracy"] for part in ("base", "novel")}
-    found |= {f"{part} decoupled": record["results"][part]["decoupled"] for part in ("base", "novel")}
-    found["fusion"] = record.get("fusion_weights")
+    results = trial.run.protocol.run(trial)
+    found = {part: results[part]["accuracy"] for part in ("base", "novel")}
+    found |= {f"{part} decoupled": results[part]["decoupled"] for part in ("base", "novel")}
+    found["fusion"] = trial.method.fusion_weights()
     if plan.method == "dear":
         method = trial.method
         images = load_task(task).test

@@ -10,7 +10,7 @@ import torch
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
-from dear.evaluation import adapt, records, trial
+from dear.evaluation import records, trial
 from dear.roles.table import RoleTable
 from tests.e2e.refusals import RUN, SHORT, refused
 
@@ -224,7 +224,7 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            place = {"training": (adapt, "train"), "test": (trial, "evaluate")}[during]
+            place = {"training": (trial, "train"), "test": (trial, "evaluate")}[during]
             patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()

@@ -15,7 +15,7 @@ from dear.backbone.device import find_device
 from dear.backbone.threads import share, use_share
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.runs import Runner, RunProgress
+from dear.evaluation.runs import Runner, RunProgress, run_one
 
 Job = TypeVar("Job", bound=Hashable)
 WAIT = 1.0
@@ -121,7 +121,10 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     runner = Runner(device)
     for job, (experiment, run) in iter(inbox.get, None):
         try:
-            record = runner.run(experiment, run, lambda *value: results.put(("progress", None, value)))
+            record = run_one(
+                **runner.prepared(experiment, run),
+                progress=lambda *value: results.put(("progress", None, value)),
+            )
         except DearError as error:
             results.put(("error", job, DearError(str(error))))
             return
