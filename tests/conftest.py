@@ -9,6 +9,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 from open_clip.model import CLIP
+from tests.standin_hub import standin  # noqa: F401 (a fixture)
 from torch import nn
 
 from dear.backbone.clip import Clip

@@ -26,7 +26,7 @@ class TestHub:
         pixels = {"mean": list(MEAN), "std": list(STD)}
         (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}))
 
-        def cached(repository: str, file: str) -> str | None:
+        def cached(repository: str, file: str, revision: str | None) -> str | None:
             assert repository == "someone/prime"
             return str(folder / file) if (folder / file).is_file() else None
 
