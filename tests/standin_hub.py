@@ -46,8 +46,8 @@ class StandIn:
 
     Attributes:
         endpoint: its address, for HF_ENDPOINT.
-        cdn: the address that large files are redirected to, as the hub does: its client goes no further with a
-            question about a file once the address is of another host or port.
+        cdn: the address that large files are redirected to, as the hub does: its client asks about a file
+            no further once the address is of another host or port.
         files: the content of each repository's files.
         faults: what goes wrong; may be changed at any time.
         requests: what was asked: method, path and range.
@@ -91,8 +91,8 @@ def standin_hub() -> Iterator[StandIn]:
 
 @pytest.fixture
 def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """The stand-in, asked by the hub's client of this process, with an empty cache in ``tmp_path / "cache"``; the
-    client does not wait before it tries again.
+    """The stand-in, asked by the hub's client of this process, with an empty cache in ``tmp_path / "cache"``.
+    The client does not wait before it tries again.
     """
     with standin_hub() as server:
         constants = "huggingface_hub.constants"

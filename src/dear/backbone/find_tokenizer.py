@@ -26,7 +26,8 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
         tokenizer = open_clip.SimpleTokenizer(context_length=context, clean=settings.get("clean", "lower"))
         if words < tokenizer.vocab_size:
             raise WeightsError(
-                f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer {tokenizer.vocab_size}."
+                f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer "
+                f"{tokenizer.vocab_size}."
             )
         return tokenizer  # type: ignore[no-any-return]
     try:
@@ -38,9 +39,9 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
     except (DearError, ImportError, OSError) as error:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(named)}) cannot be loaded: {reason} It needs "
-            f"`pip install tokenizers` and `hf download {named}`, where the network is; without one here, copy "
-            f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
+            f"the tokenizer of {name} ({folder or shown(named)}) cannot be loaded: {reason} It "
+            f"needs `pip install tokenizers` and `hf download {named}`, where the network is; without one "
+            f"here, copy {FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
 
 

@@ -98,7 +98,8 @@ def download(
 ) -> Path:
     """Download the first of ``files`` that a repository has into the hub's cache, and compare its hash.
 
-    ``options`` are `huggingface_hub.hf_hub_download`'s. Raises ContentError, and what the hub's client raises.
+    ``options`` are `huggingface_hub.hf_hub_download`'s. Raises ContentError, and what its client
+    raises.
     """
     hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
     info = hub.model_info(repository, revision=revision, files_metadata=True)

@@ -51,10 +51,10 @@ def load_clip(
             fetched, a line on stderr says so first, and no weights but safetensors are fetched.
 
     A local file that is named after a tag (``laion2b_s34b_b88k.safetensors``), or lies in a folder named
-    after its repository, is taken for that tag's weights. No code in a file is run, no
-    path in one is opened, and what is downloaded is compared with the hash that the hub states. A tag determines the
-    activation: for a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the
-    tag's activation is used. Raises UnknownNameError for an unknown architecture, WeightsError for
+    after its repository, is taken for that tag's weights. No code in a file is run, no path in one is opened,
+    and what is downloaded is compared with the hash that the hub states. A tag determines the activation: for
+    a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the tag's
+    activation is used. Raises UnknownNameError for an unknown architecture, WeightsError for
     unavailable or unsuitable weights, SettingsError for a GPU if there is none. On a CPU torch's number
     of threads is set where the environment asks for it (`dear.backbone.threads`).
     """

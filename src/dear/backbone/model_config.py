@@ -131,8 +131,8 @@ class Config(TypedDict):
 
 
 def model_config(content: Any, where: object) -> Config:
-    """A configuration, checked key by key. Raises ReadingError for an unknown key or a wrong value, LimitError
-    for a tower that is too large.
+    """A configuration, checked key by key. Raises ReadingError for an unknown key or a wrong value,
+    LimitError for a tower that is too large.
     """
     config = typed(content, Config, where)
     model = config["model_cfg"]

@@ -22,8 +22,8 @@ class Repository:
     Attributes:
         name: as the user gave it: ``hf-hub:OWNER/NAME`` or a folder.
         folder: the folder; None for the hub.
-        named_by: the file that names it ("the bundle NAME"), or "" if the user does. A file is announced before
-            anything is fetched for it, and no format with pickle is fetched.
+        named_by: the file that names it ("the bundle NAME"), or "" if the user does. A file's name is
+            announced before anything is fetched for it, and no format with pickle is fetched.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Repository:
         files = (hub.CONFIG, from_transformers.CONFIG)
         if self.named_by and self.folder is None and hub.cached(self.id, files) is None:
             print(
-                f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is fetched "
-                "from the hub now, its weights as safetensors only",
+                f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is "
+                "fetched from the hub now, its weights as safetensors only",
                 file=sys.stderr,
             )
         path = self.find(files)

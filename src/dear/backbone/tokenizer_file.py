@@ -209,13 +209,13 @@ def _require_step(step: Any, name: str, where: object) -> None:
     if kind not in STEPS[name]:
         raise ReadingError(where, f"its {name} is {shown(kind)}: it must be one of {', '.join(STEPS[name])}")
     if kind == "Sequence":
-        inner = next((step[key] for key in LISTS if key in step), None)
-        for part in typed(inner, list[Any], where, name)[: PARTS + 1]:
+        inner = typed(next((step[key] for key in LISTS if key in step), None), list[Any], where, name)
+        if len(inner) > PARTS:
+            raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {PARTS}")
+        for part in inner:
             if isinstance(part, dict) and part.get("type") == "Sequence":
                 raise ReadingError(where, f"its {name} has a Sequence within a Sequence")
             _require_step(part, name, where)
-        if len(inner) > PARTS:
-            raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {PARTS}")
     elif kind in ("Replace", "Split"):
         _require_pattern(step, name, where)
     elif kind == "Prepend" and len(typed(step.get("prepend"), str, where, f"{name}.prepend")) > 1:
@@ -239,7 +239,7 @@ def _require_pattern(step: dict[str, Any], name: str, where: object) -> None:
 
 
 def _require_charsmap(charsmap: Any, name: str, where: object) -> None:
-    """Of SentencePiece: the size of a trie, the trie, and what its characters become, each ended by a zero."""
+    """Of SentencePiece: the size of a trie, the trie, what its characters become, each ended by 0."""
     text = typed(charsmap, str, where, f"{name}.precompiled_charsmap")
     try:
         content = base64.b64decode(text, validate=True)
@@ -264,7 +264,7 @@ def _values(value: Any) -> int:
 
 
 def _guarded(work: Callable[[], Result]) -> Result:
-    """The result of the library's Rust code. A panic in it is no Exception: as a WeightsError, like the rest."""
+    """The result of the library's Rust code. A panic in it is no Exception: a WeightsError, as the rest."""
     try:
         return work()
     except (KeyboardInterrupt, SystemExit, MemoryError):

@@ -35,8 +35,8 @@ class Publication:
 
 
 PUBLISHED = {REAL: Publication("7288da5a0d6f0b51c4a2b27c624837a9236d0112")}
-"""Weights that a role table in the package belongs to. Their commit is public in several places; the SHA-256 of
-the file is not, and was not measured, so that it is the hub that states it, for this commit.
+"""Weights that a role table in the package belongs to. Their commit is public in several places. The
+SHA-256 of the file is not, and was not measured: it is the hub that states it, for this commit.
 """
 
 
@@ -59,8 +59,8 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         usual = (name, pretrained) == REAL
         local = f"{pretrained}{Path(file or files[0]).suffix}"
         raise WeightsError(
-            f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another machine "
-            f"download {address or tag.get('url')}"
+            f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
+            f"machine download {address or tag.get('url')}"
             f"{f' ({SIZE}, {LICENCE} licence)' if usual else ''}, name it {local}, and give its local path "
             f"here: --model {name} --pretrained {local}"
             f"{'; --model tiny is only for trying things out' if usual else ''}."

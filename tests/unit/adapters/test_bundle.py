@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.standin_hub import StandIn
 from torch import Tensor
 
 from dear.adapters import bundle_files as bundle_files
@@ -25,6 +24,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
+from tests.standin_hub import StandIn
 
 MakeClip = Callable[..., Clip]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.backbone.tokenizer_files import write_tokenizer
 
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
+from tests.unit.backbone.tokenizer_files import write_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

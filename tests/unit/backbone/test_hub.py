@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import save
-from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
-from tests.unit.backbone.prime import NAME
 from torch import Tensor
 
 from dear.backbone import hub, weights
 from dear.backbone.choice import Named
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
+from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
+from tests.unit.backbone.prime import NAME
 
 CLIP, FILE = "someone/prime-clip", "open_clip_model.safetensors"
 FETCH = "import sys; from dear.backbone import hub; print(hub.fetch(sys.argv[1], [sys.argv[2]]))"
@@ -41,8 +41,8 @@ def test_a_first_fetch_tells_size_and_licence_and_a_second_asks_nobody(
     assert clip.identity.sha256 == load_clip(NAME, "random:3").identity.sha256
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dear:")]
     assert told == [
-        f"dear: fetching {NAME}/plain once from {standin.endpoint}/{CLIP}, {len(content) / 1e6:.0f} MB, licence "
-        f"mit; it is kept in {tmp_path / 'cache'}"
+        f"dear: fetching {NAME}/plain once from {standin.endpoint}/{CLIP}, {len(content) / 1e6:.0f} MB, "
+        f"licence mit; it is kept in {tmp_path / 'cache'}"
     ]
     asked, cache = len(standin.requests), tree(tmp_path / "cache")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -70,15 +70,13 @@ def test_what_is_corrupt_is_refused_and_removed(standin: StandIn, content: bytes
     load_clip(NAME, "plain")
 
 
-def test_what_is_damaged_in_the_cache_is_refused(
-    standin: StandIn, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_damaged_in_the_cache_is_refused(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     path = hub.fetch(CLIP, [FILE])
     blob = path.resolve()
     assert blob.name == sha256(content)
     blob.write_bytes(content[:-1] + b"x")
 
-    def unlink(_path: Path, missing_ok: bool = False) -> None:
+    def unlink(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patched:
@@ -87,7 +85,7 @@ def test_what_is_damaged_in_the_cache_is_refused(
             WeightsError, match=rf"cannot be removed \(Permission denied\): delete .*{blob.name}"
         ):
             hub.fetch(CLIP, [FILE])
-    with pytest.raises(WeightsError, match="is damaged: .*It was removed"):
+    with pytest.raises(WeightsError, match=r"is damaged: .*It was removed"):
         hub.fetch(CLIP, [FILE])
     assert not blob.exists()
     assert hub.fetch(CLIP, [FILE]).read_bytes() == content
@@ -102,14 +100,16 @@ def test_a_small_file_is_compared_with_gits_hash(standin: StandIn) -> None:
         hub.fetch(CLIP, ["config.json"])
 
 
-def test_a_fetch_that_is_cut_goes_on_where_it_ended(standin: StandIn, content: bytes) -> None:
+@pytest.mark.usefixtures("content")
+def test_a_fetch_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None:
     standin.faults.cut = 100 * CHUNK
     load_clip(NAME, "plain")
     assert standin.downloads() == [None, f"bytes={100 * CHUNK}-"]
 
 
+@pytest.mark.usefixtures("content")
 def test_after_a_run_that_failed_halfway_the_next_fetches_the_whole_file(
-    standin: StandIn, content: bytes, tmp_path: Path
+    standin: StandIn, tmp_path: Path
 ) -> None:
     standin.faults.cut, standin.faults.after_cut = 100 * CHUNK, 500
     with pytest.raises(WeightsError, match="cannot download"):
@@ -119,20 +119,18 @@ def test_after_a_run_that_failed_halfway_the_next_fetches_the_whole_file(
     load_clip(NAME, "plain")
 
 
+@pytest.mark.usefixtures("content")
 @pytest.mark.parametrize("code", [404, 429, 500])
 @pytest.mark.parametrize("part", ["/api/", "/resolve/", "/cdn/"])
-def test_an_answer_that_is_an_error_is_told_in_one_line(
-    code: int, part: str, standin: StandIn, content: bytes
-) -> None:
+def test_an_answer_that_is_an_error_is_told_in_one_line(code: int, part: str, standin: StandIn) -> None:
     standin.faults.status = {part: code}
     with pytest.raises(WeightsError, match=rf"cannot download {NAME}/plain .*local path") as caught:
         load_clip(NAME, "plain")
     assert "\n" not in str(caught.value)
 
 
-def test_a_place_where_nothing_can_be_kept(
-    standin: StandIn, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("content")
+def test_a_place_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(WeightsError, match=r"cannot download .*Not a directory"):
@@ -165,7 +163,8 @@ class TestWellKnown:
         monkeypatch.setitem(weights.PUBLISHED, Named(NAME, "plain"), publication)
         return wanted
 
-    def test_they_are_fetched_by_their_commit(self, standin: StandIn, published: str) -> None:
+    @pytest.mark.usefixtures("published")
+    def test_they_are_fetched_by_their_commit(self, standin: StandIn) -> None:
         load_clip(NAME, "plain")
         asked = [path for _, path, _ in standin.requests if path.startswith(("/api/", f"/{CLIP}"))]
         assert asked
@@ -180,9 +179,8 @@ class TestWellKnown:
         ):
             load_clip(NAME, "plain")
 
-    def test_a_local_file_with_their_name_is_compared(
-        self, content: bytes, published: str, tmp_path: Path
-    ) -> None:
+    @pytest.mark.usefixtures("published")
+    def test_a_local_file_with_their_name_is_compared(self, content: bytes, tmp_path: Path) -> None:
         path = tmp_path / "plain.safetensors"
         path.write_bytes(content)
         assert load_clip(NAME, str(path)).identity.pretrained == "plain"

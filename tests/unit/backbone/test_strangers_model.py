@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save
-from tests.standin_hub import StandIn
-from tests.unit.backbone.prime import CONFIG
-from tests.unit.backbone.tokenizer_files import write_tokenizer
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
@@ -20,6 +17,9 @@ from dear.backbone.load import load_clip
 from dear.cli import index_query
 from dear.errors import DearError
 from dear.methods.registry import METHODS
+from tests.standin_hub import StandIn
+from tests.unit.backbone.prime import CONFIG
+from tests.unit.backbone.tokenizer_files import write_tokenizer
 
 EVIL = "from pathlib import Path\nPath({trace!r}).touch()\nclass Evil: pass\n"
 
@@ -142,14 +142,13 @@ class TestBundle:
         )
         assert "fetching hf-hub:evil/model once" in second
         assert not (tmp_path / "it-ran").exists()
-        names = {path.rpartition("/")[2] for method, path, _ in standin.requests if "/resolve/" in path}
+        names = {path.rpartition("/")[2] for _, path, _ in standin.requests if "/resolve/" in path}
         assert names == {
             "open_clip_config.json", "open_clip_model.safetensors", "tokenizer.json", "tokenizer_config.json",
         }  # fmt: skip
 
-    def test_no_pickle_is_fetched_unless_the_user_names_the_model(
-        self, evil: dict[str, bytes], standin: StandIn
-    ) -> None:
+    @pytest.mark.usefixtures("evil")
+    def test_no_pickle_is_fetched_unless_the_user_names_the_model(self, standin: StandIn) -> None:
         with pytest.raises(DearError, match="Only safetensors are fetched of a repository that a file names"):
             load_clip("hf-hub:evil/model", named_by="the bundle of dear")
         assert not standin.downloads()
@@ -165,7 +164,8 @@ class TestBundle:
             raise DearError("not loaded")
 
         bundle = Bundle(
-            "dear", METHODS["dear"].settings(), "hf-hub:evil/model", None, Identity("a", "b", ""), None, ("a",),
+            "dear", METHODS["dear"].settings(), "hf-hub:evil/model", None, Identity("a", "b", ""), None,
+            ("a",),
             ("{}",), {},
         )  # fmt: skip
         monkeypatch.setattr("dear.adapters.bundle.load_clip", load)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer
 
 from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer, tokenizer_parts
 from dear.errors import WeightsError
 from dear.reading.files import ReadingError
+from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer
 
 TEXTS = ["a photo of a cat", "Two  trees, photos of cats", "", "cat " * 20, "<eos> </s> [SEP] a"]
 

@@ -81,7 +81,8 @@ def gemma() -> tuple[Tokenizer, dict[str, Any]]:
     ]
     merges = [("c", "a"), ("ca", "t"), ("▁", "p"), ("p", "h"), ("o", "t")]
     rust = Tokenizer(models.BPE(
-        {word: at for at, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True,
+        {word: at for at, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True,
+        byte_fallback=True,
     ))  # fmt: skip
     rust.normalizer = normalizers.Replace(" ", "▁")
     rust.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
