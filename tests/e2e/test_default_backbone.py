@@ -90,17 +90,14 @@ def test_fit_predict_and_serve(
     assert code == 0, told
     predictor = Predictor(out)
     [prediction] = predictor.predict([image])
-    assert f'"{prediction.label}"' in answer
-    with TestClient(
-        create_app(Service(predictor, Limits(wait=0))), base_url="http://127.0.0.1"
-    ) as client:
+    assert f'"{prediction.best.name}"' in answer
+    with TestClient(create_app(Service(predictor, Limits(wait=0))), base_url="http://127.0.0.1") as client:
         served_answer = client.post("/api/predict?top=1", content=image.read_bytes())
     assert served_answer.status_code == 200
-    assert f'"{prediction.label}"' in served_answer.text
+    assert f'"{prediction.best.name}"' in served_answer.text
     assert len(standin.requests) == asked
     assert tree(tmp_path / "cache") == kept  # so that it may be read-only
 
 
 def tree(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}
-

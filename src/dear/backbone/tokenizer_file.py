@@ -180,7 +180,7 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(whole.get("model"), dict[str, Any], where, "model")
     # The file of an early version does not say that its model is BPE or WordPiece.
     kind = model.get("type", "BPE" if "merges" in model else "WordPiece")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise ReadingError(where, f"its model is {shown(kind)}: it must be one of {', '.join(MODELS)}")
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
