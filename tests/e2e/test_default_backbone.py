@@ -1,4 +1,4 @@
-"""README's three commands with the default backbone, of which a stand-in of the hub serves a small version."""
+"""README's three commands with the default backbone, which a stand-in of the hub serves in small."""
 
 import json
 import warnings

@@ -209,7 +209,7 @@ def _require_step(step: Any, name: str, where: object) -> None:
     if kind not in STEPS[name]:
         raise ReadingError(where, f"its {name} is {shown(kind)}: it must be one of {', '.join(STEPS[name])}")
     if kind == "Sequence":
-        inner = typed(next((step[key] for key in LISTS if key in step), None), list[Any], where, name)
+        inner: list[Any] = typed(next((step[key] for key in LISTS if key in step), None), list, where, name)
         if len(inner) > PARTS:
             raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {PARTS}")
         for part in inner:
