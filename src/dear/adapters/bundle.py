@@ -98,7 +98,9 @@ class Bundle:
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
-        clip = load_clip(self.model, pretrained or self.pretrained, device=device)
+        clip = load_clip(
+            self.model, pretrained or self.pretrained, device=device, named_by=f"the bundle of {self.method}"
+        )
         self.check(clip)
         return clip
 

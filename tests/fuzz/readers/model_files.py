@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from dear.adapters.bundle import Bundle
-from dear.backbone import hub, tiny
+from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tokenizer_file import file_tokenizer
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
 from dear.retrieval.heads import HeadEncoder, encoder_for
@@ -18,6 +19,7 @@ from dear.retrieval.query import Index
 from dear.retrieval.search import by_text
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.unit.backbone.tokenizer_files import write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import role_table
@@ -124,13 +126,39 @@ def architecture(folder: Path) -> Path:
             "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 16},
             "text_cfg": {
                 "context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2,
+                "hf_tokenizer_name": "someone/words",
+                "tokenizer_kwargs": {"clean": "canonicalize", "strip_sep_token": False},
             },
         },
         "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
     }  # fmt: skip
+    write_tokenizer("T5", folder)
     return written(folder / "open_clip_config.json", json.dumps(config))
 
 
 def use_architecture(file: Path) -> None:
-    hub.fetch = lambda _repository, _files: file
-    load_clip("hf-hub:someone/something", "random:0")
+    load_clip(str(file.parent), "random:0")
+
+
+def tokenizer(folder: Path) -> Path:
+    return write_tokenizer("T5", folder)
+
+
+def use_tokenizer(file: Path) -> None:
+    settings = file.parent / "tokenizer_config.json"
+    read = file_tokenizer(
+        file.parent / "tokenizer.json",
+        settings,
+        context=13,
+        words=1000,
+        clean="canonicalize",
+        strip_sep_token=True,
+    )
+    ids = read(["a photo of a cat", "a" * 1000, "two  trees " * 90])
+    if ids.shape != (3, 13) or not 0 <= int(ids.min()) <= int(ids.max()) < 1000:
+        raise TakenOver("ids that the text tower does not have")
+
+
+def tokenizer_settings(folder: Path) -> Path:
+    write_tokenizer("BERT", folder)
+    return folder / "tokenizer_config.json"

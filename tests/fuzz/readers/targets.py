@@ -43,4 +43,6 @@ TARGETS = {
     "weights (safetensors)": Target("safetensors", model_files.weights, model_files.use_weights),
     "weights (.pt)": Target("binary", model_files.checkpoint, model_files.use_checkpoint),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
+    "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
+    "tokenizer's settings": Target("json", model_files.tokenizer_settings, model_files.use_tokenizer),
 }

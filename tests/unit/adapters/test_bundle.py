@@ -24,6 +24,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
+from tests.standin_hub import StandIn
 
 MakeClip = Callable[..., Clip]
 
@@ -258,18 +259,16 @@ def test_tensors_of_other_settings_are_refused(make_small_clip: MakeClip) -> Non
         replace(bundle, roles=None).build(clip)
 
 
-def test_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def download(repository: str, file: str, **options: Any) -> str:
-        asked.append((repository, file, options["revision"]))
-        return str(folder / file)
-
-    monkeypatch.setattr(bundle_files, "reach", lambda: None)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "cache")
-    assert loaded.classes == tuple(CLASSES)
-    assert asked == [("someone/cards", CONFIG, "v2"), ("someone/cards", ADAPTER, "v2")]
+def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
+    standin.files["someone/cards"] = {file: (folder / file).read_bytes() for file in (CONFIG, ADAPTER, CARD)}
+    for _ in range(2):
+        loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "elsewhere")
+        assert loaded.classes == tuple(CLASSES)
+        assert len(standin.downloads()) == 1
+    assert all("v2" in path for _, path, _ in standin.requests if path.startswith(("/api/", "/someone/")))
+    standin.faults.corrupt = True
+    with pytest.raises(BundleError, match=rf"{ADAPTER} of someone/cards is damaged: .*It was removed"):
+        Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
 
 
 def test_without_the_hub() -> None:
