@@ -83,7 +83,7 @@ def _rgb(image: Image.Image, *, packed: bool = False) -> Image.Image:
         raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         if not packed:
-            _require_light([image.getextrema()[1]], DARK)
+            _require_light([int(np.asarray(image).max())], DARK)
         return _in_bands(image, "L", partial(_eight_bits, white=4095 if packed else 65535)).convert("RGB")
     if image.has_transparency_data:
         return _in_bands(image, "RGB", _on_white)

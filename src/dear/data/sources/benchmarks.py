@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 

@@ -164,7 +164,9 @@ def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> P
 
     facts = (str(fact) for part, table in parts.items() for fact in (part, len(table), table._fingerprint))
     target = (
-        cache / "huggingface" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(name, image, *facts)}"
+        cache
+        / "huggingface"
+        / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(name, image, *facts)}"
     )
     if target.is_dir():
         return target

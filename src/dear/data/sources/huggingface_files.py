@@ -107,7 +107,9 @@ def require_usable(name: str, tables: Mapping[str, Any], image: str, label: str)
         if {image, label} - {*table.features}:
             raise DataError(f"{name}: the split {part} has no columns {image} and {label}.")
         if table.features[label] != feature or type(table.features[image]).__name__ != "Image":
-            raise DataError(f"{name}: the columns {image} and {label} of the split {part} are of other types.")
+            raise DataError(
+                f"{name}: the columns {image} and {label} of the split {part} are of other types."
+            )
     if type(feature).__name__ not in ("ClassLabel", "Value"):
         raise DataError(f"{name}: the column {label} holds {type(feature).__name__}, not classes.")
     names: Sequence[Any] = getattr(feature, "names", None) or ()
