@@ -82,6 +82,7 @@ def _loaded(name: str) -> dict[str, Any]:
             with _quiet_hub():
                 loaded = datasets.load_dataset(called, configuration or None)
         parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
+        parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
         for table in parts.values():
             table.data.validate(full=True)  # a forged Arrow file may point outside of its own memory
     except (DataError, LimitError):

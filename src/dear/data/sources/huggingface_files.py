@@ -16,6 +16,7 @@ from dear.reading.typed import typed
 SPLITS_LIST = "dataset_dict.json"
 STATE = "state.json"
 INFO = "dataset_info.json"
+LONGEST = 1000  # characters of a path
 
 
 def require_confined(folder: Path) -> None:
@@ -56,11 +57,11 @@ def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
     """The path of a file that a data set names, links resolved. Raises DataError for one outside its folders."""
     for folder in folders:
         top = os.path.realpath(folder)
-        path = "" if "\0" in name else os.path.realpath(os.path.join(top, name))
+        path = "" if "\0" in name or len(name) > LONGEST else os.path.realpath(os.path.join(top, name))
         if path and os.path.commonpath([top, path]) == top:
             return Path(path)
     raise DataError(
-        f"{where}: {name!r} is not a file of the data set. A data set may name only files of its own; save "
+        f"{where}: {name[:200]!r} is not a file of the data set. A data set may name only files of its own; save "
         "one of yours with save_to_disk, which copies its images into it."
     )
 
@@ -118,6 +119,6 @@ def require_usable(name: str, tables: Mapping[str, Any], image: str, label: str)
 
 
 def _regular(folder: Path, path: Path) -> Path:
-    file = file_below([folder], os.path.abspath(path), str(path))
+    file = file_below([folder], os.path.abspath(path), str(path)[:500])
     with opened(file):
         return file

@@ -117,9 +117,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         load(packed, DataSettings(cache=tmp_path / "file"))
 
 
-def test_a_zip_that_unpacks_to_many_times_its_size(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MODEST", 10**6)
     for size, packed in ((10**6, "small.zip"), (10**6 + 1, "bomb.zip")):
         with zipfile.ZipFile(tmp_path / packed, "w", zipfile.ZIP_DEFLATED) as file:
