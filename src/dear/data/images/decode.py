@@ -100,7 +100,7 @@ def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Im
 
 
 def _require_light(highest: Sequence[Any], dark: int) -> None:
-    """Raise ValueError if the highest levels of a 16-bit picture are those of fewer bits. A black one passes."""
+    """Raise ValueError if the highest 16-bit levels of a picture are those of fewer bits; black passes."""
     if 0 < max(highest) < dark:
         raise ValueError(
             "its 16-bit levels take up 12 bits or fewer, so that it would be black; save it with 8 bits, or "

@@ -54,10 +54,11 @@ def own_folders(name: str) -> tuple[Path, ...]:
 
 
 def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
-    """The path of a file that a data set names, links resolved. Raises DataError for one outside its folders."""
+    """The path of a file that a data set names, links resolved. Raises DataError outside its folders."""
     for folder in folders:
         top = os.path.realpath(folder)
-        path = "" if "\0" in name or len(name) > LONGEST else os.path.realpath(os.path.join(top, name))
+        usable = "\0" not in name and len(name) <= LONGEST
+        path = os.path.realpath(os.path.join(top, name)) if usable else ""
         if path and os.path.commonpath([top, path]) == top:
             return Path(path)
     raise DataError(
