@@ -62,8 +62,8 @@ def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
         if path and os.path.commonpath([top, path]) == top:
             return Path(path)
     raise DataError(
-        f"{where}: {name[:200]!r} is not a file of the data set. A data set may name only files of its own; save "
-        "one of yours with save_to_disk, which copies its images into it."
+        f"{where}: {name[:200]!r} is not a file of the data set. A data set may name only files of its "
+        "own; save one of yours with save_to_disk, which copies its images into it."
     )
 
 
