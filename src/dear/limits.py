@@ -60,8 +60,8 @@ LIMITS: Final = MappingProxyType({
 
 
 SETTABLE: Final = frozenset({
-    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side", "unpacked_ratio", "classes",
-    "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
+    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
+    "unpacked_ratio", "classes", "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 
