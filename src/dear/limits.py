@@ -38,6 +38,8 @@ LIMITS: Final = MappingProxyType({
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
+    "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
+    "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
     "classes": Limit(25_000, "class names"),
     "class_name": Limit(1000, "characters of a class name"),
     "templates": Limit(1000, "templates"),
@@ -58,8 +60,8 @@ LIMITS: Final = MappingProxyType({
 
 
 SETTABLE: Final = frozenset({
-    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "classes",
-    "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
+    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
+    "unpacked_ratio", "classes", "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

@@ -1,6 +1,7 @@
 """Every reader of files from outside, with a good file for it and what is done with it once it is read."""
 
 from dear.cli.predict import _names
+from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import read_coop
 from dear.roles.phrases import load_pool
@@ -34,6 +35,11 @@ TARGETS = {
     "index's catalogue": Target("sqlite", model_files.index, lambda file: model_files.ask(file.parent)),
     "index of heads": Target("sqlite", model_files.index_of_heads, model_files.ask_heads),
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
+    "image (PNG)": Target("binary", data_files.image("PNG"), lambda file: decode(file, 23)),
+    "image (TIFF)": Target("binary", data_files.image("TIFF"), lambda file: decode(file, 23)),
+    "image (JPEG)": Target("binary", data_files.image("JPEG"), lambda file: decode(file, 23)),
+    "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
+    "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
     "decode cache": Target("npy", data_files.picture, data_files.use_picture),
     "finding about images": Target(
         "json", data_files.checked, lambda file: data_files.look_again(file.parents[2])
