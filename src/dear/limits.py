@@ -43,6 +43,7 @@ LIMITS: Final = MappingProxyType({
     "templates": Limit(1000, "templates"),
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
+    "request_text": Limit(50_000, "characters of a list in one request, such as class names"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),

@@ -285,7 +285,7 @@ def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> N
             # Else a guess that is right would be told from one that is wrong.
             for scheme in ("Bearer", "bearer"):
                 answer = client.get("/api/info", headers={"authorization": f"{scheme} s3cret"})
-                assert "5 requests per minute" in refused(answer, 429)
+                assert "5 units of work per minute" in refused(answer, 429)
             assert client.get("/").status_code == 401  # the door asks without a token
 
 
@@ -377,7 +377,7 @@ def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
         for _ in range(2):
             assert client.post("/api/predict", content=data).status_code == 200
         answer = client.post("/api/predict", content=data)
-        assert "2 requests per minute" in refused(answer, 429)
+        assert "2 units of work per minute" in refused(answer, 429)
         assert answer.headers["retry-after"] == "30"
         assert client.get("/api/info").status_code == 200
         assert "default-src 'none'" in client.get("/api/info").headers["content-security-policy"]
