@@ -14,7 +14,7 @@ from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 COOKIE = "dear_token"
 OPEN = frozenset(["/page.css", "/health"])
 """Besides the login form, the only paths that need no token: its style, and the server's pulse."""
-HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
+HOST = re.compile(r"(?:\[([0-9a-f]*:[0-9a-f:.]*)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
 """The Host header in lower case: an IPv6 address in brackets or a name, and a port if any."""
 # Only files of this server and images that the page creates; text never becomes code or markup.
 POLICY = "; ".join(

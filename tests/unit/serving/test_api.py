@@ -267,6 +267,11 @@ def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
         assert entered.status_code == 303
         assert "HttpOnly" in entered.headers["set-cookie"]
         assert client.get("/api/info").status_code == 200  # by the cookie
+        client.cookies.clear()
+        others = "a name=of another server; dear_token=s3cret"
+        assert client.get("/api/info", headers={"cookie": others}).status_code == 200
+        for cookie in ("dear_tokens=s3cret", "dear_token=other; dear_token=s3cret", "dear_token", ";=;"):
+            assert client.get("/api/info", headers={"cookie": cookie}).status_code == 401
 
 
 def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> None:
@@ -364,6 +369,21 @@ def test_what_an_index_says_of_this_machine_stays_here(
     with TestClient(create_app(service), base_url=URL) as client:
         told = refused(client.post("/api/neighbours", content=png(picture())), 503)
     assert "somebody" not in told
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, 200) for host in ("localhost", "LOCALHOST:7860", "127.0.0.1", "[::1]", "[::1]:7860")),
+        *((host, 421) for host in ("[localhost]", "localhost]", "[localhost", "::1", "[::1", "[::1]evil")),
+        *((host, 421) for host in ("localhost:evil.example", "127.0.0.1:80@evil", "evil@127.0.0.1:80")),
+        *((host, 421) for host in ("", ":80", "localhost:", "localhost:1:2", "localhost/", "[127.0.0.1]")),
+        *((host, 421) for host in ("localhost.evil.example", "localhost:123456", " localhost", "localhost,")),
+    ],
+)
+def test_only_whole_host_names_count(predictor: Predictor, host: str, status: int) -> None:
+    with TestClient(create_app(Service(predictor, LIMITS)), base_url=URL) as client:
+        assert client.get("/health", headers={"host": host}).status_code == status
 
 
 def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
