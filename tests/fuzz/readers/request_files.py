@@ -7,14 +7,14 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from PIL import Image
-from tests.fuzz.readers.target import clip, written
-from tests.unit.serving.small import small_predictor
 
 from dear.errors import DearError
 from dear.reading.files import read_bytes
 from dear.serving.api import create_app
 from dear.serving.limits import Limits
 from dear.serving.service import Service
+from tests.fuzz.readers.target import clip, written
+from tests.unit.serving.small import small_predictor
 
 FORM = {"content-type": "multipart/form-data; boundary=line"}
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pytest
-from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 from dear.adapters import predictor as predictor_module
 from dear.adapters.predictor import Predictor
@@ -16,6 +15,7 @@ from dear.backbone.clip import Clip
 from dear.limits import LimitError, limit
 from dear.serving.limits import Limits, Rate
 from dear.serving.service import Service
+from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 import httpx
