@@ -45,6 +45,7 @@ LIMITS: Final = MappingProxyType({
     "templates": Limit(1000, "templates"),
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
+    "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
@@ -61,7 +62,8 @@ LIMITS: Final = MappingProxyType({
 
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
-    "unpacked_ratio", "classes", "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
+    "unpacked_ratio", "classes", "request_classes", "request_text", "prompts", "bundle_bytes", "tensor_bytes",
+    "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

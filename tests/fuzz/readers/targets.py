@@ -5,7 +5,7 @@ from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import read_coop
 from dear.roles.phrases import load_pool
-from tests.fuzz.readers import data_files, model_files, run_files
+from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
 
 TARGETS = {
@@ -48,6 +48,9 @@ TARGETS = {
     "vocabulary": Target("json", model_files.vocabulary, model_files.use_vocabulary),
     "weights (safetensors)": Target("safetensors", model_files.weights, model_files.use_weights),
     "weights (.pt)": Target("binary", model_files.checkpoint, model_files.use_checkpoint),
+    "form of a request": Target("binary", request_files.form, request_files.send_form),
+    "class names of a request": Target("text", request_files.names, request_files.send_names),
+    "headers of a request": Target("text", request_files.headers, request_files.send_headers),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
     "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
     "tokenizer's settings": Target("json", model_files.tokenizer_settings, model_files.use_tokenizer),
