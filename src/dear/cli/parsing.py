@@ -26,6 +26,7 @@ from jsonargparse import (
     set_loader,
     set_parsing_settings,
 )
+from jsonargparse import _actions, _typehints
 from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first
@@ -309,6 +310,16 @@ def _loaded(text: str) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         # PyYAML's errors for a text that does not match its tag, and for numbers of thousands of digits.
         raise ReadingError("the YAML", f"it is not readable: {error}") from error
+
+
+def _not_imported(name: str, check_path: bool = True) -> Any:
+    """In place of jsonargparse's import of what a file calls class_path. Raises ImportError."""
+    del check_path
+    raise ImportError(f"{name} is not imported: no file makes dear import code")
+
+
+for _module in (_typehints, _actions):
+    _module.import_object = _not_imported
 
 
 def _is_list(hint: Any) -> bool:

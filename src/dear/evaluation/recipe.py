@@ -220,7 +220,7 @@ def _plan(item: Any) -> Plan:
     changes = mapping("settings", given.pop("settings", {}))
     kinds = {field.name: field.type for field in fields(Plan)}
     plan = Plan(**{name: fitted(name, value, kinds[name]) for name, value in given.items()})
-    known_method(plan.method)
+    plan = replace(plan, method=known_method(plan.method))
     for name in ("role_variant", "quantile", "attributes"):
         if name in given and not plan.needs_roles:
             wanted = " or ".join(methods_with_roles())
