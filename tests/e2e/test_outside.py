@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.unit.report import samples
 
 from dear.cli.main import main
@@ -110,7 +109,8 @@ def test_a_class_that_only_a_file_names_is_not_imported(
 )
 def test_options_in_a_file_import_nothing(evil: Path, content: str) -> None:
     (evil / "options.yaml").write_text(content)
-    assert main("run few-shot --config options.yaml --data mixed-paints --out out --dry-run".split()) == 2
+    words = ["run", "few-shot", "--config", "options.yaml", "--data", "mixed-paints", "--out", "out"]
+    assert main([*words, "--dry-run"]) == 2
     assert not (evil / "imported").exists()
 
 

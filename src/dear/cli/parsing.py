@@ -22,11 +22,12 @@ from jsonargparse import (
     ArgumentParser,
     DefaultHelpFormatter,
     Namespace,
+    _actions,
+    _typehints,
     get_loader,
     set_loader,
     set_parsing_settings,
 )
-from jsonargparse import _actions, _typehints
 from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first

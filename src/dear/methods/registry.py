@@ -140,10 +140,10 @@ def _declared_as(path: str) -> str:
         if path == f"{declared.home}:{declared.implementation}":
             return name
     raise SettingsError(
-        f"the method {path} is a class outside this package, and no file makes dear import code. If you trust "
-        f"it, name it on the command line too (--methods {path}, or --method where the command has that), "
-        f"call dear.register({path!r}) in Python, or let its package declare an entry point of the group "
-        f"{ENTRY_POINTS}."
+        f"the method {path} is a class outside this package, and no file makes dear import code. If you "
+        f"trust it, name it on the command line too (--methods {path}, or --method where the command has "
+        f"that), call dear.register({path!r}) in Python, or let its package declare an entry point of the "
+        f"group {ENTRY_POINTS}."
     )
 
 
