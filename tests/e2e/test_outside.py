@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.report import samples
 
 from dear.cli.main import main
 from dear.methods import registry
+from tests.unit.report import samples
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SPEC = "add_a_method:Adapter"

@@ -312,7 +312,8 @@ class Catalogue:
 
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
-            for row in self.database.execute(question, values):  # a cursor left early is not closed again,
+            # `yield from` would close a cursor that is left early, and fail once the database is closed.
+            for row in self.database.execute(question, values):  # noqa: UP028
                 yield row
         except sqlite3.Error as error:
             if "locked" in str(error):

@@ -34,6 +34,10 @@ TARGETS = {
     "index's catalogue": Target("sqlite", model_files.index, lambda file: model_files.ask(file.parent)),
     "index of heads": Target("sqlite", model_files.index_of_heads, model_files.ask_heads),
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
+    "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
+    "shard's vectors": Target(
+        "binary", model_files.shard_vectors, lambda file: model_files.merge(file.parents[2])
+    ),
     "decode cache": Target("npy", data_files.picture, data_files.use_picture),
     "finding about images": Target(
         "json", data_files.checked, lambda file: data_files.look_again(file.parents[2])
