@@ -78,7 +78,8 @@ def fit(
     """
     if out is not None:
         check_place(Path(out).expanduser(), overwrite=overwrite)
-    kind = METHODS[known_method(method)].settings
+    method = known_method(method)
+    kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
     with ExitStack() as stack:

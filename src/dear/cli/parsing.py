@@ -22,6 +22,8 @@ from jsonargparse import (
     ArgumentParser,
     DefaultHelpFormatter,
     Namespace,
+    _actions,
+    _typehints,
     get_loader,
     set_loader,
     set_parsing_settings,
@@ -309,6 +311,16 @@ def _loaded(text: str) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         # PyYAML's errors for a text that does not match its tag, and for numbers of thousands of digits.
         raise ReadingError("the YAML", f"it is not readable: {error}") from error
+
+
+def _not_imported(name: str, check_path: bool = True) -> Any:
+    """In place of jsonargparse's import of what a file calls class_path. Raises ImportError."""
+    del check_path
+    raise ImportError(f"{name} is not imported: no file makes dear import code")
+
+
+for _module in (_typehints, _actions):
+    _module.import_object = _not_imported
 
 
 def _is_list(hint: Any) -> bool:

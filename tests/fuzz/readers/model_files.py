@@ -1,6 +1,8 @@
 """Files around a model: bundles, indexes, vocabularies, weights and configurations."""
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,14 @@ from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
+from dear.errors import DearError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
 from dear.retrieval.heads import HeadEncoder, encoder_for
 from dear.retrieval.query import Index
+from dear.retrieval.scan import Shard
 from dear.retrieval.search import by_text
+from dear.retrieval.shards import Shards, merge_index
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
 from tests.unit.backbone.tokenizer_files import write_tokenizer
@@ -55,6 +60,31 @@ def use_bundle(file: Path) -> None:
 def index(folder: Path) -> Path:
     build_index(Plain(), gallery(folder / "images"), folder / "index")
     return folder / "index" / FILE
+
+
+def shard(folder: Path) -> Path:
+    """The first of two; both are of one folder of images."""
+    images = gallery(folder / "images")
+    for number in (1, 2):
+        build_index(Plain(), images, folder / "shards", shard=Shard(number, 2))
+    return Shard(1, 2).place(folder / "shards") / FILE
+
+
+def shard_vectors(folder: Path) -> Path:
+    return shard(folder).parent / "vectors-1" / "0.f16"
+
+
+def merge(place: Path) -> None:
+    """Search the shards in a folder together, and merge them."""
+    query = {name: torch.eye(5)[0] for name in ("class", "color")}
+    with suppress(DearError):
+        opened = Shards.open(place)
+        opened.check(Plain())
+        opened.query(query, {"class": 1.0, "color": 0.5})
+    out = place.with_name("merged")
+    shutil.rmtree(out, ignore_errors=True)
+    merge_index(place, out)
+    ask(out)
 
 
 def vectors(folder: Path) -> Path:

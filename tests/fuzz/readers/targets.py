@@ -40,6 +40,10 @@ TARGETS = {
     "image (JPEG)": Target("binary", data_files.image("JPEG"), lambda file: decode(file, 23)),
     "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
     "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
+    "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
+    "shard's vectors": Target(
+        "binary", model_files.shard_vectors, lambda file: model_files.merge(file.parents[2])
+    ),
     "decode cache": Target("npy", data_files.picture, data_files.use_picture),
     "finding about images": Target(
         "json", data_files.checked, lambda file: data_files.look_again(file.parents[2])

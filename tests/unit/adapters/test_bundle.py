@@ -15,6 +15,7 @@ from torch import Tensor
 from dear.adapters import bundle_files as bundle_files
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import ADAPTER, CARD, CONFIG
+from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
@@ -87,6 +88,28 @@ def change(folder: Path, **changes: Any) -> Path:
     path = folder / CONFIG
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
+
+
+def test_the_card_shows_names_literally(make_small_clip: MakeClip) -> None:
+    bundle = fitted("dear", make_small_clip())[0]
+    classes = (
+        "<script>alert(1)</script>", "[free](javascript:alert)", "https://evil.example", "www.evil.example",
+        "a\u202egnp.exe", "\u200fmark", "# title\n# more", "a|b", "*bold* ![x](y)",
+    )  # fmt: skip
+    name = 'x"); import os #\n![a](b)`'
+    card = model_card(replace(bundle, classes=classes, templates=("a `{}` | <b>",)), name)
+    # In CommonMark a backslash before a sign of ASCII makes it literal.
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in card
+    assert r"\[free\](javascript\:alert)" in card
+    assert r"https\://evil.example, www\.evil.example" in card
+    assert r"a\\u202egnp.exe" in card
+    assert r"\# title\\n\# more, a\|b, \*bold\* \!\[x\](y)" in card
+    assert r"a \`{}\` \| &lt;b&gt;" in card
+    assert not {"\u202e", "\u200f"} & {*card}
+    assert "<script" not in card
+    lines = card.splitlines()
+    assert r'predictor = dear.Predictor(dear.Bundle.from_pretrained("x\"); import os #\\n![a](b)`"))' in lines
+    assert lines.count("```") == 2
 
 
 def test_only_trained_tensors_are_saved_and_no_pickle(folder: Path) -> None:
