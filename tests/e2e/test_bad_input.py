@@ -102,7 +102,7 @@ def test_a_role_table_of_other_weights(
     assert str(small_clip.identity) in line
     assert "--dear.roles-from-other-weights" in line
     # ... and the way out that the message names works.
-    assert main([*words, "--out", str(out), "--dear.roles-from-other-weights", "true"]) == 0
+    assert main([*words, "--out", str(out), "--dear.roles-from-other-weights"]) == 0
     assert len([*out.glob("*.json")]) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_method_that_does_not_fit_stops_all_before_the_first_run(
     words = [*RUN, "--data", str(photos), "--methods", "zero-shot,coop", "--roles", str(small)]
     line = refused([*words, "--shots", "2", "--coop.tokens", "100"], out, capsys)
     assert "100 context tokens do not fit" in line
-    line = refused([*words, "--shots", "2", "--coop.class-specific", "true"], out, capsys)
+    line = refused([*words, "--shots", "2", "--coop.class-specific"], out, capsys)
     assert "coop with these settings cannot score classes it was not trained on" in line
 
 

@@ -9,7 +9,6 @@ from dear.cli.parsing import Flat
 from dear.cli.run_options import MethodOptions, RunOptions
 from dear.cli.running import Summary, plans_of, render, run
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.registry import protocol_class
 from dear.methods.declaration import MethodSettings
 
@@ -30,7 +29,7 @@ def command_of(name: str) -> Callable[..., Summary]:
 
     def command(
         *,
-        protocol: Flat[Protocol],
+        protocol: Flat[kind],  # type: ignore[valid-type]
         chosen: Flat[MethodOptions],
         options: Flat[RunOptions],
         machines: Flat[Machines],
@@ -41,7 +40,6 @@ def command_of(name: str) -> Callable[..., Summary]:
             plans = tuple(filter(protocol.fits, plans))
         return run([options.experiment(name, protocol, plans)], machines, dry_run=options.dry_run)
 
-    command.__annotations__["protocol"] = Flat[kind]  # type: ignore[misc, valid-type]
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{AFTER}"
     return command
