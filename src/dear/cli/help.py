@@ -1,7 +1,6 @@
 """The help of a command: its options with their descriptions in two columns, identical on every terminal."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
+from collections.abc import Collection, Iterator, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import fill
@@ -56,8 +55,7 @@ def help_of_methods(parser: CommandParser) -> str:
     return "\n\n".join(page.section(page.titles[group], page.groups[group]) for group in _methods()) + "\n"
 
 
-@cache
-def descriptions(described: Callable[..., Any]) -> dict[str, str]:
+def descriptions(described: Any) -> dict[str, str]:
     """What the docstring of a function or a class, or of one that the class inherits from, says of each
     parameter.
     """
@@ -78,6 +76,7 @@ class _Page:
         arguments = parser.app.assemble_argument_collection()
         self.function = parser.app.default_command
         self.owners = {id(child): parent.hint for parent in arguments for child in parent.children}
+        self.documented: dict[Any, dict[str, str]] = {}
         self.groups: dict[str, list[Argument]] = {"": []}
         for argument in arguments:
             if argument.show:
@@ -92,7 +91,9 @@ class _Page:
     def about(self, argument: Argument) -> str:
         """What the docstring says of an option, or of a group."""
         owner = self.owners.get(id(argument), self.function)
-        return argument.parameter.help or descriptions(owner).get(argument.field_info.name, "")
+        if owner not in self.documented:
+            self.documented[owner] = descriptions(owner)
+        return argument.parameter.help or self.documented[owner].get(argument.field_info.name, "")
 
     def description(self) -> Iterator[str]:
         """What the command does, in paragraphs."""

@@ -1,7 +1,7 @@
 """The options of a command, made by cyclopts from a typed function and its docstring.
 
-Ours are: lists with commas (`--tasks badges,tags`), finite numbers, text in UTF-8, and files of options, which
-go through the bounded reader.
+Ours are: lists with commas (`--tasks badges,tags`), finite numbers, text in UTF-8, and files of options,
+which go through the bounded reader.
 """
 
 import csv
@@ -252,8 +252,8 @@ def _tokens(name: str, value: Any, hint: Any, path: Path) -> Iterator[Token]:
     """What gives an option the value of a file. Raises UsageError for a value that no option has."""
     start = Token(keyword=name, source=str(path))
     sequence = sequence_of(hint)
-    if value is None or (value == [] and sequence):
-        yield start.evolve(implicit_value=None if value is None else sequence())
+    if value is None or (value == [] and sequence is not None):
+        yield start.evolve(implicit_value=sequence() if sequence is not None and value == [] else None)
         return
     entries = value if isinstance(value, list) and sequence else [value]
     for index, entry in enumerate(entries):

@@ -35,9 +35,10 @@ def command_of(name: str) -> Callable[..., Summary]:
         machines: Flat[Machines],
         **settings: MethodSettings,
     ) -> Summary:
-        plans = plans_of(chosen.methods, settings, chosen.role_variant, protocol.methods())
+        every = protocol.methods()  # type: ignore[attr-defined]
+        plans = plans_of(chosen.methods, settings, chosen.role_variant, every)
         if chosen.methods is None:
-            plans = tuple(filter(protocol.fits, plans))
+            plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
         return run([options.experiment(name, protocol, plans)], machines, dry_run=options.dry_run)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]

@@ -102,7 +102,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 class _TextLoader(_Loader):
     """The same loader, in which texts stay as they are written unless a tag says so."""
 
-    yaml_implicit_resolvers: Final = {
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as PyYAML declares it)
         first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "merge")]
         for first, resolvers in _Loader.yaml_implicit_resolvers.items()
     }

@@ -97,7 +97,8 @@ def options_in(file: Path, content: str | bytes, parser: CommandParser, *words: 
 
 
 def test_options_from_a_file(tmp_path: Path, parser: CommandParser) -> None:
-    content = "data: d\nmask: mixed\ndry-run: true\nkeep_all: no\ntraining:\n  epochs: 5\n  rate: 1e-3\n  sizes: []\n"
+    content = "data: d\nmask: mixed\ndry-run: true\nkeep_all: no\n"
+    content += "training:\n  epochs: 5\n  rate: 1e-3\n  sizes: []\n"
     options = options_in(tmp_path / "options.yaml", content, parser, "--training.epochs", "6")
     assert (options["data"], options["mask"]) == (Path("d"), "mixed")
     assert (options["dry_run"], options["keep_all"]) == (True, False)
@@ -124,7 +125,7 @@ def test_of_two_files_the_last_wins(tmp_path: Path, parser: CommandParser) -> No
         ("predict", ["bundle", "a.png", "b.png", "--classes", "007,yes,null", "--out", "x.csv"]),
         (
             "run base-to-novel",
-            ["--jobs", "2", "--train.lr", "1e-05", "--dear.no-learn-fusion", "--threads", "3"],
+            ["--jobs", "2", "--train.lr", "1e-05", "--dear.no-learn-fusion", "--threads=3"],
         ),
     ],
 )
