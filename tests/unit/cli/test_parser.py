@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cli.sample import Training, sample
 
 from dear.cli.help import help_text
 from dear.cli.parsing import CommandParser, UsageError, build_parser
 from dear.cli.registry import COMMANDS
 from dear.errors import DearError
 from dear.methods.registry import METHODS
+from tests.unit.cli.sample import Training, sample
 
 
 @pytest.fixture(scope="module")
