@@ -14,7 +14,6 @@ TARGETS = {
     "retrieval record": Target("json", run_files.retrieval, run_files.report),
     "recipe": Target("yaml", run_files.recipe, run_files.run_recipe),
     "options (--config)": Target("yaml", run_files.options, run_files.with_options),
-    "options of a group": Target("yaml", run_files.train_options, run_files.with_train_options),
     "role table": Target("json", run_files.roles, run_files.show_roles),
     "TEXTSPAN file": Target("text", run_files.spans, run_files.read_spans),
     "phrase pool": Target("text", run_files.phrases, lambda file: load_pool(str(file))),
