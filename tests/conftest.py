@@ -14,6 +14,7 @@ from torch import nn
 from dear.backbone.clip import Clip
 from dear.backbone.tokenizer import WordTokenizer
 from dear.methods import registry
+from tests.standin_hub import standin  # noqa: F401 (a fixture)
 
 WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
 CONTEXT = 13

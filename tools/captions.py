@@ -1,11 +1,9 @@
 """Captions: a small grammar that names a random subset of a scene's factors, in varied words and order."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +17,7 @@ from dear.data.world.render import GLYPHS
 from dear.data.world.scene import Scene
 from dear.roles.phrases import with_articles
 
-GRAMMAR = json.loads(Path(__file__).with_name("grammar.json").read_text(encoding="utf-8"))
+GRAMMAR = bulk("grammar")
 PLAIN_PROMPTS: Mapping[str, str] = MappingProxyType(GRAMMAR["plain_prompts"])
 MAX_WORDS = 20
 

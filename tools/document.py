@@ -9,16 +9,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from dear.cli.help import help_of_methods, help_text
 from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
 from dear.limits import LIMITS, SETTABLE, variable
-from dear.methods.registry import METHODS
 
 PAGE, LIMITED = Path("docs/cli.md"), Path("docs/reliability.md")
 HEADER = """# The command line
 
-Generated from `--help` by `make docs`; `make check` fails when it is out of date. Do not edit.
+Generated from `--help-all` by `make docs`; `make check` fails when it is out of date. Do not edit.
 """
 
 
@@ -26,9 +26,10 @@ def page(commands: Mapping[str, Command]) -> str:
     """The page as Markdown: the overview, each command's help, then the settings of all methods."""
     sections = [HEADER, _section("dear", overview(commands))]
     for name, command in commands.items():
-        sections.append(_section(f"dear {name}", build_parser(name, command.load()[0]).help()))
-    settings = build_parser("fit", commands["fit"].load()[0])
-    sections.append(_section("Settings of the methods", settings.help_of_methods(METHODS)))
+        parser = build_parser(name, command.load()[0])
+        sections.append(_section(f"dear {name}", help_text(parser, everything=True)))
+    fit = build_parser("fit", commands["fit"].load()[0])
+    sections.append(_section("Settings of the methods", help_of_methods(fit)))
     return "\n".join(sections)
 
 

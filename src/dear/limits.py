@@ -38,11 +38,14 @@ LIMITS: Final = MappingProxyType({
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
+    "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
+    "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
     "classes": Limit(25_000, "class names"),
     "class_name": Limit(1000, "characters of a class name"),
     "templates": Limit(1000, "templates"),
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
+    "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
@@ -58,8 +61,9 @@ LIMITS: Final = MappingProxyType({
 
 
 SETTABLE: Final = frozenset({
-    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "classes",
-    "request_classes", "prompts", "bundle_bytes", "tensor_bytes", "index_rows",
+    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
+    "unpacked_ratio", "classes", "request_classes", "request_text", "prompts", "bundle_bytes", "tensor_bytes",
+    "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

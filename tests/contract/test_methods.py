@@ -37,7 +37,7 @@ TEMPLATE = ["a photo of a {}"]
 OURS = {
     "zero-shot": set[str](),
     "linear-probe": {"weight", "bias"},
-    "gda": set[str](),
+    "gda": {"weight", "bias"},
     "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
 }
 DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.references().items()}

@@ -10,7 +10,7 @@ import torch
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.cli.main import main
-from dear.evaluation import adapt, records, trial
+from dear.evaluation import records, trial
 from dear.roles.table import RoleTable
 from tests.e2e.refusals import RUN, SHORT, refused
 
@@ -102,7 +102,7 @@ def test_a_role_table_of_other_weights(
     assert str(small_clip.identity) in line
     assert "--dear.roles-from-other-weights" in line
     # ... and the way out that the message names works.
-    assert main([*words, "--out", str(out), "--dear.roles-from-other-weights", "true"]) == 0
+    assert main([*words, "--out", str(out), "--dear.roles-from-other-weights"]) == 0
     assert len([*out.glob("*.json")]) == 1
 
 
@@ -133,7 +133,7 @@ def test_a_damaged_role_table(
         (["--mmrl++.beta", "0.5"], "--mmrlpp.beta applies to mmrl++, which is not run: dear"),
         (["--methods", "coop"], "--dear.first applies to dear, which is not run: coop"),
         (
-            ["--methods", "coop", "--dear.first", "9", "--mask", "shuffled"],
+            ["--methods", "coop", "--dear.first", "9", "--role-variant", "shuffled"],
             "--role-variant applies to dear, which is",
         ),
         (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),
@@ -145,21 +145,10 @@ def test_settings_out_of_range(
     words: list[str], message: str, small: Path, photos: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # One line for people, save where the option parser tells more (its own message, tested in unit/cli).
-    code = main(
-        [
-            *RUN,
-            "--data",
-            str(photos),
-            "--methods",
-            "dear",
-            "--roles",
-            str(small),
-            *SHORT,
-            *words,
-            "--out",
-            str(out),
-        ]
-    )
+    usual = {"--data": str(photos), "--methods": "dear", "--roles": str(small)}
+    usual |= dict(zip(SHORT[::2], SHORT[1::2], strict=True))
+    common = [word for name, value in usual.items() if name not in words for word in (name, value)]
+    code = main([*RUN, *common, *words, "--out", str(out)])
     printed = capsys.readouterr()
     assert code == 2
     assert printed.out == ""
@@ -174,7 +163,7 @@ def test_a_method_that_does_not_fit_stops_all_before_the_first_run(
     words = [*RUN, "--data", str(photos), "--methods", "zero-shot,coop", "--roles", str(small)]
     line = refused([*words, "--shots", "2", "--coop.tokens", "100"], out, capsys)
     assert "100 context tokens do not fit" in line
-    line = refused([*words, "--shots", "2", "--coop.class-specific", "true"], out, capsys)
+    line = refused([*words, "--shots", "2", "--coop.class-specific"], out, capsys)
     assert "coop with these settings cannot score classes it was not trained on" in line
 
 
@@ -224,7 +213,7 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            place = {"training": (adapt, "train"), "test": (trial, "evaluate")}[during]
+            place = {"training": (trial, "train"), "test": (trial, "evaluate")}[during]
             patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()

@@ -101,7 +101,7 @@ def test_the_same_images_in_four_forms_give_the_same_run(
     for form, path in photos.items():
         out = tmp_path / "out" / form
         words = [*RUN, "--data", str(path), "--roles", str(roles), "--out", str(out)]
-        run([*words, "--dataset.decode-cache", "true", "--dataset.sampling", "coop"], capsys)
+        run([*words, "--dataset.decode-cache", "--dataset.sampling", "coop"], capsys)
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["fewshot"]["sampling"] == "coop"
         assert len(record["fewshot"]["files"]) == 4
@@ -150,7 +150,7 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     assert "does not exist" in refused([*pick, str(tmp_path / "nowhere")], capsys)
     line = refused([*pick, str(folder), "--shots", "3"], capsys)
     assert "class 0 (blue) has 2 images, fewer than 3 shots" in line
-    few = run([*pick, str(folder), "--shots", "3", "--dataset.allow-fewer", "true"], capsys)
+    few = run([*pick, str(folder), "--shots", "3", "--dataset.allow-fewer"], capsys)
     assert len(few["pick"]["indices"]) == 8
     (tmp_path / "names.json").write_text('["a", "b", "c", "A"]')
     line = refused([*pick, str(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
@@ -218,8 +218,8 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
         out = tmp_path / "out" / form.replace("/", "-")
         words = ["run", "base-to-novel", "--methods", "dear", "--shots", "2", "--train.epochs", "2"]
         words += ["--model", "ViT-B-16", "--pretrained", str(tmp_path / "weights.safetensors")]
-        words += ["--roles", str(roles), "--dear.roles-from-other-weights", "true"]
-        words += ["--data", str(tmp_path / form), "--dataset.decode-cache", "true", "--out", str(out)]
+        words += ["--roles", str(roles), "--dear.roles-from-other-weights"]
+        words += ["--data", str(tmp_path / form), "--dataset.decode-cache", "--out", str(out)]
         run(words, capsys)
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["weights"]["pretrained"] == "weights.safetensors"

@@ -7,6 +7,7 @@ import pytest
 
 from dear.cli.main import main
 from dear.methods import registry
+from tests.unit.report import samples
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SPEC = "add_a_method:Adapter"
@@ -22,7 +23,7 @@ def beside_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_runs_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "few-shot", *DATA, "--shots", "1", "--methods", f"zero-shot,{SPEC}"]
     assert main([*words, "--adapter.share", "0.5", "--out", str(tmp_path)]) == 0
-    assert f"Fine shades: {SPEC}" in capsys.readouterr().out
+    assert f"Mixed paints: {SPEC}" in capsys.readouterr().out
     (path,) = tmp_path.glob("*Adapter*.json")
     record = json.loads(path.read_text())
     assert (record["method"], record["settings"]["method"]) == (SPEC, {"share": 0.5, "hidden": 16})
@@ -45,7 +46,93 @@ def test_a_bundle_of_it_is_only_read_where_it_is_known(
     monkeypatch.setattr(registry, "import_module", None)
     capsys.readouterr()
     assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 2
-    assert f"its method {SPEC} is not in this package" in capsys.readouterr().err
+    assert (
+        f"the method {SPEC} is a class outside this package, and no file makes dear import code"
+        in capsys.readouterr().err
+    )
+
+
+EVIL = "evilmeth:Evil"
+RECIPE = "protocol: few-shot\nout: runs\ndata: mixed-paints\nmethods: [zero-shot, '{}']\n"
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, the current one, with a module that leaves a file when it is imported."""
+    (tmp_path / "evilmeth.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(EVIL))
+    (tmp_path / "setting.yaml").write_text(
+        RECIPE.format("zero-shot").replace(
+            "zero-shot, 'zero-shot'", f"{{method: {EVIL!r}, settings: {{a: 1}}}}"
+        )
+    )
+    (tmp_path / "methods.yaml").write_text(f"methods: ['{EVIL}']\n")
+    (tmp_path / "method.yaml").write_text(f"method: '{EVIL}'\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run recipe recipe.yaml --dry-run",
+        "run recipe setting.yaml --dry-run",
+        "run recipe recipe.yaml --methods zero-shot --dry-run",
+        "run few-shot --config methods.yaml --data mixed-paints --out out --dry-run",
+        "fit --config method.yaml --data mixed-paints --out out",
+        "methods --config methods.yaml",
+        "tasks --config methods.yaml --validate out",
+    ],
+)
+def test_a_class_that_only_a_file_names_is_not_imported(
+    evil: Path, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    told = capsys.readouterr().err
+    assert not (evil / "imported").exists()
+    assert f"the method {EVIL} is a class outside this package" in told
+    assert f"--methods {EVIL}" in told
+    assert "dear.register" in told
+    assert "entry point of the group dear.methods" in told
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "train: {class_path: evilmeth.Evil, init_args: {}}",
+        "dear: {class_path: evilmeth.Evil}",
+        "dataset: evilmeth.Evil",
+        "train: evilmeth.Evil",
+        "select: {class_path: evilmeth.Evil}",
+    ],
+)
+def test_options_in_a_file_import_nothing(evil: Path, content: str) -> None:
+    (evil / "options.yaml").write_text(content)
+    words = ["run", "few-shot", "--config", "options.yaml", "--data", "mixed-paints", "--out", "out"]
+    assert main([*words, "--dry-run"]) == 2
+    assert not (evil / "imported").exists()
+
+
+def test_a_record_of_a_class_makes_nothing_import_it(evil: Path) -> None:
+    record = samples.record("tools", EVIL, 0.8, 0.6)
+    (evil / "runs").mkdir()
+    (evil / "runs" / "one.json").write_text(json.dumps(record))
+    assert main(["report", "runs", "--out", "report"]) == 0
+    assert EVIL in (evil / "report" / "report.md").read_text()
+    assert not (evil / "imported").exists()
+
+
+def test_a_class_that_the_command_line_names_too_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(SPEC) + "shots: 1\n")
+    words = ["run", "recipe", str(tmp_path / "recipe.yaml"), "--dry-run"]
+    registry._known.pop(SPEC, None)
+    assert main(words) == 2
+    capsys.readouterr()
+    assert main([*words, "--methods", f"zero-shot,{SPEC}"]) == 0
+    assert SPEC in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
+
 from tests.parity import small
 from tests.parity.make_public import without_dassl
-from torch import Tensor
 
 NEW = ["blue whale", "steam train", "violin"]
 VIEWS = 5

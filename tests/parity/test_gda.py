@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.parity import small
-from tests.parity.make_gda import NEW, VIEWS
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
@@ -14,6 +12,8 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.gda import GdaSettings
 from dear.methods.gda.method import discriminant, shrunk_precision
 from dear.methods.registry import build_method
+from tests.parity import small
+from tests.parity.make_gda import NEW, VIEWS
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, PATH, build_method, known_method
+from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
 from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
@@ -98,7 +98,9 @@ class Bundle:
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
-        clip = load_clip(self.model, pretrained or self.pretrained, device=device)
+        clip = load_clip(
+            self.model, pretrained or self.pretrained, device=device, named_by=f"the bundle of {self.method}"
+        )
         self.check(clip)
         return clip
 
@@ -215,12 +217,13 @@ class Bundle:
         try:
             facts = typed(config, Config, where)
             backbone, roles = facts["backbone"], facts["roles"]
-            kind = METHODS[_known(facts["method"])].settings
+            method = known_method(facts["method"])
+            kind = METHODS[method].settings
             keys = tuple(facts.get("keys", ()))
             if keys and len(keys) != len(facts["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(facts['classes'])} classes.")
             return cls(
-                method=facts["method"],
+                method=method,
                 settings=typed(facts["settings"], kind, where, "settings"),
                 model=backbone["model"],
                 pretrained=backbone["pretrained"],
@@ -239,16 +242,6 @@ class Bundle:
             raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error
         except DearError as error:
             raise BundleError(f"{where} is not the configuration of a bundle: {error}") from error
-
-
-def _known(name: str) -> str:
-    """The name of a bundle's method. Raises DearError: no code is imported because a file names it."""
-    if PATH.fullmatch(name) and name not in METHODS:
-        raise BundleError(
-            f"its method {name} is not in this package. If you trust it, give its package an entry point of "
-            f"the group dear.methods, or call dear.methods.registry.register({name!r}) first."
-        )
-    return known_method(name)
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

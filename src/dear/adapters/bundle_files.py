@@ -14,7 +14,8 @@ from torch import Tensor
 from dear import __version__
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_config
 from dear.backbone.clip import tensors_hash
-from dear.backbone.hub import reach
+from dear.backbone.hub import ContentError, reach
+from dear.backbone.hub import download as fetched
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.tensors import read_tensors
@@ -104,15 +105,17 @@ def download(
     try:
         reach()
         for file in (CONFIG, ADAPTER):
-            path = huggingface_hub.hf_hub_download(
-                repository, file, revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
+            path = fetched(
+                repository, (file,), revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
             )
+    except ContentError as error:
+        raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
         raise BundleError(
             f"there is no folder {repository}, and the hub repository of that name is unavailable "
             f"({first_line(error)}). Check the name, or copy the bundle here."
         ) from error
-    return Path(path).parent
+    return path.parent
 
 
 def upload(

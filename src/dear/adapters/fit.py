@@ -24,12 +24,12 @@ from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
-from dear.evaluation.adapt import adapt, check_prompts, longest_name
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.records import environment, told_of_teacher
+from dear.evaluation.records import environment, teacher_facts
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
+from dear.evaluation.trial import Trial, check_prompts, longest_name
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, OWN, known_method
@@ -78,7 +78,8 @@ def fit(
     """
     if out is not None:
         check_place(Path(out).expanduser(), overwrite=overwrite)
-    kind = METHODS[known_method(method)].settings
+    method = known_method(method)
+    kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
     with ExitStack() as stack:
@@ -106,7 +107,8 @@ def fit(
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
             run.settings.check_classes(few.classnames, few.classnames)
         trained = _Training(run, tell)
-        adapted = adapt(context, run, range(len(images.classnames)), progress=trained)
+        trial = Trial(context, run, progress=trained)
+        trial.train(range(len(images.classnames)))
         trained.end()
         bundle = Bundle(
             method=method,
@@ -117,7 +119,7 @@ def fit(
             roles=run.roles,
             classes=images.classnames,
             templates=images.templates,
-            tensors={name: _kept(one) for name, one in adapted.method.kept().items()},
+            tensors={name: _kept(one) for name, one in trial.method.kept().items()},
             short_side=(dataset or DataSettings()).short_side,
             keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
             training={
@@ -128,16 +130,16 @@ def fit(
                 **({"unlabelled_images": len(seen)} if plan.unlabelled else {}),
                 "test_images": len(images.test),
                 "seed": seed,
-                "epoch": adapted.tested,
-                "seconds": sum(epoch["seconds"] for epoch in adapted.all_epochs),
-                "epochs": [{key: one[key] for key in CURVE if key in one} for one in adapted.epochs],
+                "epoch": trial.epoch_tested,
+                "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
+                "epochs": [{key: one[key] for key in CURVE if key in one} for one in trial.epochs],
                 "train": asdict(run.training),
-                **({} if run.teacher is None else {"teacher": told_of_teacher(run.teacher)}),
+                **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
                 "environment": environment(),
             },
         )
         if held is not None:
-            bundle = replace(bundle, temperature=_temperature(adapted.method, held, run.training.precision))
+            bundle = replace(bundle, temperature=_temperature(trial.method, held, run.training.precision))
         if len(images.test):
             measured = asdict(
                 evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=tell)

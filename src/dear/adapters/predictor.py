@@ -1,6 +1,8 @@
 """Predictions with evidence: class probabilities, and what each feature contributes to a class's score."""
 
 import copy
+import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,12 +25,14 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_views
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
+from dear.limits import at_most, limit
 from dear.methods.base import Method
 
 BATCH = 32
 REST = "rest"
 """Evidence of the attributes that own no head, together: it says nothing of any of them."""
-KEPT = 8  # lists of classes whose text features are cached
+CACHE = 128 * 2**20
+"""Bytes of text features, and of their classes' names, that a predictor caches."""
 
 Picture = Image.Image | Path | str
 
@@ -87,6 +91,11 @@ class Vocabulary:
             text = method.text_features().to(like)
         return cls(tuple(method.classnames), method, text, decoupled, precision)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the text features and the names."""
+        return self.text.nbytes + sum(map(sys.getsizeof, self.classes))
+
     def image_features(
         self, pixels: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "feature batch embed"]:
@@ -102,6 +111,7 @@ class Predictor:
     Attributes:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
+        cached_bytes: Bytes of the cached lists of other classes, at most ``CACHE``.
         unowned: Those of them whose attribute owns no head, so that they say nothing of it.
     """
 
@@ -127,6 +137,8 @@ class Predictor:
         self.unowned = self.method.unowned
         self._own = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
+        self.cached_bytes = 0
+        self._caching = threading.Lock()
 
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
         """An image as `encode` takes it: rotated according to its EXIF data, centre square, in [0, 1].
@@ -242,32 +254,74 @@ class Predictor:
         rest = [named.pop(name) for name in self.unowned]
         return named | ({REST: sum(rest)} if rest else {})
 
-    @torch.no_grad()
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
-        """The classes by name, the bundle's own if none are given; the last few lists are cached.
+        """The classes by name, the bundle's own if none are given; the last lists are cached.
 
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
-        classes that it was not trained on.
+        classes that it was not trained on, LimitError for too many prompts.
         """
         names = (
             self.classes if classes is None else (classes,) if isinstance(classes, str) else tuple(classes)
         )
+        cached = self.cached_vocabulary(names)
+        return cached or next(filter(None, self.encoding(names, limit("prompts"))))
+
+    def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
+        """The classes by name if they need not be encoded: the bundle's own, or of a cached list."""
         if names == self.classes:
             return self._own
-        if (kept := self._vocabularies.get(names)) is not None:
-            return kept
+        with self._caching:
+            vocabulary = self._vocabularies.get(names)
+            if vocabulary is not None:
+                self._vocabularies.move_to_end(names)
+            return vocabulary
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise what `vocabulary` raises for these classes, without encoding them."""
         distinct(names)
-        new = not {*names} <= {*self.classes}
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        method = copy.copy(self.method)  # shares all parameters, but has its own classes
-        method.set_classes(names, self.bundle.templates)
-        decoupled = new and method.novel_decoupled
-        known = Vocabulary.of(method, self._own.precision, decoupled=decoupled)
-        self._vocabularies[names] = known
-        if len(self._vocabularies) > KEPT:
-            self._vocabularies.popitem(last=False)
-        return known
+        at_most("prompts", len(names) * len(self.bundle.templates), f"{len(names):,} class names")
+
+    def pieces(self, names: tuple[str, ...], prompts: int) -> list[tuple[str, ...]]:
+        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if text
+        features are computed for each image.
+        """
+        size = max(1, prompts // len(self.bundle.templates))
+        if self.method.text_depends_on_image:
+            size = len(names)
+        return [names[first : first + size] for first in range(0, len(names), size)]
+
+    @torch.no_grad()
+    def encoding(self, names: tuple[str, ...], prompts: int) -> Iterator[Vocabulary | None]:
+        """Encode classes a piece at a time, as `pieces` says: yields None after each piece but the last, and
+        then the vocabulary, which is cached. Raises as `check_names`.
+        """
+        self.check_names(names)
+        decoupled = self.method.novel_decoupled and not {*names} <= {*self.classes}
+        texts = list[Tensor]()
+        for piece in self.pieces(names, prompts):
+            if texts:
+                yield None
+            method = copy.copy(self.method)  # shares all parameters, but has its own classes
+            method.set_classes(piece, self.bundle.templates)
+            texts.append(Vocabulary.of(method, self._own.precision).text)
+        if not self.method.text_depends_on_image:
+            method = self.method  # its prompts are not needed any more, and much larger than the features
+        text = texts[0] if len(texts) == 1 else torch.cat(texts)
+        vocabulary = Vocabulary(names, method, text, decoupled, self._own.precision)
+        if not self.method.text_depends_on_image:
+            self._cache(vocabulary)
+        yield vocabulary
+
+    def _cache(self, vocabulary: Vocabulary) -> None:
+        with self._caching:
+            replaced = self._vocabularies.pop(vocabulary.classes, None)
+            self._vocabularies[vocabulary.classes] = vocabulary
+            self.cached_bytes += vocabulary.nbytes - (replaced.nbytes if replaced else 0)
+            while self.cached_bytes > CACHE:
+                _, oldest = self._vocabularies.popitem(last=False)
+                self.cached_bytes -= oldest.nbytes

@@ -34,6 +34,14 @@ class Identity:
         return f"{self.model}/{self.pretrained} [{self.sha256[:12] or 'hash not published'}]"
 
 
+class FirstWords(dict[str, str]):
+    """A tokenizer's cache of words and their parts: the first 10,000 of up to 50 characters."""
+
+    def __setitem__(self, word: str, parts: str) -> None:
+        if len(self) < 10_000 and len(word) <= 50:
+            super().__setitem__(word, parts)
+
+
 class Clip(nn.Module):
     """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalised unless stated."""
 
@@ -58,6 +66,8 @@ class Clip(nn.Module):
         # SigLIP's: the same for all classes, so that no softmax over them and no ranking depends on it
         self.logit_bias = model.logit_bias
         self.tokenizer = tokenizer
+        if isinstance(words := getattr(tokenizer, "cache", None), dict):  # open_clip's has no bound
+            tokenizer.cache = FirstWords(words)  # type: ignore[attr-defined]
         self.requires_grad_(False)
         self.eval()
         self.identity = Identity(name, pretrained, tensors_hash(model.state_dict()))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
+from dear.backbone.choice import HUB
 from dear.errors import WeightsError
 from dear.reading.typed import Positive
 
@@ -224,4 +225,4 @@ def text_config(config: Config, name: str) -> dict[str, Any]:
     if kind == "clip" and text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size:
         return found
     clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if kind == "siglip" else {}
-    return found | {"hf_tokenizer_name": name} | clean
+    return found | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean

@@ -1,92 +1,182 @@
-"""Files of the Hugging Face hub: from its cache if present, so that it works offline, else downloaded."""
+"""Files of the Hugging Face hub: from its cache if present, so that it works offline, else downloaded. Either
+way their hash is compared: with what the hub states of a file, and later with its name in the cache.
+"""
 
+import hashlib
+import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
-from dear.backbone.choice import HUB
-from dear.errors import WeightsError, first_line
-from dear.reading.typed import Positive
+from dear.errors import WeightsError, first_line, printable
 
 CONFIG = "open_clip_config.json"
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """open_clip's names for a weights file; the first that a repository has is used."""
+SAFE = (".safetensors", ".json")
+"""What is fetched where a file names the repository: formats without pickle."""
+SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+CHUNK = 2**20
 
 
-class ModelConfig(TypedDict):
-    """The towers; open_clip checks the content of their configurations itself."""
-
-    embed_dim: Positive
-    vision_cfg: dict[str, Any]
-    text_cfg: dict[str, Any]
+class ContentError(WeightsError):
+    """A file whose hash is not the one that the hub states, or that is known."""
 
 
-class PixelConfig(TypedDict, total=False):
-    """The normalisation of the pixels."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
-class Config(TypedDict):
-    """The content of a repository's configuration."""
-
-    model_cfg: ModelConfig
-    preprocess_cfg: NotRequired[PixelConfig]
-
-
-def cached(repository: str, files: Sequence[str]) -> Path | None:
-    """The first of ``files`` in the hub's cache, or None."""
+def cached(repository: str, files: Sequence[str], revision: str | None = None) -> Path | None:
+    """The first of ``files`` in the hub's cache, or None. Raises ContentError if its content was changed: the
+    cache names a file after its hash.
+    """
     for file in files:
-        found = huggingface_hub.try_to_load_from_cache(repository, file)
+        found = huggingface_hub.try_to_load_from_cache(repository, file, revision=revision)
         if isinstance(found, str):
-            return Path(found)
+            path = Path(found)
+            require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
+            return path
     return None
 
 
-def fetch(repository: str, files: Sequence[str]) -> Path:
-    """The first of ``files`` that a repository has. Raises WeightsError naming the file."""
-    if (found := cached(repository, files)) is not None:
-        return found
-    problem: Exception = FileNotFoundError("no such file")
-    for file in files:
-        try:
-            reach()
-            if file in FILES and file == files[0]:
-                tell(f"{HUB}{repository}", repository, files)
-            return Path(huggingface_hub.hf_hub_download(repository, file))
-        except Exception as error:  # the network, the hub and the disk share no exception class
-            problem = error
-    raise WeightsError(
-        f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(problem)}). "
-        f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder to "
-        f"{constants.HF_HUB_CACHE} here."
-    ) from problem
+def fetch(
+    repository: str,
+    files: Sequence[str],
+    *,
+    title: str = "",
+    revision: str | None = None,
+    sha256: Collection[str] = (),
+    safe_only: bool = False,
+) -> Path:
+    """The first of ``files`` that a repository has, from the cache or downloaded and compared with the hash
+    that the hub states.
 
+    Args:
+        repository: OWNER/NAME.
+        files: In the order of preference.
+        title: What is fetched, for a line on stderr before the download; none is printed for "".
+        revision: A commit, or None for the latest.
+        sha256: Known hashes of the file; empty if none is known.
+        safe_only: Fetch no file that may hold a pickle. One that is in the cache already is used.
 
-def tell(what: str, repository: str, files: Sequence[str]) -> None:
-    """Tell on stderr, in one line and before the download with the hub's own progress bar, what is fetched,
-    how large it is, its licence, and where it is kept. The hub is asked for size and licence; where it does
-    not say, neither do we.
+    Raises WeightsError naming the file, ContentError for another content than the hub's or a known one.
     """
-    size = licence = ""
+    if (path := cached(repository, files, revision)) is not None:
+        require_known(path, sha256, repository)
+        return path
+    offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
-        found = huggingface_hub.HfApi().model_info(repository, files_metadata=True)
-        sizes = {one.rfilename: one.size for one in found.siblings or ()}
-        held = next((sizes[file] for file in files if sizes.get(file)), None)
-        size = f", {held / 1e6:.0f} MB" if held else ""
-        card = found.card_data
-        licence = f", licence {card.license}" if card is not None and card.license else ""
-    except Exception:  # the same hub may answer the download, which then reports what is wrong
-        pass
+        reach()
+        path = download(repository, offered, title=title, revision=revision)
+    except ContentError:
+        raise
+    except Exception as error:  # the network, the hub and the disk share no exception class
+        safe = (
+            ""
+            if len(offered) == len(files)
+            else " Only safetensors are fetched of a repository that a file names."
+        )
+        raise WeightsError(
+            f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{safe} "
+            f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder "
+            f"to {constants.HF_HUB_CACHE} here."
+        ) from error
+    require_known(path, sha256, repository)
+    return path
+
+
+def download(
+    repository: str,
+    files: Sequence[str],
+    *,
+    title: str = "",
+    revision: str | None = None,
+    **options: Any,
+) -> Path:
+    """Download the first of ``files`` that a repository has into the hub's cache, and compare its hash.
+
+    ``options`` are `huggingface_hub.hf_hub_download`'s. Raises ContentError, and what its client
+    raises.
+    """
+    hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
+    info = hub.model_info(repository, revision=revision, files_metadata=True)
+    entries = {entry.rfilename: entry for entry in info.siblings or ()}
+    file = next((file for file in files if file in entries), None)
+    if file is None:
+        raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
+    if title:
+        tell(title, repository, entries[file].size, info.card_data)
+    path = Path(
+        huggingface_hub.hf_hub_download(
+            repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
+        )
+    )
+    entry: Any = entries[file]
+    if path.parts[-len(Path(file).parts) - 1] != info.sha:  # a commit came in between
+        again = hub.model_info(
+            repository, revision=path.parts[-len(Path(file).parts) - 1], files_metadata=True
+        )
+        entry = next(one for one in again.siblings or () if one.rfilename == file)
+    stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
+    if not stated:
+        raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
+    require_hash(path, stated, f"{file} of {repository}")
+    return path
+
+
+def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
+    """Raise ContentError for a file that is none of the known ones."""
+    if sha256 and (actual := file_hash(path, "0" * 64)) not in sha256:
+        raise ContentError(
+            f"{path} is not the file that is known of {repository}: its SHA-256 is {actual}, not "
+            f"{' or '.join(sorted(sha256))}. Delete it, and check the hub's address ({constants.ENDPOINT})."
+        )
+
+
+def require_hash(path: Path, stated: str, title: str) -> None:
+    """Compare a file with its hash, SHA-256 or git's; other names of files in a cache state none.
+
+    Raises ContentError if it differs, after the file was removed.
+    """
+    actual = file_hash(path, stated)
+    if actual in ("", stated):
+        return
+    try:
+        for name in {path, path.resolve()}:
+            name.unlink(missing_ok=True)
+        removed = "It was removed: run the command again to fetch it anew."
+    except OSError as error:
+        removed = f"It cannot be removed ({error.strerror}): delete {path.resolve()} yourself."
+    raise ContentError(f"{title} is damaged: its hash is {actual}, the hub states {stated}. {removed}")
+
+
+def file_hash(path: Path, like: str) -> str:
+    """The hash of a file's content, of the kind that another one has: SHA-256, or git's of a blob (SHA-1 over
+    a header and the content); "" for what is no hash.
+    """
+    if SHA256.fullmatch(like):
+        digest = hashlib.sha256()
+    elif GIT.fullmatch(like):
+        digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    else:
+        return ""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def tell(title: str, repository: str, size: int | None, card: Any) -> None:
+    """Tell on stderr, in one line and before the download with the hub's own progress bar, what is fetched,
+    how large it is, its licence, and where it is kept. Where the hub does not say, neither do we.
+    """
+    megabytes = f", {size / 1e6:.0f} MB" if size else ""
+    licence = f", licence {printable(str(card.license))[:80]}" if card is not None and card.license else ""
     print(
-        f"dear: fetching {what} once from {constants.ENDPOINT}/{repository}{size}{licence}; "
+        f"dear: fetching {title} once from {constants.ENDPOINT}/{repository}{megabytes}{licence}; "
         f"it is kept in {constants.HF_HUB_CACHE}",
         file=sys.stderr,
     )

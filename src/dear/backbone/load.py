@@ -14,26 +14,29 @@ from torch import Tensor, nn
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import architecture, unknown_model
-from dear.backbone.clip import Clip, Tokenizer
+from dear.backbone.clip import Clip
 from dear.backbone.convert import require_fit
 from dear.backbone.device import find_device
-from dear.backbone.repository import TOKENIZERS, Repository, repository, tokenizer_beside
+from dear.backbone.find_tokenizer import find_tokenizer, tokenizer_beside
+from dear.backbone.model_config import require_small
+from dear.backbone.repository import Repository, repository
 from dear.backbone.threads import settle
 from dear.backbone.tokenizer import WordTokenizer
-from dear.backbone.weights import choices, download, local_file, tag_of_file
+from dear.backbone.weights import choices, download, local_file, require_published, tag_of_file
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.tensors import require_finite
 
 RANDOM = "random:"
-TEXT_SIZES = {"layers": "layers", "vocab_size": "vocabulary", "context_length": "context"}
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 
 Triple = tuple[float, float, float]
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
-def load_clip(model: str, pretrained: str | None = None, *, device: str | torch.device = "cpu") -> Clip:
+def load_clip(
+    model: str, pretrained: str | None = None, *, device: str | torch.device = "cpu", named_by: str = ""
+) -> Clip:
     """Load a frozen CLIP in float32.
 
     Args:
@@ -44,25 +47,28 @@ def load_clip(model: str, pretrained: str | None = None, *, device: str | torch.
             ``random:SEED``, or None for the weights in the package. For a repository: None for its own
             weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
+        named_by: What names the model if the user does not: "the bundle NAME". If its repository has to be
+            fetched, a line on stderr says so first, and no weights but safetensors are fetched.
 
     A local file that is named after a tag (``laion2b_s34b_b88k.safetensors``), or lies in a folder named
-    after its repository, is taken for that tag's weights. No code in a file is run. A tag determines the
-    activation: for a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the
-    tag's activation is used. Raises UnknownNameError for an unknown architecture, WeightsError for
+    after its repository, is taken for that tag's weights. No code in a file is run, no path in one is opened,
+    and what is downloaded is compared with the hash that the hub states. A tag determines the activation: for
+    a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the tag's
+    activation is used. Raises UnknownNameError for an unknown architecture, WeightsError for
     unavailable or unsuitable weights, SettingsError for a GPU if there is none. On a CPU torch's number
     of threads is set where the environment asks for it (`dear.backbone.threads`).
     """
     place = find_device(device)
-    clip = _load(model, pretrained).to(place)
+    clip = _load(model, pretrained, named_by).to(place)
     if place.type == "cpu":
         settle(clip)
     return clip
 
 
-def _load(model: str, pretrained: str | None) -> Clip:
+def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     if model == tiny.NAME:
         return _load_tiny(pretrained)
-    if (found := repository(model)) is not None:
+    if (found := repository(model, named_by)) is not None:
         return _load_repository(found, pretrained)
     name = architecture(model)
     if name not in open_clip.list_models():  # those that the calling program has added, too
@@ -77,14 +83,15 @@ def _load(model: str, pretrained: str | None) -> Clip:
         raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if pretrained.startswith(RANDOM):
-        tokenizer = _tokenizer(name, text)
+        tokenizer = find_tokenizer(name, text, None)
         network, label = random_network(name, _seed(pretrained)), pretrained
     elif tag and file_of is None:
-        tokenizer, label = _tokenizer(name, text), pretrained  # first, as it is small
+        tokenizer, label = find_tokenizer(name, text, None), pretrained  # first, as it is small
         _fill(network, download(name, pretrained, tag))
     else:
         path = local_file(name, pretrained)
-        tokenizer, label = _tokenizer(name, text, tokenizer_beside(path)), file_of or path.name
+        require_published(path, name, file_of)
+        tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_of or path.name
         _fill(network, path)
     mean, std = _pixel_statistics(name, tag)
     return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std)
@@ -104,10 +111,12 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     """The same from open_clip's configuration of a model, which is modified."""
-    if "hf_model_name" in config["text_cfg"]:
+    if config["text_cfg"].get("hf_model_name"):
         raise WeightsError(
             f"{name} does not fit: its text tower is a Hugging Face model, not open_clip's own."
         )
+    if config["vision_cfg"].get("timm_model_name"):
+        config["vision_cfg"] |= {"timm_model_pretrained": False}  # its weights come from elsewhere
     kind: Any = open_clip.CLIP
     if config.pop("custom_text", False):
         kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
@@ -215,13 +224,12 @@ def _load_repository(found: Repository, pretrained: str | None) -> Clip:
         known = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, known, model), from_transformers.FILES
         text, pixels = from_transformers.text_config(known, model), found.pixels()
-        sizes = _sizes_of_transformers(known, model)
+        _require_small(known, model)
         usual = from_transformers.HALF if known["model_type"] == "siglip" else usual
     else:
         make, files = partial(_from_config, model, config["model_cfg"]), hub.FILES
         text, pixels = config["model_cfg"]["text_cfg"], config.get("preprocess_cfg", {})
-        sizes = {one: config["model_cfg"][one] for one in ("vision_cfg", "text_cfg")}
-    network = _on_meta(model, make, sizes)
+    network = _on_meta(model, make)
     require_fit(network, model)
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
@@ -237,9 +245,9 @@ def _load_repository(found: Repository, pretrained: str | None) -> Clip:
     mean = tuple(pixels.get("image_mean" if theirs else "mean", usual[0]))
     std = tuple(pixels.get("image_std" if theirs else "std", usual[1]))
     folder = (
-        found.tokenizer if theirs else None if found.folder is None else tokenizer_beside(found.folder / "x")
+        None if found.folder is None else found.folder if theirs else tokenizer_beside(found.folder / "x")
     )
-    tokenizer = _tokenizer(model, text, folder or beside)
+    tokenizer = find_tokenizer(model, text, folder or beside)
     return Clip(network, tokenizer, name=model, pretrained=label, mean=mean, std=std)
 
 
@@ -247,26 +255,20 @@ def _from_config(model: str, config: dict[str, Any]) -> nn.Module:
     return build_from(model, copy.deepcopy(config))
 
 
-def _sizes_of_transformers(config: from_transformers.Config, model: str) -> dict[str, dict[str, Any]]:
+def _require_small(config: from_transformers.Config, model: str) -> None:
     _, text, vision = from_transformers.settled(config, model)
-    return {
-        "vision_cfg": {"layers": vision["num_hidden_layers"]},
-        "text_cfg": {
-            "layers": text["num_hidden_layers"],
-            "vocab_size": text["vocab_size"],
-            "context_length": text["max_position_embeddings"],
-        },
+    sizes = {
+        "layers": text["num_hidden_layers"],
+        "vocab_size": text["vocab_size"],
+        "context_length": text["max_position_embeddings"],
     }
+    require_small({"layers": vision["num_hidden_layers"]}, sizes, model)
 
 
-def _on_meta(model: str, make: Callable[[], nn.Module], sizes: dict[str, dict[str, Any]]) -> nn.Module:
+def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
     """A repository's architecture on the meta device, so that nothing is allocated. Raises WeightsError if
     open_clip cannot build it, LimitError if it is too large.
     """
-    for tower, bounds in (("vision_cfg", {"layers": "layers"}), ("text_cfg", TEXT_SIZES)):
-        for key, bound in bounds.items():
-            if isinstance(size := sizes[tower].get(key), int):
-                at_most(bound, size, f"{model}, {tower}.{key}")
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -316,28 +318,6 @@ def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
     usual = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
     mean, std = pairs.pop() if len(pairs) == 1 else usual
     return mean, std
-
-
-def _tokenizer(name: str, text: dict[str, Any], folder: str | None = None) -> Tokenizer:
-    """The tokenizer of a text configuration: CLIP's own, or the named one of transformers, read from
-    ``folder`` if one is known. Raises WeightsError with what to download.
-    """
-    context, wanted = text.get("context_length", 77), text.get("hf_tokenizer_name")
-    options = dict(text.get("tokenizer_kwargs", {}))
-    if not wanted:
-        return open_clip.SimpleTokenizer(context_length=context, **options)  # type: ignore[no-any-return]
-    try:
-        tokenizer: Tokenizer = open_clip.HFTokenizer(
-            folder or wanted, context_length=context, tokenizer_mode=text.get("tokenizer_mode"), **options
-        )
-    except Exception as error:  # a tokenizer from the hub: offline, or transformers is not installed
-        raise WeightsError(
-            f"the tokenizer of {name} ({folder or wanted}) cannot be loaded: {first_line(error)}. It needs "
-            f"`pip install transformers` and `hf download {wanted}`, where the network is; without one here, "
-            f"copy the tokenizer's files ({TOKENIZERS[0]} and the like) beside the weights file, and give "
-            "its path with --pretrained."
-        ) from error
-    return tokenizer
 
 
 def _is_torchscript(path: Path) -> bool:

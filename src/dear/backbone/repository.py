@@ -1,5 +1,6 @@
 """A model's files in one place: a repository of the Hugging Face hub, or a folder with the same files."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +8,11 @@ from typing import Any
 
 from dear.backbone import from_transformers, hub
 from dear.backbone.choice import HUB
-from dear.errors import WeightsError
+from dear.backbone.model_config import model_config
+from dear.errors import WeightsError, printable
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.json")
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,19 @@ class Repository:
     Attributes:
         name: as the user gave it: ``hf-hub:OWNER/NAME`` or a folder.
         folder: the folder; None for the hub.
+        named_by: the file that names it ("the bundle NAME"), or "" if the user does. A file's name is
+            announced before anything is fetched for it, and no format with pickle is fetched.
     """
 
     name: str
     folder: Path | None
+    named_by: str = ""
 
     def find(self, files: Sequence[str]) -> Path:
         """The first of some files that is there. Raises WeightsError."""
         if self.folder is None:
-            return hub.fetch(self.id, files)
+            title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
+            return hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by))
         for file in files:
             if (self.folder / file).is_file():
                 return self.folder / file
@@ -41,22 +45,24 @@ class Repository:
         """The hub's name of it."""
         return self.name.removeprefix(HUB)
 
-    @property
-    def tokenizer(self) -> str:
-        """Where its tokenizer is, as transformers takes it."""
-        return self.id if self.folder is None else str(self.folder)
-
     def config(self) -> tuple[bool, dict[str, Any]]:
         """Whether it is in transformers' form, and its configuration. Raises WeightsError if that is neither
         open_clip's nor transformers'.
         """
-        path = self.find((hub.CONFIG, from_transformers.CONFIG))
+        files = (hub.CONFIG, from_transformers.CONFIG)
+        if self.named_by and self.folder is None and hub.cached(self.id, files) is None:
+            print(
+                f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is "
+                "fetched from the hub now, its weights as safetensors only",
+                file=sys.stderr,
+            )
+        path = self.find(files)
         theirs = path.name == from_transformers.CONFIG
         try:
             read = read_json(path)
             if theirs:
                 return True, dict(typed(_known(read), from_transformers.Config, path))
-            return False, dict(typed(read, hub.Config, path))
+            return False, dict(model_config(read, path))
         except ReadingError as error:
             owner = "transformers'" if theirs else "open_clip's"
             raise WeightsError(
@@ -74,17 +80,12 @@ class Repository:
             return {}
 
 
-def repository(model: str) -> Repository | None:
+def repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture."""
     if model.startswith(HUB):
-        return Repository(model, None)
+        return Repository(model, None, named_by)
     folder = Path(model).expanduser()
-    return Repository(model, folder) if folder.is_dir() else None
-
-
-def tokenizer_beside(weights: Path) -> str | None:
-    """The folder of a weights file, if it also holds the files of a tokenizer."""
-    return str(weights.parent) if any((weights.parent / one).is_file() for one in TOKENIZERS) else None
+    return Repository(model, folder, named_by) if folder.is_dir() else None
 
 
 def _known(config: Any) -> Any:

@@ -27,7 +27,7 @@ def command(
     root: Path | None = None,
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
 ) -> Cached:
-    """Fill the decode cache with all images of a data set. Runs use it with --dataset.decode-cache true.
+    """Fill the decode cache with all images of a data set. Runs use it with --dataset.decode-cache.
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.

@@ -77,7 +77,8 @@ def command(
     from dear.cli.progress import StepProgress
     from dear.data.names import check_name
 
-    own = settings_of_methods([known_method(method)], settings)
+    method = known_method(method)
+    own = settings_of_methods([method], settings)
     check_name(data, dataset)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is

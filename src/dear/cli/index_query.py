@@ -115,7 +115,8 @@ def _encoder(metadata: dict[str, Any], bundle: str | None, pretrained: str | Non
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
-        return HeadEncoder(load_clip(made["model"], pretrained or made["pretrained"], device=device), made)
+        backbone = made["model"], pretrained or made["pretrained"]
+        return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), made)
     from dear.adapters.encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
 

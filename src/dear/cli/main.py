@@ -24,7 +24,7 @@ from dear.cli.registry import COMMANDS, Command
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
-HELP = {"-h", "--help"}
+HELP, HELP_ALL = {"-h", "--help", "--help-all"}, "--help-all"
 FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
 
 
@@ -107,23 +107,25 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     from dear.cli.output import emit
     from dear.cli.parsing import THREADS, build_parser
 
-    _register_methods(options)
+    methods = _methods_of(options)
     command, render = commands[name].load()
     parser = build_parser(name, command)
-    if HELP & set(options):
-        print(parser.help(_methods_of(options)), end="")
+    if HELP & {*options}:
+        from dear.cli.help import help_text
+
+        print(help_text(parser, _known(methods), everything=HELP_ALL in options), end="")
         return DONE
-    try:
-        keywords, as_json = parser.parse(options)
-    except SystemExit as done:  # --print-config
-        return int(done.code or 0)
+    keywords, frame = parser.parse(options)
+    if frame.print_config:
+        print(parser.as_yaml(keywords), end="")
+        return DONE
     if (threads := keywords.pop(THREADS, None)) is not None:
         from dear.backbone.threads import ask_for
 
         ask_for(threads)
     result = command(**keywords)
     try:
-        emit(result, as_json, render)
+        emit(result, frame.json, render)
         sys.stdout.flush()
     except OSError as error:
         if not of_the_disk(error):
@@ -137,28 +139,27 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
 
 
 def _methods_of(options: Sequence[str]) -> list[str]:
-    """The methods that --method or --methods names. Raises UnknownNameError for one that does not exist."""
+    """The names that --method or --methods gives; classes outside the package are registered as methods, so
+    that they have options.
+    """
+    from dear.methods.registry import PATH, register
+
+    names = list[str]()
+    for before, word in zip(["", *options], options, strict=False):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if option in ("--methods", "--method") and equals:
+            names += filter(None, (name.strip() for name in value.split(",")))
+    for name in filter(PATH.fullmatch, names):
+        register(name)
+    return names
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """The methods with these names, which may be "all". Raises UnknownNameError."""
     from dear.evaluation.plan import with_all
     from dear.methods.registry import METHODS, known_method
 
-    named = list[str]()
-    for before, word in zip(["", *options], options, strict=False):
-        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if option in ("--methods", "--method") and equals:
-            named += [one for one in value.strip("[]").replace(" ", "").split(",") if one]
-    return [known_method(name) for name in with_all(named, tuple(METHODS))]
-
-
-def _register_methods(options: Sequence[str]) -> None:
-    """Make classes outside the package, named after --methods or --method, known with their options."""
-    from dear.methods.registry import PATH, register
-
-    for before, word in zip(["", *options], options, strict=False):
-        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if option in ("--methods", "--method") and equals:
-            for one in value.strip("[]").split(","):
-                if PATH.fullmatch(one.strip()):
-                    register(one.strip())
+    return [known_method(name) for name in with_all(names, tuple(METHODS))]
 
 
 def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:

@@ -1,7 +1,6 @@
 """`dear methods`: the methods, with their papers, needs, protocols and settings."""
 
 import ast
-import inspect
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.util import find_spec
@@ -9,9 +8,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from docstring_parser import DocstringStyle, parse
 from rich.console import Console
 
+from dear.cli.help import descriptions
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import METHODS, known_method
@@ -122,18 +121,14 @@ def _extra(method: Declaration) -> list[str]:
 def _settings(method: Declaration) -> list[Setting]:
     kind = method.settings
     hints = get_type_hints(kind)
-    described = {  # of a class of its own after those that it inherits from
-        one.arg_name: one.description
-        for base in reversed(kind.__mro__)
-        for one in parse(inspect.cleandoc(base.__doc__ or ""), DocstringStyle.GOOGLE).params
-    }
+    described = descriptions(kind)
     return [
         Setting(
             f"--{method.folder}.{field.name}".replace("_", "-"),
             str(getattr(hints[field.name], "__name__", hints[field.name])).replace("typing.", ""),
             field.default,
             _allowed(kind, field.name, hints[field.name]),
-            " ".join((described.get(field.name) or "").split()),
+            described.get(field.name, ""),
         )
         for field in fields(kind)
     ]

@@ -1,98 +1,65 @@
-"""Turn a typed function into command options: dashes, flags for bools, YAML files, help 100 columns wide.
+"""The options of a command, made by cyclopts from a typed function and its docstring.
 
-jsonargparse does the typing; this file makes its options look like those of other programs (`--dry-run`, not
-`--dry_run true`; `--tasks badges,tags`, not `--tasks '[badges, tags]'`) and its errors like ours.
+Ours are: lists with commas (`--tasks badges,tags`), finite numbers, text in UTF-8, and files of options,
+which go through the bounded reader.
 """
 
-import argparse
 import csv
 import inspect
 import math
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-import yaml
-from docstring_parser import DocstringStyle, parse
-from jsonargparse import (
-    ActionYesNo,
-    ArgumentError,
-    ArgumentParser,
-    DefaultHelpFormatter,
-    Namespace,
-    get_loader,
-    set_loader,
-    set_parsing_settings,
+from cyclopts import (
+    App,
+    Argument,
+    ArgumentCollection,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    Token,
+    UnusedCliTokensError,
+    convert,
 )
-from jsonargparse._actions import ActionConfigFile, _ActionConfigLoad
 
 from dear.errors import DearError, nearest_first
-from dear.limits import LimitError, at_most
 from dear.methods.registry import METHODS, USUAL, option_groups
-from dear.reading.files import ReadingError, require_plain
-from dear.reading.plain import require_small_yaml
+from dear.reading.plain import read_yaml
 
 T = TypeVar("T")
-FLAT = "flat"
-THREADS = "threads"
-"""An option of every command that has ``--device``. It is no parameter of the commands: the frame uses it."""
-Flat = Annotated[T, FLAT]
-"""A parameter whose class, a dataclass, is flattened: its fields are options of the command. The parameter's
-own name must not be one of theirs.
-"""
+Flat = Annotated[T, Parameter(name="*")]
+"""A parameter whose class, a dataclass, is flattened: its fields are options of the command."""
 
+THREADS = "threads"
+"""An option of every command that has --device. It is no parameter of the commands: the frame uses it."""
 THREADS_HELP = (
     "Threads on the CPU, for each run; if not given, by the width of the model: one for a small one, else "
     "all cores, divided among --jobs."
 )
-WIDTH = 100
 LONGEST = 1000  # characters of an error message, which may quote a file's contents
-OPTION_GROUP_OF = {method: group for group, method in option_groups().items()}
-FILES = (ActionConfigFile, _ActionConfigLoad)  # actions of options whose value may be a YAML file
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w.]*")
-# jsonargparse's wording, and ours.
-WORDING = (
-    (re.compile(r"<class\s+'(?:\w+\.)*(\w+)'>"), r"\1"),
-    (re.compile(r'^Parser key "([\w.]+)":\s*', re.MULTILINE), r"--\1: "),
-    (re.compile(r"Expected an? typing\.Literal\[(.*)\]"), r"Expected one of \1"),
-    # For an optional value: show why it is invalid, not also that it is not None.
-    (re.compile(r"Does not validate .*?- (Expected [^\n]* Got value: [^\n]*).*", re.DOTALL), r"\1"),
-    (re.compile(r"Does not validate .*?- (Expected [^\n]*).*Given value: ", re.DOTALL), r"\1. Got value: "),
-    (re.compile(r"(Expected a str\. Got value: .*)", re.DOTALL), r"\1 (in YAML, such a text needs quotes)"),
-    (re.compile(r"Expected a int\b"), "Expected an int"),
-    (re.compile(r"Problems parsing config: "), "--config: "),
-    (re.compile(r'in "<unicode string>", '), "in "),
-    (re.compile(r"Unexpected config: .*", re.DOTALL), "--config: the file holds no lines of NAME: VALUE"),
-    (re.compile(r"^'utf-8' codec can't decode .*"), "--config: the file is not in UTF-8"),
-    (re.compile(r"'utf-8' codec can't encode [^)\n]*"), "the name is not in UTF-8"),
-)
+HYPHEN = "\0"
+"""Stands for "-", which means stdin, while cyclopts parses: it takes that for an option. No word holds it."""
 
 
 class UsageError(DearError):
     """An option that a command does not take, or a value that an option does not accept."""
 
 
-class _Formatter(DefaultHelpFormatter):
-    """Help that is identical on every terminal and Python version."""
+@dataclass(frozen=True)
+class Frame:
+    """The options of every command.
 
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32, width=WIDTH)  # type: ignore[no-untyped-call]
+    Attributes:
+        config: Read options from a YAML file; those on the command line replace its own.
+        print_config: Print the options as YAML and exit.
+        json: Print one JSON object, for programs.
+    """
 
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings:
-            return super()._format_action_invocation(action)
-        if "--print_config" in action.option_strings:
-            return "--print-config"
-        names = ", ".join(name for name in action.option_strings if not name.endswith("+"))
-        values = (
-            ""
-            if action.nargs == 0
-            else self._format_args(action, self._get_default_metavar_for_optional(action))
-        )
-        return f"{names} {values}".rstrip()
+    config: Path | None = None
+    print_config: bool = False
+    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,242 +67,196 @@ class CommandParser:
     """The parser of one command.
 
     Attributes:
-        parser: jsonargparse's parser, with underscores in the names of its options.
-        listed: Options whose value is a list.
-        texts: Those of them whose value is a list of texts.
-        flat: Parameters whose fields are options of their own, with their classes.
+        app: cyclopts' application, of this command alone.
+        flat: Parameters whose fields are options of their own.
         usual: The methods that it uses if none is named, for a command that takes settings of methods.
     """
 
-    parser: ArgumentParser
-    listed: frozenset[str]
-    texts: frozenset[str]
-    flat: Mapping[str, type]
-    usual: tuple[str, ...] = ()
+    app: App
+    flat: frozenset[str]
+    usual: tuple[str, ...]
 
     @property
-    def chooses(self) -> str:
-        """The option that chooses methods."""
-        return "methods" if "--methods" in self.parser._option_string_actions else "method"
+    def name(self) -> str:
+        """The words that start the command: "dear run few-shot"."""
+        return self.app.name[0]
 
-    def help(self, methods: Collection[str] = ()) -> str:
-        """The help text, 100 columns wide, with the settings of the methods, by default of those that the
-        command uses if none is named.
-        """
-        return self._text({*methods} or {*self.usual})
-
-    def help_of_methods(self, methods: Collection[str]) -> str:
-        """The part of the help that is about the settings of methods."""
-        groups = {group for group, name in option_groups().items() if name in methods}
-        for action in self.parser._actions:
-            if not any(name.removeprefix("--").partition(".")[0] in groups for name in action.option_strings):
-                action.help = argparse.SUPPRESS
-        _, _, text = _dashed(_worded(self.parser.format_help())).partition("Settings of ")
-        return f"Settings of {text}"
-
-    def _text(self, methods: Collection[str]) -> str:
-        groups, left_out = {**option_groups()} if self.usual else {}, False
-        for action in self.parser._actions:
-            group = next((name.removeprefix("--").partition(".")[0] for name in action.option_strings), "")
-            if group in groups and groups[group] not in methods:
-                action.help, left_out = argparse.SUPPRESS, True
-        more = f"\nThe settings of another method: '{self.parser.prog} --{self.chooses} NAME --help'.\n"
-        return _dashed(_worded(self.parser.format_help())) + (more if left_out else "")
-
-    def parse(self, arguments: Sequence[str]) -> tuple[dict[str, Any], bool]:
+    def parse(self, words: Sequence[str]) -> tuple[dict[str, Any], Frame]:
         """Parse the words after the command's name.
 
         Returns:
-            The function's keyword arguments, with dataclasses built, beside them THREADS if the command has
-            that option, and whether JSON is requested.
+            The function's keyword arguments, beside them THREADS if the command has that option, and the
+            options of the frame.
 
         Raises:
-            UsageError: for an unknown option or a value of the wrong type.
+            UsageError: for an unknown option or an invalid value.
+            ReadingError, LimitError: for a file of options that cannot be read.
         """
         try:
-            plain = self._plain(arguments)
-            self._require_files(plain)
-            parsed = self.parser.parse_args(plain)
-            self._require_groups(parsed)
-            values = self.parser.instantiate(parsed)
-        except (ArgumentError, UnicodeDecodeError) as problem:
-            message = _dashed(_joined(_worded(str(problem))))
+            plain = [HYPHEN if word.encode() == b"-" else word for word in words]
+            _, bound, _ = self.app.parse_args(plain, print_error=False, exit_on_error=False)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{error.object!r} is not in UTF-8. See '{self.name} --help'.") from None
+        except CycloptsError as error:
+            message = " ".join(_message(error).replace(HYPHEN, "-").split())
             message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
-            raise UsageError(f"{message}{self._hint(message)} See '{self.parser.prog} --help'.") from None
-        keywords = dict(vars(values))
-        keywords.pop("config")
-        as_json = bool(keywords.pop("json"))
-        for name, kind in self.flat.items():
-            keywords[name] = kind(**{one.name: keywords.pop(one.name) for one in fields(kind)})
-        return keywords, as_json
+            raise UsageError(f"{message} See '{self.name} --help'.") from None
+        bound.apply_defaults()
+        options = dict(bound.arguments)
+        return options, options.pop("frame")
 
-    def _plain(self, arguments: Sequence[str]) -> list[str]:
-        """Rewrite options as jsonargparse expects them: underscores in names, brackets around lists."""
-        plain: list[str] = []
-        for position, word in enumerate(arguments):
-            if word == "--":
-                return [*plain, *arguments[position:]]
-            name, equals, value = word.partition("=")
-            if name.startswith("--"):
-                group, dot, field = name[2:].partition(".")
-                group = OPTION_GROUP_OF.get(group, group)  # --mmrl++.beta is --mmrlpp.beta
-                name = "--" + f"{group}{dot}{field}".replace("-", "_")
-                plain.append(name + equals + (self._bracketed(name, value) if equals else ""))
-            else:
-                plain.append(self._bracketed(plain[-1], word) if plain else word)
-        return plain
+    def as_yaml(self, options: Mapping[str, Any]) -> str:
+        """The file for --config that gives these options."""
+        import yaml
 
-    def _bracketed(self, name: str, value: str) -> str:
-        """An option's value as jsonargparse expects it: a list as YAML, any other unchanged."""
-        if name not in self.listed or (value.startswith("[") and value.endswith("]")):
-            return value
-        return _quoted(name, value) if name in self.texts else f"[{value}]"
+        from dear.cli.output import to_jsonable
 
-    def _require_files(self, words: Sequence[str]) -> None:
-        """Raise ArgumentError for an options file that is a pipe or a device, LimitError for one that is too
-        large.
-        """
-        for before, word in zip(["", *words], words, strict=False):
-            name, equals, value = word.partition("=")
-            name, value = (name, value) if equals and name.startswith("--") else (before, word)
-            known = self.parser._option_string_actions
-            exact = [known[name]] if name in known else []  # --data is not an abbreviation of --dataset
-            found = exact or [one for key, one in known.items() if key.startswith(name)]
-            if not name.startswith("--") or not any(isinstance(one, FILES) for one in found):
-                continue
-            try:
-                require_plain(Path(value))
-                at_most("yaml_bytes", Path(value).stat().st_size, value)
-            except ReadingError as error:
-                raise ArgumentError(None, f"{name}: {error.reason}") from error
-            except (OSError, ValueError):  # not a file name: the parser reports what it is
-                continue
-
-    def _require_groups(self, values: Namespace) -> None:
-        """Raise ArgumentError for a value in place of a group of options, which jsonargparse accepts."""
-        for name in self.parser._option_string_actions:
-            group, dot, _ = name.removeprefix("--").partition(".")
-            if dot and not isinstance(values[group], Namespace):
-                raise ArgumentError(
-                    None, f"--{group}: Expected lines of NAME: VALUE. Got value: {values[group]}"
-                )
-
-    def _hint(self, message: str) -> str:
-        unknown = re.match(r"unrecognized arguments: (--[\w.-]+)", message, re.IGNORECASE)
-        if unknown is None:
-            return "." if message[-1] not in ".!?" else ""
-        known = {_dashed(name) for name in self.parser._option_string_actions if name.startswith("--")}
-        nearest = nearest_first(unknown[1], (name for name in known if not name.endswith("+")))
-        return f". Did you mean {nearest[0]}?"
+        values: dict[str, Any] = {}
+        for name, value in options.items():
+            values |= vars(value) if name in self.flat else {name: value}
+        return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)
 
 
 def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     """Make the parser of the command `dear NAME` from its function's signature and Google-style docstring."""
-    set_parsing_settings(docstring_parse_style=DocstringStyle.GOOGLE)
-    set_loader("yaml", _loaded, (yaml.YAMLError, ReadingError, LimitError))
-    documented = parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
-    described = {entry.arg_name: entry.description for entry in documented.params}
-    parameters = inspect.signature(function).parameters.values()
-    hints = get_type_hints(function)
-    extras = get_type_hints(function, include_extras=True)
-    flat = {name: hints[name] for name, hint in extras.items() if FLAT in getattr(hint, "__metadata__", ())}
-    for kind in flat.values():
-        hints |= get_type_hints(kind)
-        described |= {one.arg_name: one.description for one in parse(inspect.getdoc(kind) or "").params}
-    inner = [one for kind in flat.values() for one in inspect.signature(kind).parameters.values()]
-    flags = [one for one in (*parameters, *inner) if hints.get(one.name) is bool]
-    positional = [one.name for one in parameters if one.default is one.empty and one.kind in POSITIONAL]
-    several = [name for name in positional if _is_list(hints[name])]
-    families = [one.name for one in parameters if one.kind is one.VAR_KEYWORD]  # settings of every method
+    hints = get_type_hints(function, include_extras=True)
+    given = inspect.signature(function).parameters
+    parameters: list[inspect.Parameter] = []
+    flat: dict[str, type] = {}
+    usual: tuple[str, ...] = ()
+    for parameter in given.values():
+        hint, default = hints[parameter.name], parameter.default
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parameters += map(_settings, option_groups())
+            usual = (given["method"].default,) if "method" in given else USUAL
+            continue
+        if get_origin(hint) is Annotated:
+            flat[parameter.name] = kind = get_args(hint)[0]
+            default = kind()
+            hint = hint if fields(kind) else Annotated[kind, Parameter(parse=False)]
+        parameters.append(parameter.replace(annotation=hint, default=default))
+    if "device" in {*given, *(field.name for kind in flat.values() for field in fields(kind))}:
+        parameters.append(_keyword(THREADS, None, Annotated[int | None, Parameter(help=THREADS_HELP)]))
+    parameters.append(_keyword("frame", Frame(), Flat[Frame]))
 
-    parser = ArgumentParser(
-        prog=f"dear {name}",
-        usage=" ".join([f"dear {name} [options]", *(f"{p}..." if p in several else p for p in positional)]),
-        description=documented.description or "",
-        formatter_class=_Formatter,
-        exit_on_error=False,
+    def command() -> None:
+        """Stands for the function, with all options in its signature."""
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = inspect.getdoc(function)
+    app = App(
+        name=f"dear {name}",
+        default_command=command,
+        default_parameter=Parameter(
+            converter=_value, negative_iterable=(), json_dict=False, json_list=False, allow_repeating=True
+        ),
+        config=_fill_from_files,
+        help_flags=(),
+        version_flags=(),
     )
-    parser.add_argument("--config", action="config", help="Read options from a YAML file.")
-    parser.add_argument("--json", action="store_true", help="Print one JSON object, for programs.")
-    parser._option_string_actions["--print_config"].help = "Print the options as YAML and exit."
-    parser.add_function_arguments(
-        function,
-        as_group=False,
-        as_positional=True,
-        skip={*(flag.name for flag in flags), *families, *several, *flat},
+    return CommandParser(app, frozenset(flat), usual)
+
+
+def _message(error: CycloptsError) -> str:
+    if isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
+        return f"{name_of(error.argument)} is missing."
+    if isinstance(error, UnusedCliTokensError):
+        return f"unexpected: {' '.join(error.unused_tokens or [])}."
+    return str(error)
+
+
+def name_of(argument: Argument) -> str:
+    """How messages and help call an option, "--out", or a positional argument, "images"."""
+    return argument.name if argument.index is None else argument.name.removeprefix("--")
+
+
+def _settings(group: str) -> inspect.Parameter:
+    """The settings of a method as a parameter: --mmrlpp.beta, also as --mmrl++.beta."""
+    method = METHODS[option_groups()[group]]
+    prefixes = tuple(dict.fromkeys([f"--{group.replace('_', '-')}", f"--{method.name}"]))
+    return _keyword(group, method.settings(), Annotated[method.settings, Parameter(name=prefixes)])
+
+
+def _keyword(name: str, default: object, hint: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def sequence_of(hint: Any) -> type | None:
+    """list or tuple, if values of this type are lists: list for ``list[str] | None``."""
+    return next(
+        (get_origin(kind) for kind in (hint, *get_args(hint)) if get_origin(kind) in (list, tuple)), None
     )
-    for kind in flat.values():
-        parser.add_class_arguments(
-            kind, as_group=False, skip={one.name for one in flags if one in inner and one.name in hints}
-        )
-    if "--device" in parser._option_string_actions:
-        parser.add_argument(f"--{THREADS}", type=int | None, default=None, help=THREADS_HELP)
-    for word in several:  # jsonargparse would expect one word, a list in brackets
-        parser.add_argument(word, nargs="+", help=described.get(word))
-    for group, method in option_groups().items() if families else ():
-        parser.add_class_arguments(METHODS[method].settings, group)
-    for flag in flags:
-        parser.add_argument(
-            f"--{flag.name}", action=ActionYesNo, default=flag.default, help=described.get(flag.name)
-        )
-    options = {key: hint for key, hint in hints.items() if key not in flat}
-    for one in parameters:
-        if one.name not in families and is_dataclass(hints.get(one.name)):  # --settings.attributes
-            inside = get_type_hints(hints[one.name])
-            options |= {f"{one.name}.{field}": hint for field, hint in inside.items()}
-    listed = {f"--{key}": hint for key, hint in options.items() if _is_list(hint)}
-    texts = {key for key, hint in listed.items() if {list[str], tuple[str, ...]} & {hint, *get_args(hint)}}
-    usual = _usual(parser) if families else ()
-    return CommandParser(parser, frozenset(listed), frozenset(texts), flat, usual)
 
 
-def _usual(parser: ArgumentParser) -> tuple[str, ...]:
-    """The methods that a command uses if none is named."""
-    if "--method" not in parser._option_string_actions:
-        return USUAL
-    return (parser.get_default("method"),)
+def _value(hint: Any, tokens: Sequence[Token]) -> Any:
+    """The value of an option from the texts that it was given. Raises ValueError."""
+    tokens = [token.evolve(value="-") if token.value == HYPHEN else token for token in tokens]
+    if is_dataclass(hint):
+        raise ValueError("it is a group of options: give one of them, as in GROUP.NAME.")
+    if sequence_of(hint):
+        tokens = [token.evolve(value=entry) for token in tokens for entry in _entries(token)]
+    return convert(hint, tokens, converter=_entry)
 
 
-_load = get_loader("yaml")
-
-
-def _loaded(text: str) -> Any:
-    """jsonargparse's value of a YAML text. Raises ReadingError or LimitError for a text that is too large."""
-    require_small_yaml(text, "the YAML")
+def _entry(kind: type, text: str) -> Any:
+    """A value that is no list. Raises ValueError."""
+    if kind is int:
+        return int(text)
+    if kind is float and not math.isfinite(float(text)):
+        raise ValueError
     try:
-        return _load(text)
-    except UnicodeError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        # PyYAML's errors for a text that does not match its tag, and for numbers of thousands of digits.
-        raise ReadingError("the YAML", f"it is not readable: {error}") from error
+        return convert(kind, [text])
+    except CycloptsError as error:  # it names no option: the error that cyclopts makes of a ValueError does
+        raise ValueError from error
 
 
-def _is_list(hint: Any) -> bool:
-    return any(get_origin(one) in (list, tuple) for one in (hint, *get_args(hint)))
-
-
-def _quoted(name: str, value: str) -> str:
-    """Comma-separated texts as a YAML list, in which 1 and yes are texts too. Raises ArgumentError."""
+def _entries(token: Token) -> list[str]:
+    """The entries of a list: those between commas in the value of an option, else the whole text."""
+    if token.source != "cli" or token.keyword is None:
+        return [token.value]
     try:
-        value.encode()
-        (texts,) = csv.reader([value], skipinitialspace=True, strict=True)
-    except (UnicodeEncodeError, csv.Error) as error:
-        raise ArgumentError(None, f"{name}: {value!r} is not a comma-separated list ({error})") from None
-    if not texts or not all(text.strip() for text in texts):
-        raise ArgumentError(None, f"{name}: an entry of {value!r} is empty")
-    return yaml.safe_dump([text.strip() for text in texts], default_flow_style=True, width=math.inf)
+        (entries,) = csv.reader([token.value], skipinitialspace=True, strict=True)
+    except csv.Error as error:
+        raise ValueError(f"{token.value!r} is not a comma-separated list ({error}).") from None
+    if not entries or not all(entry.strip() for entry in entries):
+        raise ValueError(f"an entry of {token.value!r} is empty.")
+    return [entry.strip() for entry in entries]
 
 
-def _worded(text: str) -> str:
-    for pattern, words in WORDING:
-        text = pattern.sub(words, text)
-    return text
+def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take the options that the command line does not give from the files of --config, the last one first."""
+    by_name = {name: argument for argument in arguments for name in argument.parameter.name or ()}
+    for token in reversed(by_name["--config"].tokens):
+        path = Path(token.value)
+        values = read_yaml(path, as_text=True)
+        if not isinstance(values, dict):
+            raise UsageError(f"{path}: it holds no lines of NAME: VALUE.")
+        _fill(values, "--", by_name, path)
 
 
-def _joined(text: str) -> str:
-    return " ".join(line.strip() for line in text.splitlines() if line.strip())
+def _fill(values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument], path: Path) -> None:
+    for key, value in values.items():
+        name = f"{prefix}{key}".replace("_", "-")
+        argument = by_name.get(name)
+        if argument is None:
+            nearest = nearest_first(name, by_name)[0]
+            raise UsageError(f"{path}: unknown option {name[:LONGEST]}. Did you mean {nearest}?")
+        if argument.children and isinstance(value, dict):
+            _fill(value, f"{name}.", by_name, path)
+        elif not argument.tokens:
+            for token in _tokens(name, value, argument.hint, path):
+                argument.append(token)
 
 
-def _dashed(text: str) -> str:
-    return OPTION.sub(lambda match: match.group().replace("_", "-"), text)
+def _tokens(name: str, value: Any, hint: Any, path: Path) -> Iterator[Token]:
+    """What gives an option the value of a file. Raises UsageError for a value that no option has."""
+    start = Token(keyword=name, source=str(path))
+    sequence = sequence_of(hint)
+    if value is None or (value == [] and sequence is not None):
+        yield start.evolve(implicit_value=sequence() if sequence is not None and value == [] else None)
+        return
+    entries = value if isinstance(value, list) and sequence else [value]
+    for index, entry in enumerate(entries):
+        if entry is None or isinstance(entry, list | dict):
+            raise UsageError(f"{path}: {name} cannot be {str(value)[:LONGEST]}.")
+        yield start.evolve(value=str(entry), index=index)

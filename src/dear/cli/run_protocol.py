@@ -9,7 +9,6 @@ from dear.cli.parsing import Flat
 from dear.cli.run_options import MethodOptions, RunOptions
 from dear.cli.running import Summary, plans_of, render, run
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.registry import protocol_class
 from dear.methods.declaration import MethodSettings
 
@@ -30,18 +29,18 @@ def command_of(name: str) -> Callable[..., Summary]:
 
     def command(
         *,
-        protocol: Flat[Protocol],
+        protocol: Flat[kind],  # type: ignore[valid-type]
         chosen: Flat[MethodOptions],
         options: Flat[RunOptions],
         machines: Flat[Machines],
         **settings: MethodSettings,
     ) -> Summary:
-        plans = plans_of(chosen.methods, settings, chosen.role_variant, protocol.methods())
+        every = protocol.methods()  # type: ignore[attr-defined]
+        plans = plans_of(chosen.methods, settings, chosen.role_variant, every)
         if chosen.methods is None:
-            plans = tuple(filter(protocol.fits, plans))
+            plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
         return run([options.experiment(name, protocol, plans)], machines, dry_run=options.dry_run)
 
-    command.__annotations__["protocol"] = Flat[kind]  # type: ignore[misc, valid-type]
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{AFTER}"
     return command

@@ -194,7 +194,7 @@ def uneven(labels: Sequence[int], classnames: Sequence[str]) -> str | None:
         return None
     return (
         f"the classes are uneven, from {few} ({classnames[least]}) to {many} images ({classnames[most]}): "
-        "limit them with --shots, or repeat the images of the smaller ones with --dataset.balance true"
+        "limit them with --shots, or repeat the images of the smaller ones with --dataset.balance"
     )
 
 

@@ -36,6 +36,7 @@ from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers,
 from dear.methods.registry import USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
+from dear.reading.typed import shown
 
 WORLD = "world"
 ABLATION = "ablation"
@@ -107,7 +108,7 @@ def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Expe
     protocol, data = protocol.arranged(data_names(texts("data", content.get("data", [*protocol.data]))))
     return Experiment(
         protocol=protocol,
-        out=path_from("out", content["out"], Path()),
+        out=_out(content["out"]),
         data=data,
         plans=plans,
         seeds=numbers("seeds", content.get("seeds", 1)),
@@ -126,9 +127,9 @@ def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Expe
 
 def _protocol(content: Mapping[str, Any]) -> Protocol:
     """The protocol of a recipe, with its options. Raises UnknownNameError, SettingsError."""
-    name = content["protocol"]
+    name = text("protocol", content["protocol"])
     if name not in PROTOCOLS:
-        raise UnknownNameError("protocol", str(name), [*PROTOCOLS, ABLATION])
+        raise UnknownNameError("protocol", name, [*PROTOCOLS, ABLATION])
     kinds = {one.name: one.type for one in fields(PROTOCOLS[name])}
     given = {key: content[key] for key in kinds if key in content}
     return PROTOCOLS[name](**{key: fitted(key, value, kinds[key]) for key, value in given.items()})
@@ -196,6 +197,14 @@ def _name(experiment: Experiment) -> str:
     )
 
 
+def _out(value: Any) -> Path:
+    """The folder of the records. Raises SettingsError for one that leads out of where it is put."""
+    out = path_from("out", value, Path())
+    if ".." in out.parts or not out.name:
+        raise SettingsError(f"the key 'out' is {shown(value)}: it must name a folder, without '..'.")
+    return out
+
+
 def _roles(value: Any, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
     from dear.roles.names import KINDS
@@ -220,7 +229,7 @@ def _plan(item: Any) -> Plan:
     changes = mapping("settings", given.pop("settings", {}))
     kinds = {field.name: field.type for field in fields(Plan)}
     plan = Plan(**{name: fitted(name, value, kinds[name]) for name, value in given.items()})
-    known_method(plan.method)
+    plan = replace(plan, method=known_method(plan.method))
     for name in ("role_variant", "quantile", "attributes"):
         if name in given and not plan.needs_roles:
             wanted = " or ".join(methods_with_roles())

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -14,15 +14,13 @@ import torch
 
 from dear import __version__
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Pick
 from dear.errors import DataError, OutputError
-from dear.evaluation.adapt import Adapted
 from dear.evaluation.memory import peak
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import SCHEMA
+from dear.evaluation.trial import Trial
 from dear.evaluation.validate import check_record
-from dear.methods.base import Method
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -30,23 +28,9 @@ from dear.reading.typed import shown, typed
 PACKAGE = Path(__file__).parents[1]
 
 
-def run_record(
-    context: RunContext,
-    run: ResolvedRun,
-    method: Method,
-    results: Mapping[str, Any],
-    *,
-    answers: Sequence[Mapping[str, Any]],
-    pick: Pick | None,
-    epochs: Sequence[Mapping[str, Any]],
-    tested: int | None,
-    teacher: Adapted | None,
-    test_seconds: float,
-) -> dict[str, Any]:
-    """The record of a run whose method was trained on ``pick`` and tested after the epoch ``tested``; its
-    teacher, if it has one, was trained on ``pick`` before.
-    """
-    taught = () if teacher is None else teacher.epochs
+def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run, from its trial and the results of its protocol."""
+    run, method = trial.run, trial.method
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
@@ -60,25 +44,29 @@ def run_record(
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
         "transductive": run.plan.unlabelled,
-        "teacher": run.teacher and {**told_of_teacher(run.teacher), "train": {"epochs": [*taught]}},
+        "teacher": trial.teacher
+        and teacher_facts(trial.teacher.run) | {"train": {"epochs": trial.teacher.epochs}},
         "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
         "seed": run.seed,
         "shots": run.shots,
-        "fewshot": None if pick is None else pick.to_json(),
-        "train": {"epochs": [*epochs]},
-        "selection": {"rule": run.select, "epoch": tested},
+        "fewshot": None if trial.pick is None else trial.pick.to_json(),
+        "train": {"epochs": trial.epochs},
+        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
-        "answers": [*answers],
+        "answers": trial.answers,
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {"train": sum(epoch["seconds"] for epoch in [*taught, *epochs]), "test": test_seconds},
+        "seconds": {
+            "train": sum(epoch["seconds"] for epoch in trial.all_epochs),
+            "test": trial.test_seconds,
+        },
         "peak_memory": peak(),
-        "environment": environment() | {"device": _device(context)},
+        "environment": environment() | {"device": _device(trial.context)},
     }
 
 
-def told_of_teacher(run: ResolvedRun) -> dict[str, Any]:
-    """What a record or a bundle says of how a method's teacher was trained."""
+def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
+    """How a method's teacher was trained, for a record or a bundle."""
     return {
         "method": run.plan.method,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},

@@ -75,7 +75,9 @@ class ResolvedRun:
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
+        """16 hexadecimal digits that change with everything the run's results depend on, except the code.
+        Settings at their defaults are left out, so that a new setting does not make old records anew.
+        """
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property
@@ -103,11 +105,17 @@ class ResolvedRun:
             self.weights,
             [dataset.identity for dataset in datasets],
             self.training.fingerprint_fields(),
-            asdict(self.settings),
+            not_default(self.settings),
             self.roles and self.roles.to_json(),
             *([] if self.teacher is None else [self.teacher._key("teacher", self.teacher.datasets)]),
         ]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def not_default(settings: MethodSettings) -> dict[str, Any]:
+    """The fields of a method's settings that differ from their defaults."""
+    defaults = asdict(type(settings)())
+    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:

@@ -28,7 +28,7 @@ Progress = Callable[[int, dict[str, float]], None]
 
 
 def no_progress(_epoch: int, _parts: dict[str, float]) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass

@@ -15,15 +15,14 @@ from dear.backbone.threads import settle
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
-from dear.evaluation.adapt import check_prompts, longest_name, teacher_checkpoint, validation_images
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.records import make_folder, read_record, run_record
 from dear.evaluation.resolve import ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, checkpoint_of
+from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_checkpoint, validation_images
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
@@ -49,7 +48,7 @@ class Runner:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
         self._contexts: dict[tuple[Named, Path | None], RunContext] = {}
-        self._done: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
@@ -98,19 +97,20 @@ class Runner:
         path = self.resolve(experiment, run).file(experiment.out)
         return read_record(path) if path.exists() else None
 
-    def run(self, experiment: Experiment, run: Run, progress: RunProgress = silent) -> dict[str, Any]:
-        """Make a run of an experiment, or read its record; a record made by another experiment is copied."""
+    def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
+        """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
+        has it. The process uses as many threads from now on as the run needs.
+        """
         context, resolved = self.context(experiment), self.resolve(experiment, run)
-        if context.clip.image.projection.device.type == "cpu":  # whatever the run before it needed
+        if context.clip.image.projection.device.type == "cpu":
             settle(context.clip, context.of_teacher(resolved).clip)
-        return run_one(
-            context,
-            resolved,
-            out=experiment.out,
-            done=self._done,
-            start_over=experiment.start_over,
-            progress=progress,
-        )
+        return {
+            "context": context,
+            "run": resolved,
+            "out": experiment.out,
+            "records": self._records,
+            "start_over": experiment.start_over,
+        }
 
 
 def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
@@ -151,55 +151,51 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    done: dict[str, dict[str, Any]] | None = None,
+    records: dict[str, dict[str, Any]] | None = None,
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record into ``out``, or read the existing record.
 
     An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged
-    checkpoint is set aside and the run starts over. ``done`` holds records by their keys: a run in it is
-    copied. Raises DataError for data sets that the protocol cannot run on.
+    checkpoint is set aside and the run starts over. ``records`` holds records by the keys of their runs: a
+    run in it is copied. Raises DataError for data sets that the protocol cannot run on.
     """
-    done = {} if done is None else done
+    records = {} if records is None else records
     path = None if out is None else run.file(out)
-    unfinished = None if out is None else out / UNFINISHED
+    checkpoint = None if out is None else run.file(out / UNFINISHED, ".pt")
     if path is not None and path.exists():
         record = read_record(path)
-    elif run.key in done:
-        record = done[run.key] | {"variant": run.plan.variant}
-        _write(context, path, record)
     else:
-        run.protocol.check_plan(run.plan)
-        run.protocol.check_data(run.source, run.targets)
-        context.cache.begin(run.source.identity)
-
-        def make() -> dict[str, Any]:
-            return Trial(context, run, unfinished, partial(progress, run.name)).make()
-
-        try:
-            record = make()
-        except CheckpointError as error:
-            if not start_over:
-                raise
-            if context.main:
-                set_aside(error.path)
-            if context.fabric is not None:
-                context.fabric.barrier()
-            record = make()
-        _write(context, path, record)
-    if unfinished is not None and context.main:  # even with a record: a process may have ended in between
-        checkpoint = checkpoint_of(unfinished, run)
+        record = records.get(run.key, {}) | {"variant": run.plan.variant}
+        if run.key not in records:
+            run.protocol.check_plan(run.plan)
+            run.protocol.check_data(run.source, run.targets)
+            context.cache.begin(run.source.identity)
+            share = context.keep or run.protocol.trained_on is not None
+            of_run = partial(progress, run.name)
+            begin = partial(Trial, context, run, checkpoint, of_run, label=run.name, share=share)
+            trial = begin()
+            try:
+                results = run.protocol.run(trial)
+            except CheckpointError as error:
+                if not start_over:
+                    raise
+                if context.main:
+                    set_aside(error.path)
+                if context.fabric is not None:
+                    context.fabric.barrier()
+                trial = begin()
+                results = run.protocol.run(trial)
+            record = run_record(trial, results)
+        if path is not None and context.main:
+            write_json(path, record)
+    if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
         for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
             unneeded.unlink(missing_ok=True)
-    done[run.key] = record
+    records[run.key] = record
     progress(run.name, run.training.epochs, {})
     return record
-
-
-def _write(context: RunContext, path: Path | None, record: dict[str, Any]) -> None:
-    if path is not None and context.main:
-        write_json(path, record)
 
 
 def run_all(

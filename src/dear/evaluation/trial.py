@@ -1,43 +1,64 @@
-"""A run in progress: what a protocol trains and tests with, and the resulting record."""
+"""A run under way: its method is built and trained on a few images, then tested."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dear.backbone.clip import Clip, fill
+from dear.backbone.precisions import HALF
 from dear.data.dataset import Dataset
-from dear.data.fewshot import ClassSubset, Pick
-from dear.evaluation.adapt import Adapted, adapt
+from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
+from dear.errors import DataError, SettingsError
 from dear.evaluation.answers import answers_of
+from dear.evaluation.memory import start_counting
 from dear.evaluation.metrics import Answers, evaluate
-from dear.evaluation.records import run_record
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
+from dear.methods.registry import build_method
+from dear.training.loop import train
+from dear.training.seeding import generator
 
 
 class Trial:
-    """One method in one protocol. A protocol's `run` calls `train` once, then `test` as often as it likes;
-    interrupted training resumes if there is a ``folder`` for checkpoints.
+    """One method in one protocol. A protocol's `run` calls `train` once, then `test` as often as it likes.
+
+    Attributes:
+        checkpoint: File from which interrupted training resumes, if any.
+        method: The method; trained once `train` has returned.
+        pick: The few-shot images that it was trained on; None if it does not train.
+        epochs: What was logged of each epoch.
+        epoch_tested: The epoch in whose state it is; None if it takes no steps.
+        teacher: The training of its teacher, which comes before its own; None without one.
+        answers: What the record holds of its answers, by part of the results.
+        test_seconds: Seconds spent in `test`.
     """
 
     def __init__(
         self,
         context: RunContext,
         run: ResolvedRun,
-        folder: Path | None = None,
+        checkpoint: Path | None = None,
         progress: Progress = no_progress,
+        *,
+        label: str = "run",
+        share: bool = False,
     ) -> None:
-        self.context, self.run, self.folder, self.progress = context, run, folder, progress
+        """Build the method, without classes. ``label`` names the run in loggers; with ``share`` the trained
+        state is kept in the context for runs with the same training, or taken from there. Raises as `fresh`.
+        """
+        self.context, self.run, self.checkpoint, self.progress = context, run, checkpoint, progress
+        self.label, self.share = label, share
+        self.method = fresh(context, run)
         self.pick: Pick | None = None
-        self.teacher: Adapted | None = None
         self.epochs: list[dict[str, Any]] = []
-        self.tested: int | None = None
+        self.epoch_tested: int | None = None
+        self.teacher: Trial | None = None
         self.answers: list[dict[str, Any]] = []
-        self._method: Method | None = None
+        self.test_seconds = 0.0
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-        self._test_seconds = 0.0
 
     @property
     def source(self) -> Dataset:
@@ -50,26 +71,58 @@ class Trial:
         return self.run.targets
 
     @property
-    def method(self) -> Method:
-        """The trained method."""
-        assert self._method is not None, "a protocol trains before it tests"
-        return self._method
+    def all_epochs(self) -> list[dict[str, Any]]:
+        """Its epochs, after those of its teacher if it has one."""
+        return self.epochs if self.teacher is None else self.teacher.epochs + self.epochs
 
     def train(self, classes: Sequence[int]) -> None:
-        """Train the method on a few images of each of these classes."""
-        adapted = adapt(
-            self.context,
-            self.run,
-            classes,
-            checkpoint=None if self.folder is None else checkpoint_of(self.folder, self.run),
-            share=self.context.keep or self.run.protocol.trained_on is not None,
-            label=self.run.name,
-            progress=self.progress,
-        )
-        self._method, self.tested = adapted.method, adapted.tested
-        self.teacher = adapted.teacher
-        self._classes = adapted.method.classnames, tuple(self.source.templates)
-        self.pick, self.epochs = adapted.pick, adapted.epochs
+        """Train the method on a few images of each of these classes.
+
+        A teacher is trained on these images first. A method that trains without labels is then trained on all
+        training images of the data set; its classes are all of them, the given ones first. Raises DataError
+        if validation images are asked for and there are none.
+        """
+        start_counting()
+        context, run, method, dataset = self.context, self.run, self.method, self.source
+        if run.teacher is not None:
+            checkpoint = self.checkpoint and teacher_checkpoint(self.checkpoint)
+            label = f"{self.label}-teacher"
+            above = context.of_teacher(run)
+            self.teacher = Trial(above, run.teacher, checkpoint, self.progress, label=label, share=True)
+            self.teacher.train(classes)
+            method.set_teacher(self.teacher.method)
+        others = [label for label in range(len(dataset.classnames)) if label not in classes]
+        labels = [*classes, *(others if run.plan.unlabelled else ())]
+        self._set_classes(dataset, labels)
+        if not run.plan.trains:
+            return
+        self.pick, few = draw_few(dataset, run.shots, run.seed, classes)
+        key = run.training_key if self.share else None
+        if key is not None and key in context.trained:
+            state, self.epochs = context.trained[key]
+            method.make_room(state)
+            method.load_state_dict(state)
+        else:
+            self.epochs = train(
+                method,
+                Unlabelled(dataset.train) if run.plan.unlabelled else few,
+                run.training,
+                seed=run.seed,
+                cache=context.cache,
+                views=context.views,
+                checkpoint=self.checkpoint,
+                fabric=context.fabric,
+                validate=self._validation(classes),
+                label=self.label,
+                progress=self.progress,
+            )
+            if key is not None:
+                state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+                context.trained[key] = state, self.epochs
+        self.epoch_tested = len(self.epochs) or None
+        if run.select == "val" and self.epochs:
+            best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
+            self.epoch_tested = best["epoch"]
 
     def test(
         self,
@@ -85,47 +138,93 @@ class Trial:
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
         self.method.for_target(None if dataset is self.source else dataset.name)
-        if self._classes != (named := _named(dataset, classes)):
-            self.method.set_classes(*named)
-            self._classes = named
+        self._set_classes(dataset, classes)
         every = len(classes) == len(dataset.classnames)
         images = dataset.test if every else ClassSubset(dataset.test, classes)
-        said: list[Answers] = []
+        answers: list[Answers] = []
         scores = evaluate(
             self.method,
             images,
             cache=self.context.cache,
             precision=self.run.training.precision,
             novel=novel,
-            watch=said.append,
+            watch=answers.append,
         )
-        self._test_seconds += time.perf_counter() - started
+        self.test_seconds += time.perf_counter() - started
         if part:
-            self.answers += [answers_of(part, dataset, images, named[0], one) for one in said]
+            names = self.method.classnames
+            self.answers += [answers_of(part, dataset, images, names, scored) for scored in answers]
         return asdict(scores)
 
-    def make(self) -> dict[str, Any]:
-        """Run the protocol; returns the record."""
-        results = self.run.protocol.run(self)
-        return run_record(
-            self.context,
-            self.run,
-            self.method,
-            results,
-            answers=self.answers,
-            pick=self.pick,
-            epochs=self.epochs,
-            tested=self.tested,
-            teacher=self.teacher,
-            test_seconds=self._test_seconds,
+    def _set_classes(self, dataset: Dataset, labels: Sequence[int]) -> None:
+        """Set the method's classes, unless it has them already."""
+        classes = tuple(dataset.classnames[label] for label in labels), tuple(dataset.templates)
+        if self._classes != classes:
+            self.method.set_classes(*classes)
+            self._classes = classes
+
+    def _validation(self, classes: Sequence[int]) -> Callable[[], float] | None:
+        """Accuracy on the validation images of the training classes, if the epoch is selected by it."""
+        if self.run.select == "last":
+            return None
+        images, precision = validation_images(self.source, classes), self.run.training.precision
+        return lambda: evaluate(self.method, images, cache=self.context.cache, precision=precision).accuracy
+
+
+def teacher_checkpoint(checkpoint: Path) -> Path:
+    """The checkpoint of a teacher's training, beside that of the method that it teaches."""
+    return checkpoint.with_name(f"{checkpoint.stem}-teacher.pt")
+
+
+def fresh(context: RunContext, run: ResolvedRun) -> Method:
+    """A run's method before training, without classes. Raises DearError for settings that do not suit the
+    backbone, SettingsError for a method that cannot score the classes of the protocol and for an optimizer
+    that cannot train in the precision.
+    """
+    method = build_method(
+        run.plan.method,
+        context.clip_in(run.training.precision),
+        generator(run.seed, "parameters"),
+        roles=run.roles,
+        settings=run.settings,
+    )
+    if run.protocol.novel_classes and not method.open_vocabulary:
+        raise SettingsError(
+            f"{run.plan.method} with these settings cannot score classes it was not trained on: "
+            "run it with few-shot, or change the settings."
         )
+    training = run.training
+    if training.precision == HALF and training.optimizer != "sgd" and run.plan.trains and method.takes_steps:
+        raise SettingsError(
+            f"{run.plan.method} is trained with {training.optimizer}, whose squares of gradients are too "
+            f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."
+        )
+    return method
 
 
-def checkpoint_of(folder: Path, run: ResolvedRun) -> Path:
-    """The checkpoint of a run's training."""
-    return run.file(folder, ".pt")
+def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: Sequence[str]) -> None:
+    """Check that the settings of a run's method, and of its teacher's if it has one, suit the backbone and a
+    class name. Raises as `fresh`, and SettingsError for a prompt that does not fit.
+    """
+    fresh(context, run).set_classes([name], templates)
+    if run.teacher is not None:
+        check_prompts(context.of_teacher(run), run.teacher, name, templates)
 
 
-def _named(dataset: Dataset, classes: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The arguments of `Method.set_classes`."""
-    return tuple(dataset.classnames[label] for label in classes), tuple(dataset.templates)
+def longest_name(clip: Clip, names: Sequence[str]) -> int:
+    """The index of the class name with the most tokens."""
+    return int(clip.words_in(fill("{}", names)).argmax())
+
+
+def validation_images(dataset: Dataset, classes: Sequence[int]) -> ClassSubset:
+    """The validation images of some classes, for selecting an epoch. Raises DataError if there are none."""
+    if dataset.val is None:
+        raise DataError(
+            f"{dataset.name} has no validation images to select an epoch with: omit --select val."
+        )
+    images = ClassSubset(dataset.val, classes)
+    if not len(images):
+        raise DataError(
+            f"{dataset.name} has no validation images of the training classes: omit --select val."
+        )
+    return images

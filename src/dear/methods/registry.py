@@ -80,7 +80,8 @@ PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def register(path: str) -> Declaration:
     """The declaration of a class outside the package, "package.module:Class", from then on among METHODS.
 
-    The module is imported, from the current folder too. The class is a `dear.methods.base.Method`, made from
+    The module is imported, from the current folder too: call it for a path from the command line or from
+    Python code, never for one that was read from a file. The class is a `dear.methods.base.Method`, made from
     (clip, generator, settings); its settings are of the class that its attribute ``settings`` is annotated
     with. Raises SettingsError.
     """
@@ -118,18 +119,32 @@ def _imported(module: str) -> ModuleType:
 
 
 def known_method(name: str) -> str:
-    """The name, if a method has it; a class outside the package is registered. Only for names that the user
-    gives: what a file from elsewhere names is not to be imported. Raises UnknownNameError, SettingsError.
+    """The name, if a method has it; for the class path of a declared method, that method's name. It imports
+    nothing, because the name may come from a file: a class path of any other module must be registered
+    (`register`). Raises UnknownNameError, SettingsError.
     """
+    if name in METHODS:
+        return name
     if PATH.fullmatch(name):
-        register(name)
-    if name not in METHODS and name in option_groups():
+        return _declared_as(name)
+    if name in option_groups():
         raise SettingsError(
             f"{name} is the prefix of options of the method {option_groups()[name]}: give that."
         )
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    return name
+    raise UnknownNameError("method", name, METHODS)
+
+
+def _declared_as(path: str) -> str:
+    """The name of the method whose class has this path. Raises SettingsError."""
+    for name, declared in METHODS.items():
+        if path == f"{declared.home}:{declared.implementation}":
+            return name
+    raise SettingsError(
+        f"the method {path} is a class outside this package, and no file makes dear import code. If you "
+        f"trust it, name it on the command line too (--methods {path}, or --method where the command has "
+        f"that), call dear.register({path!r}) in Python, or let its package declare an entry point of the "
+        f"group {ENTRY_POINTS}."
+    )
 
 
 def option_groups() -> dict[str, str]:
@@ -160,6 +175,7 @@ def build_method(
     """Build a new method on a CLIP, in evaluation mode; ``generator`` draws its initial parameters. Raises
     UnknownNameError for an unknown name, SettingsError for settings of another method.
     """
+    name = known_method(name)
     kind = method_class(name)
     if settings is not None and type(settings) is not METHODS[name].settings:
         raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")

@@ -52,8 +52,8 @@ def require_shallow(value: Any, where: object) -> None:
         level = [one for holder in level for one in _held(holder) if isinstance(one, dict | list)]
 
 
-def read_yaml(path: Path) -> Any:
-    """The value of a YAML file.
+def read_yaml(path: Path, *, as_text: bool = False) -> Any:
+    """The value of a YAML file; ``as_text`` leaves everything but null as it is written: 007, yes, 1e-3.
 
     Raises ReadingError for anything but YAML of plain values, integers of more than 400 digits, duplicate
     keys and aliases within their own value; LimitError for too many levels or, with aliases expanded, too
@@ -61,7 +61,7 @@ def read_yaml(path: Path) -> Any:
     """
     text = decoded(path, read_bytes(path, "yaml_bytes"))
     try:
-        loader = _Loader(text)
+        loader = (_TextLoader if as_text else _Loader)(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -74,21 +74,6 @@ def read_yaml(path: Path) -> Any:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # PyYAML's own for a text that its tag does not fit: `!!int ''`, `!!timestamp never`, 2026-13-45.
         raise ReadingError(path, f"it is not readable YAML: {error}") from error
-
-
-def require_small_yaml(text: str, where: object) -> None:
-    """Raise ReadingError or LimitError for a YAML text that `read_yaml` would refuse for its size, levels or
-    aliases. Invalid YAML passes: its reader reports it.
-    """
-    at_most("yaml_bytes", len(text), where)
-    try:
-        node = _Loader(text).get_single_node()
-    except yaml.YAMLError:
-        return
-    except RecursionError as error:
-        raise ReadingError(where, "it is nested too deeply") from error
-    if node is not None:
-        _require_small(node, where)
 
 
 class _Loader(yaml.SafeLoader):
@@ -112,6 +97,15 @@ def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
+
+
+class _TextLoader(_Loader):
+    """The same loader, in which texts stay as they are written unless a tag says so."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as PyYAML declares it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in ("null", "merge")]
+        for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+    }
 
 
 def _require_small(root: yaml.Node, path: object) -> None:

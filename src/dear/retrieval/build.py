@@ -86,7 +86,7 @@ def build_index(
         built = finish(catalogue, kind, storage, progress)
     if not built.files:
         if first:
-            _discard(out, made_folder)
+            discard(out, made_folder)
         why = f" The first: {next(iter(built.broken.values()))}" if built.broken else ""
         raise DataError(f"{folder} has no readable image.{why}")
     return replace(
@@ -282,7 +282,7 @@ def _remove_others(folder: Path, generation: int) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _discard(out: Path, folder_too: bool) -> None:
+def discard(out: Path, folder_too: bool) -> None:
     """Remove a catalogue that has no rows."""
     with suppress(OSError):
         (out / FILE).unlink()
@@ -303,6 +303,7 @@ def _update(
         vectors, path = place.read(feature, rows), place.index(feature)
         fitting = _fitting(path, metadata["embed"], chosen, storage, rows, outgrown=outgrown)
         index = fitting if known else None
+        place.require_unit(feature, 0 if index is None else index.ntotal, rows)
         if index is None and rows:
             index = approximate.build(vectors, chosen, storage)
             trained = rows

@@ -1,11 +1,17 @@
-"""The files of an index and their rows, in one SQLite file; every change is a transaction."""
+"""The files of an index and their rows, in one SQLite file; every change is a transaction. Names of files are
+kept as their bytes, which need not be UTF-8.
+"""
 
 import json
+import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
+from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 from jaxtyping import Bool
@@ -19,18 +25,23 @@ from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
-SCHEMA = 1
+SCHEMA = 2
 TABLES = (
     "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE files (
-        path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+        path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
         sha256 TEXT, row INTEGER, reason TEXT
     )""",
     "CREATE INDEX by_content ON files (sha256)",
     "CREATE INDEX by_row ON files (row)",
 )
-PLACES = {("table", "facts"), ("table", "files"), ("index", "by_content"), ("index", "by_row")}
-"""The objects a catalogue's file may define: views or triggers would be executed by readers."""
+DEFINED = {*TABLES}
+"""All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
+MOST_FACTS = 100
+LONGEST_PATH, LONGEST_REASON = 4096, 10_000
+SHA256 = re.compile("[0-9a-f]{64}")
+PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
+"""Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
 
 
 class HeadFacts(TypedDict):
@@ -167,9 +178,16 @@ class Catalogue:
 
     def metadata(self) -> dict[str, Any]:
         """The facts of the index. Raises DataError if they are damaged or of another schema."""
-        defined = {(kind, name) for kind, name in self._ask("SELECT type, name FROM sqlite_master")}
-        if strange := sorted(name for kind, name in defined - PLACES if not str(name).startswith("sqlite_")):
+        defined = {(str(name), sql) for name, sql in self._ask("SELECT name, sql FROM sqlite_master")}
+        if strange := sorted(
+            name for name, sql in defined if sql not in DEFINED and not name.startswith("sqlite_auto")
+        ):
             raise damaged(self.folder, f"its file has more than the tables of an index: {strange[0][:40]!r}")
+        some = f"(SELECT value FROM facts LIMIT {MOST_FACTS + 1})"
+        ((count, size),) = self._ask(f"SELECT COUNT(*), TOTAL(LENGTH(value)) FROM {some}")
+        if count > MOST_FACTS:
+            raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
+        at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
         try:
             found = {
                 str(key): parse_json(str(value), f"its {key}")
@@ -189,32 +207,48 @@ class Catalogue:
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")
         at_most("index_width", metadata["embed"], f"the index {self.folder}")
         at_most("index_features", len(metadata["features"]), f"the index {self.folder}")
-        return dict(metadata)
+        return _names(dict(metadata), self._unquoted)
 
     def set(self, **metadata: Any) -> None:
-        self.database.executemany(
-            "INSERT OR REPLACE INTO facts VALUES (?, ?)", [(k, json.dumps(v)) for k, v in metadata.items()]
-        )
+        facts = [(key, json.dumps(fact)) for key, fact in _names(metadata, _quoted).items()]
+        self.database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
 
     def stamps(self) -> dict[str, Stamp]:
         """All known files, including unreadable ones."""
         rows = self._ask("SELECT path, size, mtime FROM files")
-        return {path: Stamp(size, mtime) for path, size, mtime in rows}
+        return {self._path(path): Stamp(size, mtime) for path, size, mtime in rows}
 
-    def entries(self) -> Iterator[Entry]:
-        """All known files, by path. Raises DataError for one that no build has written."""
+    def count(self) -> int:
+        """The number of known files, including unreadable ones."""
+        ((count,),) = self._ask("SELECT COUNT(*) FROM files")
+        return int(count)
+
+    def entries(self, rows: int) -> Iterator[Entry]:
+        """All known files, by the bytes of their paths. Raises DataError for one that no build of ``rows``
+        rows has written.
+        """
         asked = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
-        for path, size, mtime, sha256, row, reason in self._ask(asked):
-            unread = row is None and sha256 is None
-            read = isinstance(row, int) and row >= 0 and isinstance(sha256, str)
-            if not (isinstance(path, str) and (unread or read)):
-                raise damaged(self.folder, f"its entry of {path!r} is wrong")
+        for name, size, mtime, sha256, row, reason in self._ask(asked):
+            path = self._path(name)
+            unread = row is None and sha256 is None and isinstance(reason, str | None)
+            read = isinstance(row, int) and 0 <= row < rows and _is_sha256(sha256) and reason is None
+            if not (isinstance(size, int) and isinstance(mtime, int) and (unread or read)):
+                raise damaged(self.folder, f"its entry of {path[:100]!r} is wrong")
+            if len(reason or "") > LONGEST_REASON:
+                raise damaged(self.folder, f"the reason in its entry of {path[:100]!r} is too long")
             yield Entry(path, Stamp(size, mtime), sha256, row, reason)
+
+    def require_one_content_a_row(self) -> None:
+        """Raise DataError unless files of one content share one row, and no others have it."""
+        for mine, other in (("sha256", "row"), ("row", "sha256")):
+            several = f"GROUP BY {mine} HAVING MIN({other}) <> MAX({other})"
+            if [*self._ask(f"SELECT 1 FROM files WHERE row IS NOT NULL {several} LIMIT 1")]:
+                raise damaged(self.folder, f"files of one {mine} have several {other}s")
 
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
         rows = self._ask("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path")
-        return {path: reason for path, reason in rows}
+        return {self._path(path): str(reason) for path, reason in rows}
 
     def row_of(self, sha256: str) -> int | None:
         """The row of a content hash, if a file has it."""
@@ -225,9 +259,9 @@ class Catalogue:
     def files_of(self, row: int) -> tuple[list[str], str]:
         """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
         found = [*self._ask("SELECT path, sha256 FROM files WHERE row = ? ORDER BY path", row)]
-        if not found or not all(isinstance(value, str) for one in found for value in one):
+        if not found or not all(_is_sha256(sha256) for _, sha256 in found):
             raise damaged(self.folder, f"row {row} belongs to no file")
-        return [path for path, _ in found], found[0][1]
+        return [self._path(path) for path, _ in found], found[0][1]
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file."""
@@ -240,11 +274,14 @@ class Catalogue:
     def put(self, entries: Iterable[Entry]) -> None:
         self.database.executemany(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
-            [(e.path, e.stamp.size, e.stamp.mtime, e.sha256, e.row, e.reason) for e in entries],
+            [
+                (os.fsencode(e.path), e.stamp.size, e.stamp.mtime, e.sha256, e.row, _in_utf8(e.reason))
+                for e in entries
+            ],
         )
 
     def remove(self, paths: Sequence[str]) -> None:
-        self.database.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in paths])
+        self.database.executemany("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
 
     def renumber(self, kept: Iterable[int]) -> None:
         """Renumber rows to their positions in ``kept``, which contains the row of every file."""
@@ -257,9 +294,27 @@ class Catalogue:
         )
         self.database.execute("DROP TABLE places")
 
+    def _path(self, name: object) -> str:
+        """A file's path, relative to the index's folder. Raises DataError for one that leads elsewhere."""
+        path = os.fsdecode(name[: LONGEST_PATH + 1]) if isinstance(name, bytes) else ""
+        parts = PurePosixPath(path).parts
+        inside = parts and not path.startswith("/") and not {"..", "\0"} & {*parts, *path}
+        if not inside or len(path) > LONGEST_PATH:
+            raise damaged(self.folder, f"{str(name)[:100]!r} is no path in its folder")
+        return path
+
+    def _unquoted(self, name: str) -> str:
+        """The inverse of `_quoted`. Raises DataError for a name that no file can have."""
+        name = os.fsdecode(unquote_to_bytes(name))
+        if "\0" in name:
+            raise damaged(self.folder, f"{name[:100]!r} is no name of a file")
+        return name
+
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self.database.execute(question, values)
+            # `yield from` would close a cursor that is left early, and fail once the database is closed.
+            for row in self.database.execute(question, values):  # noqa: UP028
+                yield row
         except sqlite3.Error as error:
             if "locked" in str(error):
                 raise DataError(f"the index {self.folder} is being written: try again soon.") from error
@@ -294,3 +349,24 @@ def _connect(path: Path) -> sqlite3.Connection:
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit("json_bytes"), 2**30))
     database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
     return database
+
+
+def _names(facts: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Facts with those changed that are names of files."""
+    facts = {key: change(fact) if key in ("folder", "model") else fact for key, fact in facts.items()}
+    if facts.get("heads", {}).get("pretrained") is not None:
+        facts["heads"] = {**facts["heads"], "pretrained": change(facts["heads"]["pretrained"])}
+    return facts
+
+
+def _quoted(name: str) -> str:
+    """A file's name in ASCII: it may have bytes that are not UTF-8, which JSON has no room for."""
+    return quote(os.fsencode(name), safe=PLAIN)
+
+
+def _in_utf8(text: str | None) -> str | None:
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and SHA256.fullmatch(value) is not None

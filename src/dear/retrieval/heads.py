@@ -120,16 +120,8 @@ class HeadEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of what the features depend on: weights, heads, convention, means, size of pictures."""
-        made = self.made
-        return fingerprint(
-            "heads",
-            made["sha256"],
-            made["convention"],
-            str(made["short_side"]),
-            *(repr((name, [tuple(one) for one in places])) for name, places in made["heads"].items()),
-            repr(made["mean"]),
-        )
+        """Hash of what the features depend on."""
+        return identity_of(self.made)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -159,6 +151,18 @@ class HeadEncoder:
     def _subspaces(self) -> list[Float[Tensor, "_rank embed"]]:
         tower = self.clip.image
         return [written_subspace(tower, one).to(tower.projection) for one in self.sums.heads.values()]
+
+
+def identity_of(made: HeadFacts) -> str:
+    """Hash of weights, heads, convention, means and size of pictures."""
+    return fingerprint(
+        "heads",
+        made["sha256"],
+        made["convention"],
+        str(made["short_side"]),
+        *(repr((name, [tuple(one) for one in places])) for name, places in made["heads"].items()),
+        repr(made["mean"]),
+    )
 
 
 def head_facts(

@@ -23,7 +23,6 @@ from dear.retrieval.results import Hit
 FEWEST_CANDIDATES = 100  # per feature
 CANDIDATES_A_RESULT = 10
 CHUNK = 1024  # rows scored at a time: they stay in the processor's cache
-OFF_ONE = 0.05  # tolerance for the length of a stored float16 unit vector
 
 
 class Index:
@@ -174,9 +173,7 @@ class Index:
             cosines = np.empty(len(rows), dtype=np.float32)
             for start in range(0, len(rows), CHUNK):
                 found = np.asarray(mapped[rows[start : start + CHUNK]], dtype=np.float32)
-                lengths = np.sqrt(np.einsum("re,re->r", found, found))
-                if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
-                    self.vectors.refuse(self.features.index(name))
+                lengths = self.vectors.lengths(self.features.index(name), found)
                 cosines[start : start + CHUNK] = found @ query / lengths
             parts[name] = cosines
         scores = sum((share * parts[name] for name, share in shares.items()), np.zeros(len(rows)))

@@ -14,7 +14,9 @@ from dear.errors import DataError, SettingsError
 
 @dataclass(frozen=True)
 class Stamp:
-    """Shows without reading whether a file changed: size in bytes, modification time in nanoseconds."""
+    """Shows without reading whether a file changed: size in bytes, modification time in nanoseconds modulo
+    2^63, which any date fits in.
+    """
 
     size: int
     mtime: int
@@ -54,11 +56,11 @@ class Shard:
 
     def of(self, found: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """The shard's files among all."""
-        return {
-            path: stamp
-            for path, stamp in found.items()
-            if zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
-        }
+        return {path: stamp for path, stamp in found.items() if self.has(path)}
+
+    def has(self, path: str) -> bool:
+        """Whether a file belongs to the shard."""
+        return zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
 
 
 def shards_in(out: Path) -> dict[Shard, Path]:
@@ -102,7 +104,7 @@ def stamp_of(path: Path) -> Stamp | None:
         metadata = path.stat()
     except OSError:
         return None
-    return Stamp(metadata.st_size, metadata.st_mtime_ns)
+    return Stamp(metadata.st_size, metadata.st_mtime_ns % 2**63)
 
 
 def compare(known: Mapping[str, Stamp], found: Mapping[str, Stamp]) -> Changes:

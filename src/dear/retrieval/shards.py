@@ -3,12 +3,12 @@ together or merged into one index. Hits are scored from the stored vectors, so b
 """
 
 import heapq
+import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +16,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.errors import DataError, OutputError
+from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval import approximate
-from dear.retrieval.build import finish, stored
+from dear.retrieval.build import discard, finish, stored
 from dear.retrieval.catalogue import Catalogue, Entry, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.query import Index
 from dear.retrieval.results import Built, Hit, Kind, Storage
 from dear.retrieval.scan import Shard, shards_in
+from dear.retrieval.shard_check import require_alike, require_same, require_sound
 from dear.retrieval.vectors import Vectors
 
 CHUNK = 16_384  # rows copied at a time
@@ -46,9 +48,9 @@ class Shards:
         """Open the shards in a folder. Raises DataError for shards that are missing, damaged or of different
         models or folders; SettingsError without FAISS.
         """
-        shards = [Index.open(path) for path in _all_of(place)]
-        _require_alike({one.catalogue.folder: one.metadata for one in shards})
-        return cls(shards)
+        shards = {shard: Index.open(path) for shard, path in _all_of(place).items()}
+        require_alike({shard: (one.catalogue.folder, one.metadata) for shard, one in shards.items()})
+        return cls([*shards.values()])
 
     @property
     def folder(self) -> Path:
@@ -89,7 +91,7 @@ class Shards:
             for hit in one.query(vectors, weights, count=count, effort=effort, without=without):
                 same = found.get(hit.sha256)
                 paths = (path for each in (hit, same) if each for path in (each.path, *each.copies))
-                first, *copies = sorted(paths)
+                first, *copies = sorted(paths, key=os.fsencode)
                 found[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies))
         return sorted(found.values(), key=lambda hit: (-hit.score, hit.path))[:count]
 
@@ -119,24 +121,43 @@ def merge_index(
         SettingsError: if FAISS is not installed.
     """
     approximate.require_faiss()
-    with ExitStack() as held:
-        shards = [_finished(held.enter_context(closing(Catalogue.open(path)))) for path in _all_of(place)]
-        _require_alike({one.folder: one.metadata() for one in shards})
-        held.enter_context(only_writer(out))
-        facts = {name: fact for name, fact in shards[0].metadata().items() if name not in OF_A_BUILD}
-        known = Catalogue.exists(out)
-        merged = held.enter_context(closing(Catalogue.open(out) if known else Catalogue.create(out, facts)))
-        if known and "trained" in merged.metadata():
+    is_new, makes_folder = not Catalogue.exists(out), not out.exists()
+    try:
+        return _merge(place, out, kind, storage, progress)
+    except DataError:
+        if is_new:
+            discard(out, makes_folder)
+        raise
+
+
+def _merge(place: Path, out: Path, kind: Kind | None, storage: Storage, progress: Progress) -> Built:
+    with ExitStack() as stack:
+        shards = {
+            shard: _finished(stack.enter_context(closing(Catalogue.open(path))))
+            for shard, path in _all_of(place).items()
+        }
+        for catalogue in shards.values():
+            stack.enter_context(catalogue.reading())
+        metadata = {shard: (catalogue.folder, catalogue.metadata()) for shard, catalogue in shards.items()}
+        require_alike(metadata)
+        at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
+        for done, (shard, catalogue) in enumerate(shards.items(), start=1):
+            require_sound(shard, catalogue)
+            progress("checking shards", done, len(shards))
+        stack.enter_context(only_writer(out))
+        (_, first), *_ = metadata.values()
+        facts = {name: fact for name, fact in first.items() if name not in OF_A_BUILD}
+        exists = Catalogue.exists(out)
+        merged = stack.enter_context(closing(Catalogue.open(out) if exists else Catalogue.create(out, facts)))
+        if exists and "trained" in merged.metadata():
             raise OutputError(f"{out} is an index already: choose another place with --out.")
-        for one in shards:
-            held.enter_context(one.reading())
         with merged.change():
             merged.remove([*merged.stamps()])  # of an interrupted merge
-            merged.set(**facts, rows=_copy(shards, merged, progress))
+            merged.set(**facts, rows=_copy([*shards.values()], merged, progress))
         return finish(merged, kind, storage, progress)
 
 
-def _all_of(place: Path) -> list[Path]:
+def _all_of(place: Path) -> dict[Shard, Path]:
     """The folders of all shards, in their order. Raises DataError if there are none, or one is missing."""
     found = shards_in(place)
     if not found:
@@ -152,19 +173,7 @@ def _all_of(place: Path) -> list[Path]:
             f"{place} lacks {len(missing)} of its {count} shards ({', '.join(missing[:5])}): build each with "
             f"--shard {missing[0]}."
         )
-    return [found[shard] for shard in sorted(found)]
-
-
-def _require_alike(facts: Mapping[Path, Mapping[str, Any]]) -> None:
-    """Raise DataError unless all shards are of one model and one folder."""
-    first, *others = facts.items()
-    for place, found in others:
-        for name, what in (("identity", "model"), ("folder", "folder")):
-            if found[name] != first[1][name]:
-                raise DataError(
-                    f"{first[0]} and {place} were built with another {what} each ({first[1][name]}; "
-                    f"{found[name]}): build one of them again."
-                )
+    return {shard: found[shard] for shard in sorted(found)}
 
 
 def _finished(shard: Catalogue) -> Catalogue:
@@ -176,14 +185,19 @@ def _finished(shard: Catalogue) -> Catalogue:
 def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) -> int:
     """Copy the shards' files, in the order of their paths, and the rows that they need; returns how many."""
     shard_of, row_of = array("l"), array("l")
-    for at, entry in heapq.merge(*map(_numbered, range(len(shards)), shards), key=lambda one: one[1].path):
+    place, sources = _vectors(merged), [_vectors(one) for one in shards]
+    in_order = heapq.merge(
+        *map(_numbered, range(len(shards)), shards), key=lambda numbered: os.fsencode(numbered[1].path)
+    )
+    for at, entry in in_order:
         row = None if entry.sha256 is None else merged.row_of(entry.sha256)
         if row is None and entry.row is not None:
             row = len(row_of)
             shard_of.append(at)
             row_of.append(entry.row)
+        elif row is not None and entry.row is not None and shard_of[row] != at:
+            require_same(sources[shard_of[row]], row_of[row], sources[at], entry.row, entry.path)
         merged.put([entry._replace(row=row)])
-    place, sources = _vectors(merged), [_vectors(one) for one in shards]
     origins = np.asarray(shard_of), np.asarray(row_of)
     for start in range(0, len(row_of), CHUNK):
         place.write(start, _gathered(sources, *(part[start : start + CHUNK] for part in origins)))
@@ -192,7 +206,7 @@ def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) ->
 
 
 def _numbered(at: int, shard: Catalogue) -> Iterator[tuple[int, Entry]]:
-    return ((at, entry) for entry in shard.entries())
+    return ((at, entry) for entry in shard.entries(shard.metadata()["rows"]))
 
 
 def _vectors(catalogue: Catalogue) -> Vectors:

@@ -1,7 +1,6 @@
 """The stored vectors of an index: one append-only file of float16 rows per feature, memory-mapped to read."""
 
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,6 +11,8 @@ from dear.reading.files import require_plain
 from dear.retrieval.results import damaged
 
 BYTES = 2  # of a float16
+CHUNK = 16_384  # rows checked at a time
+OFF_ONE = 0.05  # tolerance for the length of a stored float16 unit vector
 
 
 class Vectors:
@@ -57,10 +58,19 @@ class Vectors:
             why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
             raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
 
-    def refuse(self, feature: int) -> NoReturn:
-        """Raise DataError for a feature whose rows are not unit vectors: zero or NaN."""
-        place = self.path(feature).relative_to(self.folder.parent)
-        raise damaged(self.folder.parent, f"{place} holds rows that are not unit vectors")
+    def lengths(self, feature: int, rows: Float[np.ndarray, "row embed"]) -> Float[np.ndarray, "row"]:
+        """Lengths of rows of a feature, in float32. Raises DataError unless all are unit vectors."""
+        lengths: Float[np.ndarray, row] = np.sqrt(np.einsum("re,re->r", rows, rows))
+        if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
+            place = self.path(feature).relative_to(self.folder.parent)
+            raise damaged(self.folder.parent, f"{place} holds rows that are not unit vectors")
+        return lengths
+
+    def require_unit(self, feature: int, start: int, stop: int) -> None:
+        """Raise DataError unless the rows from ``start`` to ``stop`` are unit vectors."""
+        mapped = self.read(feature, stop)
+        for at in range(start, stop, CHUNK):
+            self.lengths(feature, np.asarray(mapped[at : at + CHUNK], dtype=np.float32))
 
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has at least ``rows`` rows."""

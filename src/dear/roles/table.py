@@ -155,7 +155,7 @@ class RoleTable:
             raise RoleTableError(
                 f"this role table was computed from {self.weights}, not from {weights}: head numbers "
                 "have no common meaning across weights. Find the roles of these weights, or give "
-                "--dear.roles-from-other-weights true to use it anyway."
+                "--dear.roles-from-other-weights to use it anyway."
             )
 
     def uniform(self, role: Role) -> "RoleTable":

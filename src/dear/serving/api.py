@@ -3,9 +3,11 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -17,15 +19,17 @@ from starlette.requests import ClientDisconnect
 from dear.adapters.attention import overlay
 from dear.backbone.choice import TINY, TOY
 from dear.errors import DearError
-from dear.limits import LimitError
+from dear.limits import LimitError, at_most
 from dear.serving.documentation import TAKES_IMAGE, add_documentation
 from dear.serving.examples import png_of
 from dear.serving.forms import is_form, parts
-from dear.serving.limits import Refused, check_upload
-from dear.serving.middleware import HEADERS, SecurityMiddleware
+from dear.serving.limits import Rate, Refused, check_upload, work_of_names, work_of_picture
+from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
 from dear.serving.page import add_page
-from dear.serving.service import Service, Upload
+from dear.serving.service import Service, Upload, check_count
 
+Result = TypeVar("Result")
+Charge = Callable[[float], None]
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -49,26 +53,33 @@ def create_app(
     # FastAPI's own pages of documentation load scripts from elsewhere; `add_documentation` has one that
     # does not.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.add_middleware(SecurityMiddleware, limits=service.limits, token=token, hosts=hosts, origin=origin)
-    busy = asyncio.Semaphore(service.limits.waiting)
+    limits, rate = service.limits, Rate(service.limits.rate)
+    app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
+    busy = asyncio.Semaphore(limits.waiting)
     if page:
         add_page(app)
 
     for kind in (DearError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
 
-    async def with_image(request: Request, work: Callable[[Upload, dict[str, str]], Awaitable[Any]]) -> Any:
-        """Read and check the request's image, then call ``work`` with it and the form's fields. Raises
-        Refused.
+    async def with_image(
+        request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
+    ) -> Any:
+        """Read and check the request's image, then call ``work`` with it, the form's fields, and what charges
+        the client for further work. Raises Refused.
 
         A slot is taken only once the request has arrived completely, so that slow senders hold none.
         """
         _require_place(busy)
         data, fields = await _image_of(request)
-        check_upload(len(data), service.limits)
+        check_upload(len(data), limits)
         _require_place(busy)
+        charge = partial(rate.take, client_of(request.scope))
         async with busy:
-            return await work(await run_in_threadpool(service.take, data), fields)
+            upload = await run_in_threadpool(
+                service.take, data, lambda pixels: charge(work_of_picture(pixels))
+            )
+            return await work(upload, fields, charge)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -93,7 +104,7 @@ def create_app(
             "layers": service.predictor.clip.image.depth,
             "heads": service.predictor.clip.image.heads,
             "index": None if index is None else {"rows": index.rows, "features": list(index.offered)},
-            "limits": asdict(service.limits),
+            "limits": asdict(limits),
             "batches": {"images": batches.items, "batches": batches.batches, "largest": batches.largest},
         }
 
@@ -117,11 +128,19 @@ def create_app(
         comma-separated, in the query or a form.
         """
 
-        async def work(upload: Upload, fields: dict[str, str]) -> dict[str, Any]:
-            named = words(fields.get("classes") if classes is None else classes)
+        async def work(upload: Upload, fields: dict[str, str], charge: Charge) -> dict[str, Any]:
+            check_count("top", top)
+            listed = words(fields.get("classes") if classes is None else classes)
+            names = tuple(listed or service.predictor.classes)
+            vocabulary = service.vocabulary(names)
+            if vocabulary is None:
+                charge(work_of_names(names, len(service.predictor.bundle.templates)))
             features = await asyncio.wrap_future(service.features(upload))
-            found = await run_in_threadpool(service.classify, features, top, named)
-            return {"top": [asdict(one) for one in found]}
+            if vocabulary is None:
+                candidates = await _unless_gone(request, service.classify_new(features, names, top))
+            else:
+                candidates = await run_in_threadpool(service.classify, features, vocabulary, top)
+            return {"top": [asdict(candidate) for candidate in candidates]}
 
         return dict(await with_image(request, work))
 
@@ -135,12 +154,14 @@ def create_app(
     ) -> dict[str, Any]:
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
 
-        async def work(upload: Upload, _: dict[str, str]) -> dict[str, Any]:
+        async def work(upload: Upload, _: dict[str, str], charge: Charge) -> dict[str, Any]:
             given = numbers(weights)
             features = await asyncio.wrap_future(service.search_features(upload))
             hits = await run_in_threadpool(
                 service.neighbours, features, words(by) or [], given, count, upload.sha256
             )
+            if thumbnails:
+                charge(len(hits))
             found = [asdict(hit) for hit in hits]
             for one in found if thumbnails else ():
                 picture = await run_in_threadpool(service.thumbnail, one["path"])
@@ -157,7 +178,7 @@ def create_app(
         their sum in a header.
         """
 
-        async def work(upload: Upload, _: dict[str, str]) -> Response:
+        async def work(upload: Upload, _: dict[str, str], _charge: Charge) -> Response:
             maps = await run_in_threadpool(service.attention, upload, layer, head)
             if not png:
                 return JSONResponse({"maps": {name: one.tolist() for name, one in maps.items()}})
@@ -212,8 +233,23 @@ def tested(metrics: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str,
     return {"accuracy": accuracy, "images": images}
 
 
+async def _unless_gone(request: Request, future: Future[Result]) -> Result:
+    """The result of a future, which is cancelled if the client disconnects. Raises Refused."""
+    result = asyncio.wrap_future(future)
+    gone = asyncio.ensure_future(request.receive())  # all of the body has come
+    try:
+        await asyncio.wait((result, gone), return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        raise Refused(400, "the client disconnected.")
+    finally:
+        result.cancel()
+        gone.cancel()
+
+
 def words(text: str | None) -> list[str] | None:
-    """Comma-separated words; None for none."""
+    """Comma-separated words; None for none. Raises LimitError for a long text, before it is split."""
+    at_most("request_text", len(text or ""), "the request")
     found = [word.strip() for word in (text or "").split(",") if word.strip()]
     return found or None
 

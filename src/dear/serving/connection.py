@@ -1,4 +1,8 @@
-"""Connections with deadlines: slow clients are dropped, and the server stops in time. Builds on uvicorn."""
+"""Connections with deadlines: slow clients are dropped, and the server stops in time. Builds on uvicorn.
+
+Not hypercorn, which has read timeouts of its own: they also run while an answer is computed, a client that
+does not take its answer is never dropped, and there is no bound on connections.
+"""
 
 import asyncio
 import os

@@ -1,9 +1,10 @@
-"""Limits of the server: sizes are checked before anything is decoded, and each client has a request rate."""
+"""Limits of the server: sizes are checked before anything is decoded, and each client's work has a rate."""
 
 import math
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PIL import Image
@@ -24,7 +25,9 @@ class Limits:
     Attributes:
         upload: Size of an uploaded file, in MiB.
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
-        rate: Requests with a body that one client (address) may make per minute, and at once; 0 for no limit.
+        rate: Units of work that one client (address) may ask for per minute, and at once; 0 for no limit. A
+            request with a body is one, and so are each further megapixel of its image, each 100 characters of
+            new class names (ten at least for a name) and each thumbnail.
         waiting: Requests in progress at a time; further ones are told to retry later.
         connections: Clients connected at a time; beyond that, those that have been silent for longest are
             dropped.
@@ -94,9 +97,9 @@ def check_upload(size: int, limits: Limits) -> None:
         )
 
 
-def check_picture(data: bytes, limits: Limits) -> None:
-    """Check a file by its header alone. Raise Refused: 400 if it is empty, 415 if it is not an image in a
-    supported format, 413 if it has too many pixels.
+def check_picture(data: bytes, limits: Limits) -> int:
+    """Check a file by its header alone, and return its number of pixels. Raise Refused: 400 if it is
+    empty, 415 if it is not an image in a supported format, 413 if it has too many pixels.
     """
     check_upload(len(data), limits)
     if not data:
@@ -118,39 +121,62 @@ def check_picture(data: bytes, limits: Limits) -> None:
             f"the image has {width} x {height} pixels ({width * height / 1e6:.1f} megapixels); the limit is "
             f"{limits.megapixels:g} megapixels: make it smaller.",
         )
+    return width * height
+
+
+def work_of_picture(pixels: int) -> float:
+    """Units of work of a picture beyond the one of its request."""
+    return max(0.0, pixels / 1e6 - 1)
+
+
+def work_of_names(names: Sequence[str], templates: int) -> float:
+    """Units of work of encoding class names."""
+    return templates * sum(max(10, len(name)) for name in names) / 100
 
 
 class Rate:
-    """A token bucket per client: ``rate`` tokens at first, and as many new ones per minute."""
+    """A bucket of units of work per client, thread-safe: ``rate`` units at first, and as many new ones per
+    minute.
+    """
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.clock = rate, clock
-        self._clients = OrderedDict[str, tuple[float, float]]()  # tokens left, and the time of that
+        self._clients = OrderedDict[str, tuple[float, float]]()  # units left, and the time of that
+        self._changing = threading.Lock()
 
-    def take(self, client: str) -> None:
-        """Take one of a client's tokens. Raises Refused (429) if there is none."""
-        if not self.rate:
+    def take(self, client: str, work: float = 1.0) -> None:
+        """Take units from a client's bucket. Raises Refused (429), and takes none, if there are too few.
+
+        Half a bucket is enough for anything: what is missing then comes off the units to come, at most a
+        minute's.
+        """
+        if not self.rate or not work:
             return
-        self.check(client)
-        left, now = self._left(client)
-        self._clients.pop(client, None)
-        self._clients[client] = (left - 1, now)
-        if len(self._clients) > CLIENTS:
-            self._clients.popitem(last=False)
-
-    def _left(self, client: str) -> tuple[float, float]:
-        """A client's tokens now, and the current time."""
-        now = self.clock()
-        left, then = self._clients.get(client, (float(self.rate), now))
-        return min(float(self.rate), left + (now - then) * self.rate / 60), now
+        with self._changing:
+            left, now = self._require(client, work)
+            self._clients.pop(client, None)
+            self._clients[client] = (left - min(work, self.rate), now)
+            if len(self._clients) > CLIENTS:
+                self._clients.popitem(last=False)
 
     def check(self, client: str) -> None:
-        """Raise Refused (429) if a client has no token left, without taking one."""
-        left, _ = self._left(client)
-        if self.rate and left < 1:
-            wait = max(1, round((1 - left) * 60 / self.rate + 0.5))
+        """Raise Refused (429) if a client has no unit left, without taking one."""
+        if self.rate:
+            with self._changing:
+                self._require(client, 1.0)
+
+    def _require(self, client: str, work: float) -> tuple[float, float]:
+        """A client's units now, and the current time."""
+        now = self.clock()
+        left, then = self._clients.get(client, (float(self.rate), now))
+        left = min(float(self.rate), left + (now - then) * self.rate / 60)
+        needed = min(work, max(1.0, self.rate / 2))
+        if left < needed:
+            wait = max(1, round((needed - left) * 60 / self.rate + 0.5))
             raise Refused(
                 429,
-                f"more than {self.rate} requests per minute: try again in {wait} s.",
+                f"more than {self.rate} units of work per minute (a request, a megapixel, ten new class "
+                f"names or a thumbnail is one): try again in {wait} s.",
                 {"Retry-After": str(wait)},
             )
+        return left, now

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.encoder import BundleEncoder
-from dear.adapters.predictor import Candidate, Predictor
+from dear.adapters.predictor import Candidate, Predictor, Vocabulary
 from dear.data.images.decode import as_image, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
@@ -29,8 +29,10 @@ from dear.roles.table import RoleTable
 from dear.serving.batching import Batcher
 from dear.serving.examples import Example
 from dear.serving.limits import Limits, Refused, check_picture
+from dear.serving.turns import Turns
 
 MOST_RESULTS = 100
+PROMPTS = 256  # of new class names that go through the text tower at a time
 THUMBNAIL = 160
 REST = 0.5  # seconds that running work has to finish once no request waits for it
 
@@ -45,8 +47,9 @@ class Upload:
 
 
 class Service:
-    """Thread-safe operations: images are decoded a few at a time, the model's work is serialised, and
-    features are computed in batches.
+    """Thread-safe operations: images are decoded a few at a time, the image tower's work is serialised, and
+    features are computed in batches. New class names are encoded in a thread of their own, and hold up
+    nothing else.
     """
 
     def __init__(
@@ -68,12 +71,14 @@ class Service:
             if (made := index.metadata.get("heads")) is not None:
                 self._heads = HeadEncoder(predictor.clip, made)
             index.check(BundleEncoder(predictor) if self._heads is None else self._heads)
-        self._model, self._words, self._searching = (threading.Lock() for _ in range(3))
+        self._model, self._searching = threading.Lock(), threading.Lock()
         self._decoding = threading.Semaphore(limits.decoders)
         self._ended: bool | None = None
         self.batches: Batcher[Tensor, Tensor] = Batcher(
             self._encode, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
         )
+        # Never all requests in progress wait for names.
+        self._names: Turns[tuple[Candidate, ...]] = Turns(max(1, limits.waiting // 2))
         self._searches = self.batches
         if self._heads is not None:
             self._searches = Batcher(
@@ -92,10 +97,12 @@ class Service:
         method = self.predictor.method
         return tuple(name for name in method.layout.named if name not in method.unowned)
 
-    def take(self, data: bytes) -> Upload:
-        """Check and decode an image. Raises Refused: 413, 415, and 422 for a broken image."""
+    def take(self, data: bytes, charge: Callable[[int], None] = lambda _: None) -> Upload:
+        """Check and decode an image; ``charge`` is called with its number of pixels before they are unpacked,
+        and may refuse them. Raises Refused: 413, 415, and 422 for a broken image.
+        """
         with self._decoding:  # headers too: opening a file takes memory of its own
-            check_picture(data, self.limits)
+            charge(check_picture(data, self.limits))
             own = self.predictor.bundle.short_side
             of_index = own if self._heads is None else self._heads.short_side
             try:
@@ -115,20 +122,43 @@ class Service:
         """The same for the features that the index has, which may be those of heads."""
         return self._searches.submit(upload.searched)
 
-    def classify(
-        self, features: Float[Tensor, "feature embed"], top: int = 5, classes: Sequence[str] | None = None
-    ) -> tuple[Candidate, ...]:
-        """The best classes, among the bundle's or among others given by name. Raises Refused (400),
-        DataError, LimitError.
+    def vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
+        """Classes that can be scored at once: the bundle's, or others that are cached; None if their names
+        must be encoded first. Raises LimitError, DataError, SettingsError for names that cannot be.
         """
-        self._check_count("top", top)
-        if classes:
-            at_most("request_classes", len(classes), "the request")
-            at_most("class_name", max(map(len, classes)), "the request")
-        with self._words:  # other requests proceed while new names are encoded
-            known = self.predictor.vocabulary(classes or None)
+        vocabulary = self.predictor.cached_vocabulary(names)
+        if vocabulary is None:
+            at_most("request_classes", len(names), "the request")
+            at_most("class_name", max(map(len, names)), "the request")
+            self.predictor.check_names(names)
+        return vocabulary
+
+    def classify(
+        self, features: Float[Tensor, "feature embed"], vocabulary: Vocabulary, top: int = 5
+    ) -> tuple[Candidate, ...]:
+        """The best classes of a vocabulary."""
         with self._model:
-            return self.predictor.candidates(features[None].to(known.text), known, top)[0]
+            return self._candidates(features, vocabulary, top)
+
+    def classify_new(
+        self, features: Float[Tensor, "feature embed"], names: tuple[str, ...], top: int = 5
+    ) -> Future[tuple[Candidate, ...]]:
+        """The best of classes whose names are encoded first, in turn with others. Refused (503) if too many
+        wait, DataError, LimitError.
+        """
+        pieces = self.predictor.pieces(names, PROMPTS)
+        return self._names.submit(self._encoding(features, names, top), len(pieces))
+
+    def _encoding(
+        self, features: Float[Tensor, "feature embed"], names: tuple[str, ...], top: int
+    ) -> Iterator[tuple[Candidate, ...] | None]:
+        for vocabulary in self.predictor.encoding(names, PROMPTS):
+            yield None if vocabulary is None else self._candidates(features, vocabulary, top)
+
+    def _candidates(
+        self, features: Float[Tensor, "feature embed"], vocabulary: Vocabulary, top: int
+    ) -> tuple[Candidate, ...]:
+        return self.predictor.candidates(features[None].to(vocabulary.text), vocabulary, top)[0]
 
     def neighbours(
         self,
@@ -141,7 +171,7 @@ class Service:
         """The nearest images of the index by some of an image's `search_features`. Raises Refused: 404
         without an index, 503 if it can no longer be read.
         """
-        self._check_count("count", count)
+        check_count("count", count)
         if self.index is None:
             raise Refused(404, "this server has no index of images: start it with --index DIR.")
         known = self.predictor.features if self._heads is None else self._heads.features
@@ -174,7 +204,8 @@ class Service:
         if self._ended is None:
             until = time.monotonic() + REST
             ended = [one.close(REST) for one in {self.batches, self._searches}]
-            for lock in (self._model, self._words, self._searching):
+            ended.append(self._names.close(max(0.0, until - time.monotonic())))
+            for lock in (self._model, self._searching):
                 ended.append(lock.acquire(timeout=max(0.0, until - time.monotonic())))
             for _ in range(self.limits.decoders):
                 ended.append(self._decoding.acquire(timeout=max(0.0, until - time.monotonic())))
@@ -192,6 +223,8 @@ class Service:
         with self._model:
             return [*self._heads.of_views(torch.stack([*pixels])).cpu()]
 
-    def _check_count(self, name: str, value: int) -> None:
-        if not 1 <= value <= MOST_RESULTS:
-            raise Refused(400, f"{name} is {value}: it must be between 1 and {MOST_RESULTS}.")
+
+def check_count(name: str, value: int) -> None:
+    """Raise Refused (400) for a number of results that is out of range."""
+    if not 1 <= value <= MOST_RESULTS:
+        raise Refused(400, f"{name} is {value}: it must be between 1 and {MOST_RESULTS}.")

@@ -75,12 +75,17 @@ class TrainSettings:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that a run's results depend on: all except those that only save time or memory."""
-        fields = asdict(self)
-        del fields["view_cache"], fields["text_chunk"]
-        if not self.view_cache or self.view_cache_type == "float32":
-            del fields["view_cache_type"]
-        return fields
+        """The fields that a run's results depend on and that differ from their defaults: without those that
+        only save time or memory, and with the type of a view cache that rounds.
+        """
+        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), asdict(type(self)())
+        fields = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in cache and value != defaults[name]
+        }
+        rounded = self.view_cache and self.view_cache_type != "float32"
+        return fields | ({"view_cache_type": self.view_cache_type} if rounded else {})
 
     def steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""

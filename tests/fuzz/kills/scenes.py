@@ -147,7 +147,7 @@ SCENES = {
 WRITERS = {
     "run with val": f"run few-shot {PHOTOS} --methods coop --shots 1 --train.epochs 2 --out out",
     "view cache": f"{RUN} --train.view-cache 1 --train.view-seed 1 --dataset.cache caches",
-    "decode cache": f"{RUN} --dataset.decode-cache true --dataset.cache caches",
+    "decode cache": f"{RUN} --dataset.decode-cache --dataset.cache caches",
     "export": "export bundle --out out/model.pt2 --format torch-export",
     "onnx": "export bundle --out out/model.onnx",
     "roles": "roles show roles.json --out out/roles.json --html out/roles.html",

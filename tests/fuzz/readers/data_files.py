@@ -1,9 +1,11 @@
 """Files around a data set: split lists, tables, class names, templates and caches."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 from dear.data.image_check import broken_images
 from dear.data.images.decode_cache import DecodeCache
@@ -12,6 +14,40 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row
 from dear.training.viewcache import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
+
+
+def image(form: str) -> Callable[[Path], Path]:
+    """Writes an image of a format."""
+
+    def write(folder: Path) -> Path:
+        noise = Image.effect_noise((31, 23), 50).convert("RGB")
+        noise.save(folder / "x", form)
+        return folder / "x"
+
+    return write
+
+
+def saved(name: str) -> Callable[[Path], Path]:
+    """Writes a Hugging Face data set; returns one of its files."""
+
+    def write(folder: Path) -> Path:
+        import datasets
+
+        datasets.disable_progress_bars()
+        photo(folder / "x.png")
+        cell = {"bytes": (folder / "x.png").read_bytes(), "path": None}
+        features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=["red", "sea"]))
+        rows = {"image": [cell] * 4, "label": [0, 1, 0, 1]}
+        datasets.Dataset.from_dict(rows, features=features).save_to_disk(folder / "saved")
+        use_saved(folder / "saved" / name)  # loads the library before memory is bounded
+        return folder / "saved" / name
+
+    return write
+
+
+def use_saved(file: Path) -> None:
+    load_dataset(str(file.parent), DataSettings(cache=file.parent.parent / "cache"))
+
 
 NOWHERE = ("train", "test")
 

@@ -1,23 +1,30 @@
 """Files around a model: bundles, indexes, vocabularies, weights and configurations."""
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from dear.adapters.bundle import Bundle
-from dear.backbone import hub, tiny
+from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tokenizer_file import file_tokenizer
+from dear.errors import DearError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
 from dear.retrieval.heads import HeadEncoder, encoder_for
 from dear.retrieval.query import Index
+from dear.retrieval.scan import Shard
 from dear.retrieval.search import by_text
+from dear.retrieval.shards import Shards, merge_index
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.unit.backbone.tokenizer_files import write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import role_table
@@ -53,6 +60,31 @@ def use_bundle(file: Path) -> None:
 def index(folder: Path) -> Path:
     build_index(Plain(), gallery(folder / "images"), folder / "index")
     return folder / "index" / FILE
+
+
+def shard(folder: Path) -> Path:
+    """The first of two; both are of one folder of images."""
+    images = gallery(folder / "images")
+    for number in (1, 2):
+        build_index(Plain(), images, folder / "shards", shard=Shard(number, 2))
+    return Shard(1, 2).place(folder / "shards") / FILE
+
+
+def shard_vectors(folder: Path) -> Path:
+    return shard(folder).parent / "vectors-1" / "0.f16"
+
+
+def merge(place: Path) -> None:
+    """Search the shards in a folder together, and merge them."""
+    query = {name: torch.eye(5)[0] for name in ("class", "color")}
+    with suppress(DearError):
+        opened = Shards.open(place)
+        opened.check(Plain())
+        opened.query(query, {"class": 1.0, "color": 0.5})
+    out = place.with_name("merged")
+    shutil.rmtree(out, ignore_errors=True)
+    merge_index(place, out)
+    ask(out)
 
 
 def vectors(folder: Path) -> Path:
@@ -124,13 +156,39 @@ def architecture(folder: Path) -> Path:
             "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 16},
             "text_cfg": {
                 "context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2,
+                "hf_tokenizer_name": "someone/words",
+                "tokenizer_kwargs": {"clean": "canonicalize", "strip_sep_token": False},
             },
         },
         "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
     }  # fmt: skip
+    write_tokenizer("T5", folder)
     return written(folder / "open_clip_config.json", json.dumps(config))
 
 
 def use_architecture(file: Path) -> None:
-    hub.fetch = lambda _repository, _files: file
-    load_clip("hf-hub:someone/something", "random:0")
+    load_clip(str(file.parent), "random:0")
+
+
+def tokenizer(folder: Path) -> Path:
+    return write_tokenizer("T5", folder)
+
+
+def use_tokenizer(file: Path) -> None:
+    settings = file.parent / "tokenizer_config.json"
+    read = file_tokenizer(
+        file.parent / "tokenizer.json",
+        settings,
+        context=13,
+        words=1000,
+        clean="canonicalize",
+        strip_sep_token=True,
+    )
+    ids = read(["a photo of a cat", "a" * 1000, "two  trees " * 90])
+    if ids.shape != (3, 13) or not 0 <= int(ids.min()) <= int(ids.max()) < 1000:
+        raise TakenOver("ids that the text tower does not have")
+
+
+def tokenizer_settings(folder: Path) -> Path:
+    write_tokenizer("BERT", folder)
+    return folder / "tokenizer_config.json"

@@ -68,14 +68,6 @@ def with_options(file: Path) -> None:
     command("run", "base-to-novel", "--config", file, "--data", "nowhere", "--out", file.parent / "out")
 
 
-def with_train_options(file: Path) -> None:
-    command("run", "base-to-novel", "--train", file, "--data", "nowhere", "--out", file.parent / "out")
-
-
-def train_options(folder: Path) -> Path:
-    return written(folder / "train.yaml", json.dumps({"epochs": 3, "lr": 0.001, "precision": "32-true"}))
-
-
 def roles(folder: Path) -> Path:
     return written(folder / "roles.json", (TABLES / "tiny_discovered.json").read_bytes())
 

@@ -1,10 +1,11 @@
 """Every reader of files from outside, with a good file for it and what is done with it once it is read."""
 
 from dear.cli.predict import _names
+from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import read_coop
 from dear.roles.phrases import load_pool
-from tests.fuzz.readers import data_files, model_files, run_files
+from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
 
 TARGETS = {
@@ -13,7 +14,6 @@ TARGETS = {
     "retrieval record": Target("json", run_files.retrieval, run_files.report),
     "recipe": Target("yaml", run_files.recipe, run_files.run_recipe),
     "options (--config)": Target("yaml", run_files.options, run_files.with_options),
-    "options of a group": Target("yaml", run_files.train_options, run_files.with_train_options),
     "role table": Target("json", run_files.roles, run_files.show_roles),
     "TEXTSPAN file": Target("text", run_files.spans, run_files.read_spans),
     "phrase pool": Target("text", run_files.phrases, lambda file: load_pool(str(file))),
@@ -34,6 +34,15 @@ TARGETS = {
     "index's catalogue": Target("sqlite", model_files.index, lambda file: model_files.ask(file.parent)),
     "index of heads": Target("sqlite", model_files.index_of_heads, model_files.ask_heads),
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
+    "image (PNG)": Target("binary", data_files.image("PNG"), lambda file: decode(file, 23)),
+    "image (TIFF)": Target("binary", data_files.image("TIFF"), lambda file: decode(file, 23)),
+    "image (JPEG)": Target("binary", data_files.image("JPEG"), lambda file: decode(file, 23)),
+    "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
+    "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
+    "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
+    "shard's vectors": Target(
+        "binary", model_files.shard_vectors, lambda file: model_files.merge(file.parents[2])
+    ),
     "decode cache": Target("npy", data_files.picture, data_files.use_picture),
     "finding about images": Target(
         "json", data_files.checked, lambda file: data_files.look_again(file.parents[2])
@@ -42,5 +51,10 @@ TARGETS = {
     "vocabulary": Target("json", model_files.vocabulary, model_files.use_vocabulary),
     "weights (safetensors)": Target("safetensors", model_files.weights, model_files.use_weights),
     "weights (.pt)": Target("binary", model_files.checkpoint, model_files.use_checkpoint),
+    "form of a request": Target("binary", request_files.form, request_files.send_form),
+    "class names of a request": Target("text", request_files.names, request_files.send_names),
+    "headers of a request": Target("text", request_files.headers, request_files.send_headers),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
+    "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
+    "tokenizer's settings": Target("json", model_files.tokenizer_settings, model_files.use_tokenizer),
 }

@@ -128,6 +128,8 @@ def main(folder: Path, seed: str, first: int, last: int) -> None:
         place = folder / f"good-{at}"
         place.mkdir()
         good[name] = place, TARGETS[name].make(place)
+    gc.collect()
+    gc.freeze()  # each collection below then looks only at what a reading left
     bound_memory()
     for number in range(first, last):
         name = names[number % len(names)]

@@ -15,6 +15,7 @@ from torch import Tensor
 from dear.adapters import bundle_files as bundle_files
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import ADAPTER, CARD, CONFIG
+from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
@@ -24,6 +25,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
+from tests.standin_hub import StandIn
 
 MakeClip = Callable[..., Clip]
 
@@ -86,6 +88,28 @@ def change(folder: Path, **changes: Any) -> Path:
     path = folder / CONFIG
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
+
+
+def test_the_card_shows_names_literally(make_small_clip: MakeClip) -> None:
+    bundle = fitted("dear", make_small_clip())[0]
+    classes = (
+        "<script>alert(1)</script>", "[free](javascript:alert)", "https://evil.example", "www.evil.example",
+        "a\u202egnp.exe", "\u200fmark", "# title\n# more", "a|b", "*bold* ![x](y)",
+    )  # fmt: skip
+    name = 'x"); import os #\n![a](b)`'
+    card = model_card(replace(bundle, classes=classes, templates=("a `{}` | <b>",)), name)
+    # In CommonMark a backslash before a sign of ASCII makes it literal.
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in card
+    assert r"\[free\](javascript\:alert)" in card
+    assert r"https\://evil.example, www\.evil.example" in card
+    assert r"a\\u202egnp.exe" in card
+    assert r"\# title\\n\# more, a\|b, \*bold\* \!\[x\](y)" in card
+    assert r"a \`{}\` \| &lt;b&gt;" in card
+    assert not {"\u202e", "\u200f"} & {*card}
+    assert "<script" not in card
+    lines = card.splitlines()
+    assert r'predictor = dear.Predictor(dear.Bundle.from_pretrained("x\"); import os #\\n![a](b)`"))' in lines
+    assert lines.count("```") == 2
 
 
 def test_only_trained_tensors_are_saved_and_no_pickle(folder: Path) -> None:
@@ -180,9 +204,9 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
     [
         (
             {"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}},
-            r"To migrate.*dear-vlm==0\.0\.7",
+            r"schema 0, .* fit it again .*dear-vlm==0\.0\.7",
         ),
-        ({"schema": 99, "library": {"name": "dear-vlm", "version": "9.0"}}, r"upgrade dear-vlm to 9\.0"),
+        ({"schema": 99, "library": {"name": "dear-vlm", "version": "9.0"}}, r"schema 99, .*dear-vlm==9\.0"),
         ({"library": {"name": "peft"}}, "belongs to another program"),
         ({"schema": "1"}, "belongs to another program"),
         ({"method": "dearest"}, "unknown method 'dearest'"),
@@ -258,18 +282,16 @@ def test_tensors_of_other_settings_are_refused(make_small_clip: MakeClip) -> Non
         replace(bundle, roles=None).build(clip)
 
 
-def test_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def download(repository: str, file: str, **options: Any) -> str:
-        asked.append((repository, file, options["revision"]))
-        return str(folder / file)
-
-    monkeypatch.setattr(bundle_files, "reach", lambda: None)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "cache")
-    assert loaded.classes == tuple(CLASSES)
-    assert asked == [("someone/cards", CONFIG, "v2"), ("someone/cards", ADAPTER, "v2")]
+def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
+    standin.files["someone/cards"] = {file: (folder / file).read_bytes() for file in (CONFIG, ADAPTER, CARD)}
+    for _ in range(2):
+        loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "elsewhere")
+        assert loaded.classes == tuple(CLASSES)
+        assert len(standin.downloads()) == 1
+    assert all("v2" in path for _, path, _ in standin.requests if path.startswith(("/api/", "/someone/")))
+    standin.faults.corrupt = True
+    with pytest.raises(BundleError, match=rf"{ADAPTER} of someone/cards is damaged: .*It was removed"):
+        Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
 
 
 def test_without_the_hub() -> None:

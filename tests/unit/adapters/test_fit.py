@@ -113,7 +113,7 @@ def test_zero_shot_and_peers_fit_too(roles: Path) -> None:
 def test_what_is_refused_before_training(
     roles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dear.adapters.fit.adapt", None)  # so nothing can be trained
+    monkeypatch.setattr("dear.adapters.fit.Trial", None)  # so nothing can be trained
     data = noise_dataset()
     with pytest.raises(SettingsError, match="shots is 0"):
         fit(data, roles=roles, shots=0)

@@ -150,12 +150,20 @@ def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
     assert torch.equal(predictor.logits(images()), before)  # and it still knows its own
 
 
-def test_text_features_of_many_lists_are_not_all_kept(make_small_clip: MakeClip) -> None:
-    clip = make_small_clip()
-    predictor = Predictor(fitted("zero-shot", clip)[0], clip=clip)
-    for word in ("red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea", "a"):
-        predictor.encode_classes([word])
-    assert len(predictor._vocabularies) == 8
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_classes_in_pieces_are_the_classes_at_once(name: str, make_small_clip: MakeClip) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    predictor = Predictor(fitted(name, clip)[0], clip=clip)
+    if not predictor.method.open_vocabulary:
+        return
+    names = ("sea", "red house", "blue", "a tree on the sea", "circle")
+    *waiting, vocabulary = predictor.encoding(names, prompts=2)
+    depends = predictor.method.text_depends_on_image
+    assert waiting == [None] * (0 if depends else 2)
+    assert predictor.cached_vocabulary(names) is (None if depends else vocabulary)
+    other = Predictor(predictor.bundle, clip=clip)
+    torch.testing.assert_close(vocabulary.text, other.encode_classes(names))
+    torch.testing.assert_close(predictor.logits(images(), names), other.logits(images(), names))
 
 
 def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:

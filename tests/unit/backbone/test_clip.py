@@ -1,6 +1,7 @@
 """The frozen CLIP: identity, features, class prompts, where spans begin."""
 
 from collections.abc import Callable
+from itertools import islice, product
 
 import pytest
 import torch
@@ -68,6 +69,22 @@ def test_class_features_are_the_unit_mean_of_unit_features(small_clip: Clip) -> 
     photo = normalize(small_clip.encode_text(["a photo of red house", "a photo of tree"]), dim=-1)
     plain = normalize(small_clip.encode_text(["the red house", "the tree"]), dim=-1)
     torch.testing.assert_close(features, normalize((photo + plain) / 2, dim=-1))
+
+
+def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: Callable[..., CLIP]) -> None:
+    import open_clip
+
+    tokenizer = open_clip.SimpleTokenizer(context_length=9)
+    clip = Clip(
+        make_small_model(), tokenizer, name="small", pretrained="none", mean=(0.0,) * 3, std=(1.0,) * 3
+    )
+    other = open_clip.SimpleTokenizer(context_length=9)
+    words = ["".join(letters) for letters in islice(product("bcdfghjklmn", repeat=4), 12_000)]
+    for texts in (words, ["x" * 60, f"<start_of_text> {words[3]} again"]):
+        assert torch.equal(clip.tokenize(texts), other(texts))
+    assert len(tokenizer.cache) == 10_000
+    assert "x" * 59 + "x" not in tokenizer.cache
+    assert len(other.cache) > 12_000
 
 
 def test_fill() -> None:

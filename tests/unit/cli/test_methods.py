@@ -52,18 +52,23 @@ def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings_in(shown(["fit", "--help"], capsys)) == {"dear"}
+    short = shown(["fit", "--help"], capsys)
+    assert settings_in(short) == set()
+    assert "\n  --train." not in short
+    assert "--train.*, --dataset.*. 'dear fit --help-all'" in short
+    assert short.endswith("'dear fit --method NAME --help' shows them.\n")
     assert settings_in(text := shown(["fit", "--method", "maple", "--help"], capsys)) == {"maple"}
-    assert text.endswith("another method: 'dear fit --method NAME --help'.\n")
-    assert "--train.epochs" in text
+    assert "\n  --train." not in text
+    assert settings_in(text := shown(["fit", "--help-all"], capsys)) == {"dear"}
+    assert "\n  --train.epochs INT" in text
     run = ["run", "base-to-novel"]
-    assert settings_in(shown([*run, "--help"], capsys)) == {"dear"}
+    assert settings_in(shown([*run, "--help-all"], capsys)) == {"dear"}
     assert settings_in(shown([*run, "--methods=coop,mmrl++", "--help"], capsys)) == {"coop", "mmrlpp"}
     text = shown([*run, "--methods", "all", "--help"], capsys)
     assert len(settings_in(text)) == len(option_groups())
-    assert "another method" not in text
+    assert "Settings of a method" not in text
     assert main(["fit", "--method", "nosuch", "--help"]) == 2
-    assert "another method" not in shown(["eval", "--help"], capsys)
+    assert "Settings of a method" not in shown(["eval", "--help"], capsys)
 
 
 def test_the_overview_has_its_commands_under_headings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The plans that options name, and options that have had another name."""
+"""The plans that options name."""
 
 from typing import Any
 

@@ -78,6 +78,66 @@ def many_scans(count: int) -> bytes:
     return plain[:-2] + last * (count - len(starts)) + plain[-2:]
 
 
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def many_chunks(kind: bytes, data: bytes, count: int) -> bytes:
+    """A PNG with so many more chunks before its pixels."""
+    plain = saved("PNG")
+    at = plain.index(b"IDAT") - 4
+    return plain[:at] + chunk(kind, data) * count + plain[at:]
+
+
+def many_segments(segment: bytes, count: int) -> bytes:
+    """A JPEG with so many more segments at its start."""
+    plain = saved("JPEG")
+    return plain[:2] + (b"\xff" + segment) * count + plain[2:]
+
+
+def of_size(form: str, width: int, height: int) -> bytes:
+    """An image of the size that its header states; its pixels are those of another."""
+    plain = saved(form)
+    if form == "PNG":
+        return plain[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + plain[24:29]) + plain[33:]
+    tags = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, 278: height, 279: 64}
+    return directory([long(*tag) for tag in tags.items()], b"")
+
+
+def big_tiff(count: int) -> bytes:
+    """A picture of 8 x 8 pixels as a BigTIFF of so many tags, at least nine."""
+    plain = {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 273: 16, 278: 8, 279: 64}
+    tags = [(number, 4, 1, value) for number, value in plain.items()]
+    tags += [(60_000, 4, 1, 0)] * (count - len(tags))
+    packed = b"".join(struct.pack("<HHQQ", *tag) for tag in tags)
+    return b"II+\0" + struct.pack("<HHQQ", 8, 0, 16, count) + packed + bytes(64)
+
+
+def small_tiles(side: int) -> bytes:
+    """A picture of as many tiles as pixels; the place of each takes one byte."""
+    tiles, start = side * side, struct.pack("<I", 8 + 2 + 12 * 10 + 4)
+    plain = {256: side, 257: side, 258: 8, 259: 1, 262: 1, 277: 1, 322: 1, 323: 1}
+    places: list[Tag] = [(number, 1, tiles, start) for number in (324, 325)]
+    return directory([long(*tag) for tag in plain.items()] + places, b"\x01" * tiles)
+
+
+def deep_png(level: int) -> bytes:
+    """A PNG of 8 x 8 pixels of three samples of 16 bits, all of one level."""
+    rows = (b"\0" + struct.pack(">H", level) * 24) * 8
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def packed_12_bits(levels: Any) -> bytes:
+    """A grey TIFF of 12 bits a sample, two in three bytes; the width is even."""
+    height, width = levels.shape
+    pairs = levels.reshape(-1, 2).tolist()
+    data = b"".join((first << 12 | second).to_bytes(3, "big") for first, second in pairs)
+    plain = {256: width, 257: height, 258: 12, 259: 1, 262: 1, 273: 8 + 2 + 12 * 9 + 4, 277: 1}
+    plain |= {278: height, 279: len(data)}
+    return directory([long(*tag) for tag in plain.items()], data)
+
+
 def icon(side: int = 64) -> bytes:
     """An icon that holds a PNG of any size: Pillow unpacks it to open it."""
     held = saved("PNG", (side, side), "RGBA")

@@ -149,14 +149,14 @@ def test_transfer_needs_other_data(small_clip: Clip) -> None:
 class TestSelection:
     def chosen(self, clip: Clip, monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> dict[str, Any]:
         """A run whose validation accuracies are given; the test images are scored for real."""
-        from dear.evaluation import adapt as module
+        from dear.evaluation import trial as module
 
         given = iter(scores)
         evaluate = module.evaluate
 
         def scored(method: Any, images: Any, **options: Any) -> Any:
             found = evaluate(method, images, **options)
-            return type(found)(next(given), found.decoupled, found.per_class)
+            return type(found)(next(given, found.accuracy), found.decoupled, found.per_class)
 
         monkeypatch.setattr(module, "evaluate", scored)
         data = noise_dataset()
@@ -194,7 +194,7 @@ def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path
     shared, done = context(small_clip), {}
     run = shared.resolve(BaseToNovel(), [noise_dataset()], DEAR, seed=1, shots=2)
     for folder in ("a", "b"):
-        run_one(shared, run, out=tmp_path / folder, done=done)
+        run_one(shared, run, out=tmp_path / folder, records=done)
     one, two = (next((tmp_path / folder).glob("*.json")) for folder in ("a", "b"))
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()

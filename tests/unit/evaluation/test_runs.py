@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
-from dear.evaluation import adapt as protocol
+from dear.evaluation import trial as protocol
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -21,6 +21,7 @@ from dear.evaluation.resolve import run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import UNFINISHED, Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
+from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
@@ -249,3 +250,30 @@ def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: p
     assert found == ["32-true", "bf16-mixed", "32-true"]
     assert full["key"] == asked["key"] != rough["key"]
     assert numbers(full) == numbers(asked) != numbers(rough)
+
+
+def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
+    """A key holds only what differs from the defaults."""
+
+    @dataclass(frozen=True)
+    class Later(CoOpSettings):
+        warmth: float = 0.5
+
+    def key(settings: CoOpSettings, **training: Any) -> str:
+        context = RunContext(small_clip, training=TrainOptions(**training))
+        plan = Plan("coop", settings=settings)
+        return context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2).key
+
+    today = key(CoOpSettings(tokens=3))
+    assert key(Later(tokens=3)) == today == key(CoOpSettings(tokens=3), momentum=0.9)
+    assert (
+        len(
+            {
+                today,
+                key(Later(tokens=3, warmth=0.4)),
+                key(CoOpSettings()),
+                key(CoOpSettings(tokens=3), lr=0.5),
+            }
+        )
+        == 4
+    )

@@ -14,7 +14,7 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DearError, SettingsError, UnknownNameError
-from dear.evaluation import adapt as adapting
+from dear.evaluation import trial as adapting
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.registry import PROTOCOLS

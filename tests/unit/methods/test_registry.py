@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from dear.errors import SettingsError, UnknownNameError
-from dear.methods.declaration import MethodSettings
+from dear.methods import registry
+from dear.methods.declaration import Declaration, MethodSettings
 from dear.methods.registry import (
     METHODS,
     USUAL,
@@ -53,3 +54,14 @@ def test_the_table_and_settings_import_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_class_path_of_a_declared_method_is_that_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an entry point of an installed package declares it: the folders' methods are declared alike."""
+    assert known_method("dear.methods.coop.method:CoOp") == "coop"
+    outside = Declaration("mine", "", "Mine", module="my_package.method")
+    monkeypatch.setitem(registry._known, "mine", outside)
+    assert known_method("my_package.method:Mine") == "mine"
+    for path in ("my_package.method:Other", "os:system", "dear.methods.coop.method:import_module"):
+        with pytest.raises(SettingsError, match=rf"the method {path} is a class outside this package"):
+            known_method(path)

@@ -6,8 +6,7 @@ import pytest
 
 from dear.errors import DearError
 from dear.limits import LIMITS, Limit, LimitError
-from dear.reading.files import ReadingError
-from dear.reading.plain import parse_json, read_json, read_yaml, require_small_yaml
+from dear.reading.plain import parse_json, read_json, read_yaml
 
 NINES = "9" * 5000
 
@@ -103,9 +102,10 @@ def test_yaml_that_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     assert len(str(told.value)) < 600
 
 
-def test_a_text_that_another_reader_takes_is_looked_at_first() -> None:
-    require_small_yaml("a: [1, 2]", "--config")
-    require_small_yaml("a: [", "--config")  # no YAML: whoever reads it says so
-    for text in (LAUGHS, MERGES, "a: &a [*a]", "[" * 50_000, "[" * 70 + "]" * 70):
-        with pytest.raises((ReadingError, LimitError), match="--config"):
-            require_small_yaml(text, "--config")
+def test_values_as_they_are_written(tmp_path: Path) -> None:
+    text = "a: [007, yes, 1e-3, 2026-13-45, null, ~, 'null']\n<<: {b: off}\nc: !!int 3\n"
+    texts = ["007", "yes", "1e-3", "2026-13-45", None, None, "null"]
+    assert read_yaml(yaml_of(tmp_path, text), as_text=True) == {"a": texts, "b": "off", "c": 3}
+    for refused in (LAUGHS, "a: &a [*a]", "[" * 50_000, "a: 1\na: 2", "a: !!python/name:os.system"):
+        with pytest.raises(DearError):
+            read_yaml(yaml_of(tmp_path, refused), as_text=True)

@@ -1,5 +1,6 @@
 """Indexes in shards: searched together or merged, they are the index of the whole folder."""
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -167,3 +168,115 @@ def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
     shutil.copytree(Shard(2, COUNT).place(place), place / "shard-2-of-9")
     with pytest.raises(DataError, match="holds shards of 3 and of 9"):
         Shards.open(place)
+
+
+def written(shard: Path, change: str, *values: object) -> None:
+    with closing(sqlite3.connect(shard / FILE)) as database, database:
+        database.execute(change, values)
+
+
+def overwritten(shard: Path, content: bytes) -> None:
+    """The first row of the feature "color"."""
+    file = shard / "vectors-1" / "1.f16"
+    file.write_bytes(content * 5 + file.read_bytes()[10:])
+
+
+FIRST = "WHERE path = (SELECT MIN(path) FROM files WHERE row IS NOT NULL)"
+FORGERIES = {
+    "another width": ("UPDATE facts SET value = '32' WHERE key = 'embed'", "another width each"),
+    "other features": (
+        "UPDATE facts SET value = '[\"class\", \"evil\"]' WHERE key = 'features'", "features each",
+    ),
+    "another number": ("UPDATE facts SET value = '[3, 3]' WHERE key = 'shard'", "it is not shard 2/3"),
+    "a row beyond": (f"UPDATE files SET row = 9000000000000000000 {FIRST}", "its entry of .* is wrong"),
+    "a row below": (f"UPDATE files SET row = -1 {FIRST}", "its entry of .* is wrong"),
+    "a path in text": (f"UPDATE files SET path = CAST(path AS TEXT) {FIRST}", "is no path in its folder"),
+    "a path above": (f"UPDATE files SET path = CAST('../../passwd' AS BLOB) {FIRST}", "is no path in its"),
+    "a path of the root": (f"UPDATE files SET path = CAST('/passwd' AS BLOB) {FIRST}", "is no path in its"),
+    "an empty path": (f"UPDATE files SET path = X'' {FIRST}", "is no path in its"),
+    "a stray path": (f"UPDATE files SET path = CAST('5.png' AS BLOB) {FIRST}", "not belong to shard"),
+    "a hash that is none": (f"UPDATE files SET sha256 = 'x' {FIRST}", "its entry of .* is wrong"),
+    "a hash of another": (f"UPDATE files SET sha256 = '{'0' * 64}' {FIRST}", "is not that of its content"),
+    "a size that is none": (f"UPDATE files SET size = 'x' {FIRST}", "its entry of .* is wrong"),
+    "many facts": (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) "
+        "INSERT INTO facts SELECT i, '1' FROM n", "it has more than 100 facts",
+    ),
+    "a computed column": ("ALTER TABLE files ADD COLUMN x AS (hex(size))", "more than the tables"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_shard_is_refused(tmp_path: Path, folder: Path, name: str) -> None:
+    place = build(folder, tmp_path / "shards")
+    change, why = FORGERIES[name]
+    written(Shard(2, COUNT).place(place), change)
+    with pytest.raises(DataError, match=why) as told:
+        merge_index(place, tmp_path / "merged")
+    assert len(str(told.value)) < 1000
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("content", [b"\0\x7e", b"\0\x7c", b"\0\0", b"\0\x44"])  # NaN, infinity, 0, 4
+def test_forged_vectors_are_not_merged(tmp_path: Path, folder: Path, content: bytes) -> None:
+    place = build(folder, tmp_path / "shards")
+    overwritten(Shard(2, COUNT).place(place), content)
+    with pytest.raises(DataError, match=r"shard-2-of-3 is damaged \(vectors-1/1.f16 holds rows that are not"):
+        merge_index(place, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("name", ["another width", "other features", "another number", "many facts"])
+def test_forged_shards_are_not_searched(tmp_path: Path, folder: Path, name: str) -> None:
+    place = build(folder, tmp_path / "shards")
+    change, why = FORGERIES[name]
+    written(Shard(2, COUNT).place(place), change)
+    with pytest.raises(DataError, match=f"{why}|truncated"):
+        Shards.open(place)
+
+
+def test_a_content_has_the_same_features_in_every_shard(tmp_path: Path, folder: Path) -> None:
+    """Files that are gone cannot be compared with their hashes; two shards' vectors of one can be."""
+    names = [name for name in ("25-red.png", "copy.png", "wide/copy.png") if (folder / name).exists()]
+    place = build(folder, tmp_path / "shards")
+    shards = {name: next(n for n in (1, 2, 3) if Shard(n, COUNT).has(name)) for name in names}
+    assert len({*shards.values()}) > 1
+    shutil.rmtree(folder)
+    forged = Shard(shards["copy.png"], COUNT).place(place)
+    with closing(sqlite3.connect(forged / FILE)) as database:
+        ((row,),) = database.execute("SELECT row FROM files WHERE path = CAST('copy.png' AS BLOB)").fetchall()
+    vectors = np.memmap(forged / "vectors-1" / "1.f16", dtype="<f2", mode="r+").reshape(-1, 5)
+    vectors[row] = [0, 0, 0, 0, 1]
+    vectors.flush()
+    with pytest.raises(DataError, match=r"has the content of a file in .*, but not its features"):
+        merge_index(place, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are UTF-16 there")
+def test_any_name_and_any_date(tmp_path: Path) -> None:
+    """Names that are not UTF-8, of a file, of a class and of the folder itself; the years 2300 and 1906."""
+    folder = tmp_path / os.fsdecode(b"bl\xe9u")
+    odd = [os.fsdecode(name) for name in (b"caf\xe9.png", b"gr\xfcn/1.png", b"new\nline.png", b"100%.png")]
+    for width, name in enumerate([*odd, "a.png", "b.png"], start=20):
+        paint(tmp_path / "images" / str(width) / "x.png", "red", width)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(tmp_path / "images" / str(width) / "x.png", folder / name)
+    (folder / os.fsdecode(b"br\xf6ken.png")).write_bytes(b"no image")
+    os.utime(folder / "a.png", (10_413_792_000, 10_413_792_000))
+    os.utime(folder / "b.png", (-2_000_000_000, -2_000_000_000))
+    built = build_index(Plain(), folder, tmp_path / "whole")
+    assert (built.files, [*built.broken]) == (6, [os.fsdecode(b"br\xf6ken.png")])
+    again = build_index(Plain(), folder, tmp_path / "whole")
+    assert (again.changed, again.encoded, again.unchanged) == (0, 0, 7)
+    place = tmp_path / "shards"
+    for number in (1, 2):
+        build_index(Plain(), folder, place, shard=Shard(number, 2))
+    merge_index(place, tmp_path / "merged")
+    assert files(tmp_path / "merged") == files(tmp_path / "whole")
+    for index in (open_index(tmp_path / "whole"), open_index(place), open_index(tmp_path / "merged")):
+        hits = by_image(index, Plain(), folder / odd[0], {"class": 1.0}, itself=True)
+        assert {hit.path for hit in hits} == {*odd, "a.png", "b.png"}
+        assert index.folder == folder
+    (folder / odd[0]).unlink()
+    assert build_index(Plain(), folder, tmp_path / "whole").removed == 1

@@ -267,6 +267,11 @@ def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
         assert entered.status_code == 303
         assert "HttpOnly" in entered.headers["set-cookie"]
         assert client.get("/api/info").status_code == 200  # by the cookie
+        client.cookies.clear()
+        others = "a name=of another server; dear_token=s3cret"
+        assert client.get("/api/info", headers={"cookie": others}).status_code == 200
+        for cookie in ("dear_tokens=s3cret", "dear_token=other; dear_token=s3cret", "dear_token", ";=;"):
+            assert client.get("/api/info", headers={"cookie": cookie}).status_code == 401
 
 
 def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> None:
@@ -285,7 +290,7 @@ def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> N
             # Else a guess that is right would be told from one that is wrong.
             for scheme in ("Bearer", "bearer"):
                 answer = client.get("/api/info", headers={"authorization": f"{scheme} s3cret"})
-                assert "5 requests per minute" in refused(answer, 429)
+                assert "5 units of work per minute" in refused(answer, 429)
             assert client.get("/").status_code == 401  # the door asks without a token
 
 
@@ -366,6 +371,21 @@ def test_what_an_index_says_of_this_machine_stays_here(
     assert "somebody" not in told
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((host, 200) for host in ("localhost", "LOCALHOST:7860", "127.0.0.1", "[::1]", "[::1]:7860")),
+        *((host, 421) for host in ("[localhost]", "localhost]", "[localhost", "::1", "[::1", "[::1]evil")),
+        *((host, 421) for host in ("localhost:evil.example", "127.0.0.1:80@evil", "evil@127.0.0.1:80")),
+        *((host, 421) for host in ("", ":80", "localhost:", "localhost:1:2", "localhost/", "[127.0.0.1]")),
+        *((host, 421) for host in ("localhost.evil.example", "localhost:123456", " localhost", "localhost,")),
+    ],
+)
+def test_only_whole_host_names_count(predictor: Predictor, host: str, status: int) -> None:
+    with TestClient(create_app(Service(predictor, LIMITS)), base_url=URL) as client:
+        assert client.get("/health", headers={"host": host}).status_code == status
+
+
 def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
     data = png(picture())
     service = Service(predictor, Limits(rate=2, wait=0))
@@ -377,7 +397,7 @@ def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
         for _ in range(2):
             assert client.post("/api/predict", content=data).status_code == 200
         answer = client.post("/api/predict", content=data)
-        assert "2 requests per minute" in refused(answer, 429)
+        assert "2 units of work per minute" in refused(answer, 429)
         assert answer.headers["retry-after"] == "30"
         assert client.get("/api/info").status_code == 200
         assert "default-src 'none'" in client.get("/api/info").headers["content-security-policy"]

@@ -52,7 +52,7 @@ def test_a_rate_refills_over_a_minute() -> None:
     rate = Rate(3, lambda: now[0])
     for _ in range(3):
         rate.take("one")
-    with pytest.raises(Refused, match="more than 3 requests per minute") as refused:
+    with pytest.raises(Refused, match="more than 3 units of work per minute") as refused:
         rate.take("one")
     assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "20"})
     rate.take("other")

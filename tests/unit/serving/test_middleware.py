@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dear.serving.limits import Limits
+from dear.serving.limits import Limits, Rate
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from dear.serving.middleware import SecurityMiddleware
@@ -37,7 +37,7 @@ def test_an_answer_that_is_cancelled_is_ended_once(
 
         scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
         work = asyncio.create_task(
-            SecurityMiddleware(app, Limits(), None, None)(scope, asyncio.Event().wait, send)
+            SecurityMiddleware(app, Limits(), Rate(0), None, None)(scope, asyncio.Event().wait, send)
         )  # type: ignore[arg-type]
         await ready.wait()
         work.cancel()

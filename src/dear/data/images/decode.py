@@ -1,7 +1,9 @@
 """Decode image files to upright 8-bit RGB pictures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +14,9 @@ from torch import Tensor
 from dear.data.images.raster import naming, opened, orientation, read_image
 from dear.errors import DataError, first_line
 
-BAND = 64  # rows converted at a time
+BAND = 2**19  # pixels converted at a time
+DARK = 2**12
+"""A 16-bit picture without any level above this is one of 12 bits or fewer, and would be black."""
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -41,7 +45,7 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
 
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
-    """The same for an open image. Raises ValueError for floating-point pixels."""
+    """The same for an open image. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     return _picture(_upright(orientation(image), _rgb(image)), short_side)
 
 
@@ -53,8 +57,12 @@ def as_image(picture: UInt8[Tensor, "3 height width"]) -> Image.Image:
 def _unpacked(content: bytes) -> tuple[int, Image.Image]:
     """The EXIF orientation and the image in RGB; the original pixels are freed with the file."""
     with opened(content) as file:
+        form = str(file.tile)  # names how samples are stored, until they are loaded
         file.load()
-        return orientation(file), _rgb(file)
+        if ";16" in form and "I;16" not in form:  # of each sample of a colour Pillow keeps the upper 8 bits
+            colours = [band for band in file.getbands() if band != "A"]
+            _require_light([file.getchannel(band).getextrema()[1] for band in colours], DARK // 256)
+        return orientation(file), _rgb(file, packed="I;12" in form)
 
 
 def _upright(turned: int, image: Image.Image) -> Image.Image:
@@ -68,12 +76,15 @@ def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height wid
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """The image in RGB: 16 bits reduced to 8, transparency on white."""
-    if image.mode == "F":
-        raise ValueError("floating-point pixels have no agreed range; save it with 8 or 16 bits")
+def _rgb(image: Image.Image, *, packed: bool = False) -> Image.Image:
+    """The image in RGB: 16 bits, or 12 if they are packed, reduced to 8; transparency on white."""
+    if image.mode in ("F", "I"):
+        numbers = "floating-point" if image.mode == "F" else "32-bit or signed"
+        raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
-        return _in_bands(image, "L", _eight_bits).convert("RGB")
+        if not packed:
+            _require_light([int(np.asarray(image).max())], DARK)
+        return _in_bands(image, "L", partial(_eight_bits, white=4095 if packed else 65535)).convert("RGB")
     if image.has_transparency_data:
         return _in_bands(image, "RGB", _on_white)
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -81,16 +92,25 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
     """Apply a pixelwise conversion a few rows at a time, because it needs several copies of its input."""
-    made = Image.new(mode, image.size)
-    for top in range(0, image.height, BAND):
-        bottom = min(top + BAND, image.height)
-        made.paste(convert(image.crop((0, top, image.width, bottom))), (0, top))
-    return made
+    whole, rows = Image.new(mode, image.size), max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        bottom = min(top + rows, image.height)
+        whole.paste(convert(image.crop((0, top, image.width, bottom))), (0, top))
+    return whole
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Reduce 16-bit grey to 8 bits; Pillow's own conversion would clip at 255."""
-    levels = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
+def _require_light(highest: Sequence[Any], dark: int) -> None:
+    """Raise ValueError if the highest 16-bit levels of a picture are those of fewer bits; black passes."""
+    if 0 < max(highest) < dark:
+        raise ValueError(
+            "its 16-bit levels take up 12 bits or fewer, so that it would be black; save it with 8 bits, or "
+            "scale its levels to 16"
+        )
+
+
+def _eight_bits(image: Image.Image, white: int) -> Image.Image:
+    """Reduce grey to 8 bits; Pillow's own conversion would clip at 255."""
+    levels = np.asarray(image).astype(np.float64) / (white / 255)
     return Image.fromarray(levels.round().astype(np.uint8))
 
 

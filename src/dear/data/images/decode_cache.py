@@ -16,7 +16,7 @@ from dear.reading.files import ReadingError
 from dear.reading.tensors import map_array
 from dear.writing.files import atomic_write
 
-VERSION = 2
+VERSION = 3
 """Increment when `decode` gives other pixels for the same file or the format of the cache changes."""
 
 

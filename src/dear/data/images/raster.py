@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from PIL import Image, ImageFile, UnidentifiedImageError, features
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
 
 from dear.errors import DataError
 from dear.limits import LimitError, at_most
@@ -49,10 +49,19 @@ MOST_EXIF: Final = 2**16
 """Bytes: the size of a JPEG segment. Many entries may refer to the same bytes and each is copied, so memory
 can grow with the square of the size."""
 SPARE: Final = 2**20  # bytes that may be read beyond the multiple of the file's length
+MOST_READS: Final = 2**18
+"""Steps in which Pillow may read a file: about three for each chunk of a PNG, segment of a JPEG, block of a
+GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.6."""
+MOST_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
+MOST_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
 # Pillow warns above 89 million pixels; here the only limit is an error that names the file.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+# Pillow's own reader of uncompressed TIFFs makes a list of all tiles (1 KB for each byte of a hostile file)
+# and cannot read YCbCr; libtiff, which reads the compressed ones, gives the same pixels.
+TiffImagePlugin.READ_LIBTIFF = True
 
 
 class _Heard(threading.local):
@@ -141,6 +150,7 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         raise ValueError(f"it begins like {kind} but is not an image") from None
     source.left = 4 * len(content) + SPARE
     width, height = file.size
+    at_most("image_side", max(width, height), f"its header ({width} x {height})")
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
     if kind == "TIFF":
         tile = [_number(file, tag) for tag in (322, 323)]
@@ -161,15 +171,18 @@ def orientation(image: Image.Image) -> int:
 
 
 class _Bounded(io.BytesIO):
-    """A buffer that limits the number of bytes read, counting repeated reads."""
+    """A buffer that limits the number of reads and of bytes read, counting repeated reads."""
 
     def __init__(self, content: bytes, left: int) -> None:
         super().__init__(content)
-        self.left = left
+        self.left, self.reads = left, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
         self.left -= len(data)
+        self.reads += 1
+        if self.reads > MOST_READS:
+            raise ValueError("it is in far more pieces than its picture needs")
         if self.left < 0:
             raise ValueError("it contains far more data than its picture needs")
         return data
@@ -182,6 +195,13 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
         at_most("image_scans", content.count(b"\xff\xda"), "its content")
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
+    if kind == "PNG" and content.count(b"iCCP") > MOST_PROFILES:
+        raise ValueError(f"it has more than {MOST_PROFILES} colour profiles")
+    if kind == "TIFF" and content[2:4] in (b"+\0", b"\0+"):
+        order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
+        start = int.from_bytes(content[8:16], order)
+        if int.from_bytes(content[start : start + 8], order) > MOST_TAGS:
+            raise ValueError(f"it has more than {MOST_TAGS:,} tags")
     if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
         return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content

@@ -1,6 +1,7 @@
 """Unpack a zip of a data set into the cache folder, once and atomically."""
 
 import lzma
+import os
 import shutil
 import stat
 import tempfile
@@ -12,12 +13,15 @@ from dear.data.dataset import fingerprint
 from dear.data.images.raster import SUFFIXES
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
+from dear.limits import at_most
 from dear.reading.files import opened
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
 """What zipfile raises for a damaged or invalid archive."""
 LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
+MODEST = 2**28
+"""Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
 
 
 def unpack(archive: Path, cache: Path) -> Path:
@@ -38,6 +42,8 @@ def unpack(archive: Path, cache: Path) -> Path:
             facts = (str(fact) for m in wanted for fact in (m.filename, m.file_size, m.CRC))
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():
+                size = os.fstat(source.fileno()).st_size
+                require_modest(archive, sum(member.file_size for member in wanted), size)
                 _unpack_into(target, file, wanted)
     except (
         zipfile.BadZipFile,
@@ -77,11 +83,19 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         shutil.rmtree(part, ignore_errors=True)
 
 
+def require_modest(source: object, unpacked: int, size: int) -> None:
+    """Raise LimitError for content that takes many times the bytes of the data set that it is packed in."""
+    if unpacked > MODEST:
+        at_most("unpacked_ratio", -(-unpacked // max(size, 1)), source)
+
+
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
     # zipfile truncates names at a zero byte and converts backslashes only on Windows: check the original.
     require_inside(f"{archive}, {member.orig_filename!r}", member.orig_filename)
     if stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(f"{archive}, {member.filename!r} is a link; links in a zip are not followed.")
+    if member.compress_type == zipfile.ZIP_LZMA:  # asks for up to 4 GiB, whatever the size of its content
+        raise DataError(f"{archive}, {member.filename!r} is packed with LZMA: pack it with Deflate.")
     if member.flag_bits & 1:
         raise DataError(f"{archive} is encrypted: unpack it by hand and give the folder.")
 

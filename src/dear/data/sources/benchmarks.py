@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
 from dear.data.sources.coop import PREFIX, read_coop, split_file
-from dear.data.sources.listing import Listing, Report, refuse
+from dear.data.sources.listing import Listing, Report, refuse, require_inside
 from dear.data.sources.readers import READERS, Source
 from dear.data.sources.splits import record_split, seeded_split, split_note
 from dear.errors import DataError
@@ -138,6 +139,8 @@ def _read_own(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listi
     names, wnids = published_names(benchmark), folder_names(benchmark)
     source = Source(benchmark.name, home, home / benchmark.images, names, wnids, benchmark.ignored)
     found = READERS[benchmark.reader](source)
+    for row in chain.from_iterable(found.splits.values()):
+        require_inside(benchmark.name, row.path)
     notes = found.notes
     splits, names, origin = found.splits, found.names, found.origin
     shares: dict[str, float] = {}

@@ -21,7 +21,9 @@ SHARED = 0.5  # a domain holds more than this share of all classes
 
 def subfolders(folder: Path) -> list[str]:
     """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
-    return sorted(one.name for one in _entries(folder) if one.is_dir() and not one.name.startswith("__"))
+    return sorted(
+        one.name for one in _entries(folder) if os.path.isdir(one) and not one.name.startswith("__")
+    )
 
 
 def domains_of(folder: Path) -> tuple[str, ...]:

@@ -6,15 +6,18 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.domains import SPLITS
+from dear.data.sources.huggingface_files import CellReader, require_confined, require_usable
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import own_split
 from dear.errors import DataError, OutputError, first_line, listing
+from dear.limits import LimitError
 
 PREFIX = "hf:"
 
@@ -33,29 +36,30 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
     """
     parts = _loaded(name)
-    one = next(iter(parts.values()))
-    image, label = _columns(name, one.features, settings.label)
-    if other := next((part for part in parts.values() if {image, label} - {*part.features}), None):
-        raise DataError(f"{name}: the split {other.split} has no columns {image} and {label}.")
-    labels = {part: table[label] for part, table in parts.items()}
-    names = _names(one.features[label], [found for some in labels.values() for found in some])
+    features = next(iter(parts.values())).features
+    image, label = _columns(name, features, settings.label)
+    require_usable(name, parts, image, label)
+    labels = {part: list(table[label]) for part, table in parts.items()}
+    names = _names(features[label], [*chain.from_iterable(labels.values())])
     require_distinct(name, names, names)
-    place = _unpacked(name, parts, image, settings.cache_folder())
-    numbered = hasattr(one.features[label], "names")
-    known: dict[Any, int] = {at if numbered else found: at for at, found in enumerate(names)}
+    folder = _unpacked(name, parts, image, settings.cache_folder())
+    numbered = hasattr(features[label], "names")
+    numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
     splits = dict[str, tuple[Row, ...]]()
-    for part, some in labels.items():
-        files = sorted(os.listdir(place / part))
-        keys = [found if numbered else str(found) for found in some]
+    for part, labels_of_part in labels.items():
+        files = sorted(os.listdir(folder / part))
+        keys = [key if numbered else str(key) for key in labels_of_part]
         rows = [
-            Row(f"{part}/{file}", known[key]) for file, key in zip(files, keys, strict=True) if key in known
+            Row(f"{part}/{file}", numbers[key])
+            for file, key in zip(files, keys, strict=True)
+            if key in numbers
         ]
         if rows:  # the labels of some test splits are kept back: -1
             splits[part] = tuple(rows)
     called = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
     kept, origin, notes = _parts(splits, settings, names, called)
-    notes = (*notes, f"its columns {image} and {label} are read; its images are unpacked in {place}")
-    return Listing(called, place, tuple(names), tuple(names), kept, origin, notes=notes)
+    notes = (*notes, f"its columns {image} and {label} are read; its images are unpacked in {folder}")
+    return Listing(called, folder, tuple(names), tuple(names), kept, origin, notes=notes)
 
 
 def _loaded(name: str) -> dict[str, Any]:
@@ -71,19 +75,25 @@ def _loaded(name: str) -> dict[str, Any]:
         if folder.is_dir():
             if not is_saved(folder):
                 raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
-            found = datasets.load_from_disk(str(folder))
+            require_confined(folder)
+            loaded = datasets.load_from_disk(str(folder))
         else:
             called, _, configuration = name.partition(":")
             with _quiet_hub():
-                found = datasets.load_dataset(called, configuration or None)
-    except DataError:
+                loaded = datasets.load_dataset(called, configuration or None)
+        parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
+        parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
+        for table in parts.values():
+            table.data.validate(full=True)  # a forged Arrow file may point outside of its own memory
+    except (DataError, LimitError):
         raise
     except Exception as error:  # the hub's, the disk's and the format's errors have no common class
         raise DataError(
             f"cannot load the Hugging Face data set {name}: {first_line(error).rstrip('.')}. Check the name "
             "and the connection; without one, save it elsewhere with save_to_disk and give that folder."
         ) from error
-    parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"all": found}
+    if odd := next((part for part in parts if not re.fullmatch(r"\w[\w.-]*", part)), None):
+        raise DataError(f"the Hugging Face data set {name} has a split called {odd!r}.")
     if not parts or not all(map(len, parts.values())):
         raise DataError(f"the Hugging Face data set {name} is empty.")
     return parts
@@ -155,19 +165,22 @@ def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> P
 
     facts = (str(fact) for part, table in parts.items() for fact in (part, len(table), table._fingerprint))
     target = (
-        cache / "huggingface" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(image, *facts)}"
+        cache
+        / "huggingface"
+        / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(name, image, *facts)}"
     )
     if target.is_dir():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        cells = CellReader(name, parts)
         made = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
         try:
             for part, table in parts.items():
                 (made / part).mkdir()
                 undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
                 for number, row in enumerate(undecoded):
-                    content = _content(row[image])
+                    content = cells.read(row[image], part, number)
                     kind = kind_of(content)
                     suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
                     (made / part / f"{number:09}{suffix}").write_bytes(content)
@@ -178,13 +191,3 @@ def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> P
         if not target.is_dir():  # otherwise another process has unpacked it meanwhile
             raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
     return target
-
-
-def _content(cell: Mapping[str, Any] | None) -> bytes:
-    """The image file in a cell; empty if there is none, which is told as of an empty file."""
-    if not cell:
-        return b""
-    content, path = cell.get("bytes"), cell.get("path")
-    if content is None and path:
-        content = Path(path).read_bytes()
-    return content or b""

@@ -12,7 +12,7 @@ from typing import Any
 
 from dear.data.sources.domains import subfolders
 from dear.data.sources.folder import class_rows, left_out
-from dear.data.sources.listing import Row
+from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError
 from dear.reading.files import ReadingError, opened, read_lines
@@ -116,6 +116,8 @@ def sun(source: Source) -> Found:
     """SUN397: Training_01.txt and Testing_01.txt, lines of "/a/abbey/sun.jpg"; order: ClassName.txt."""
     home = source.home if (source.home / "ClassName.txt").is_file() else source.images
     keys = tuple(line.strip().lstrip("/") for line in _lines(source, "ClassName.txt", home))
+    for key in keys:
+        require_inside("ClassName.txt", key)
     if not (home / "Training_01.txt").is_file():
         rows, other = class_rows(source.images, "", keys)
         return Found(keys, source.names, {"all": tuple(rows)}, notes=left_out(other))

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from dear.backbone.threads import use_share
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.launch.processes import LostWorkerError, Waiting
+from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_method
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
-from dear.evaluation.runs import Runner, RunProgress
+from dear.evaluation.runs import Runner, RunProgress, run_one
 from dear.writing.files import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -33,7 +33,8 @@ class Worker:
     def run(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
         """The record, or the message of a DearError."""
         try:
-            return self.runner.run(experiment, run)
+            with_method(run.plan.method)
+            return run_one(**self.runner.prepared(experiment, run))
         except DearError as error:
             return str(error)
 

@@ -14,7 +14,7 @@ from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.claims import claimed, distinct_places
 from dear.evaluation.launch.machines import Machines
-from dear.evaluation.runs import Runner, RunProgress, silent
+from dear.evaluation.runs import Runner, RunProgress, run_one, silent
 from dear.training.devices import make_fabric
 
 Job = tuple[int, int]
@@ -36,20 +36,25 @@ def launch(
         check_device(machines, experiments)
         if machines.jobs > 1 or machines.cluster is not None:
             here = Runner("cpu")
-            told = _check(experiments, here)
+            notes = _check(experiments, here)
             for experiment in experiments:
                 stack.enter_context(claimed(experiment))
-            found = _spread(experiments, runs, here, machines, progress, told)
-            return [[found[at, number] for number in range(len(some))] for at, some in enumerate(runs)]
+            by_job = _spread(experiments, runs, here, machines, progress, notes)
+            return [
+                [by_job[at, number] for number in range(len(of_experiment))]
+                for at, of_experiment in enumerate(runs)
+            ]
         runner = _workplace(machines, experiments)
         _check(experiments, runner)
         for experiment in experiments:
             if runner.fabric is None or runner.fabric.is_global_zero:
                 stack.enter_context(claimed(experiment))
-        return [
-            [runner.run(experiment, run, progress) for run in some]
-            for experiment, some in zip(experiments, runs, strict=True)
-        ]
+        records: list[list[dict[str, Any]]] = []
+        for experiment, of_experiment in zip(experiments, runs, strict=True):
+            records.append([])
+            for run in of_experiment:
+                records[-1].append(run_one(**runner.prepared(experiment, run), progress=progress))
+        return records
 
 
 def first_process() -> bool:

@@ -15,7 +15,8 @@ from dear.backbone.device import find_device
 from dear.backbone.threads import share, use_share
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.runs import Runner, RunProgress
+from dear.evaluation.runs import Runner, RunProgress, run_one
+from dear.methods.registry import METHODS, PATH, register
 
 Job = TypeVar("Job", bound=Hashable)
 WAIT = 1.0
@@ -121,11 +122,21 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     runner = Runner(device)
     for job, (experiment, run) in iter(inbox.get, None):
         try:
-            record = runner.run(experiment, run, lambda *value: results.put(("progress", None, value)))
+            with_method(run.plan.method)
+            record = run_one(
+                **runner.prepared(experiment, run),
+                progress=lambda *value: results.put(("progress", None, value)),
+            )
         except DearError as error:
             results.put(("error", job, DearError(str(error))))
             return
         results.put(("record", job, (number, record)))
+
+
+def with_method(name: str) -> None:
+    """Make the method of a run known in a worker too: the process that sent the run had registered it."""
+    if name not in METHODS and PATH.fullmatch(name):
+        register(name)
 
 
 def _end_with_parent() -> None:

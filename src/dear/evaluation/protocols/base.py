@@ -3,6 +3,7 @@ the report query them without torch, which only `run` needs.
 """
 
 import json
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,34 @@ from dear.methods.registry import METHODS, known_method
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
+    from dear.methods.base import Method
+
+
+class Trial(typing.Protocol):
+    """What a protocol trains and tests with: `dear.evaluation.trial.Trial`."""
+
+    @property
+    def source(self) -> "Dataset":
+        """The data set that is trained on."""
+
+    @property
+    def targets(self) -> "tuple[Dataset, ...]":
+        """The other data sets that are tested on."""
+
+    method: "Method"
+
+    def train(self, classes: Sequence[int]) -> None:
+        """Train on a few images of each of these classes."""
+
+    def test(
+        self,
+        dataset: "Dataset",
+        classes: Sequence[int],
+        *,
+        novel: bool = False,
+        part: Sequence[str | int] = (),
+    ) -> dict[str, Any]:
+        """Scores on the test images of some classes, among these classes."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +76,7 @@ class Protocol(ABC):
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: Trial) -> dict[str, Any]:
         """Train and test one method; returns the results for its record. Nothing is selected on test data."""
 
     @property

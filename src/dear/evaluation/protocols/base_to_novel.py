@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import harmonic_mean
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class BaseToNovel(Protocol):
                     f"{trained_on.name} has no test image of any {half} class: give each class more images."
                 )
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: Trial) -> dict[str, Any]:
         from dear.data.fewshot import base_novel
 
         base, novel = base_novel(len(trial.source.classnames))

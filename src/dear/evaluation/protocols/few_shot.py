@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import part_of
 
 if TYPE_CHECKING:
     from dear.evaluation.plan import Plan
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class FewShot(Protocol):
         """A method that does not train runs with 0 shots."""
         return shots if plan.trains else 0
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: Trial) -> dict[str, Any]:
         every = range(len(trial.source.classnames))
         trial.train(every)
         return {"all": trial.test(trial.source, every, part=["all"])}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
 
 from dear.errors import DataError, SettingsError
+from dear.evaluation.protocols.base import Trial
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.methods.registry import methods_with_roles
 from dear.reading.typed import Share, typed
@@ -14,7 +15,6 @@ from dear.reading.typed import Share, typed
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
     from dear.evaluation.plan import Plan
-    from dear.evaluation.trial import Trial
 
 
 class Neighbour(TypedDict):
@@ -47,7 +47,7 @@ class Retrieval(BaseToNovel):
     place: ClassVar[int] = 6
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: Trial) -> dict[str, Any]:
         from dear.data.world.images import WorldImages
         from dear.retrieval.world import world_retrieval
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.data.sources.domains import domains_of, subfolders
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import check_scores, part_of
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Transfer(Protocol):
     def trained_on(self) -> str | None:
         return self.source
 
-    def run(self, trial: "Trial") -> dict[str, Any]:
+    def run(self, trial: Trial) -> dict[str, Any]:
         every = range(len(trial.source.classnames))
         trial.train(every)
         on_source = trial.test(trial.source, every, part=["source"])

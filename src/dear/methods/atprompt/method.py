@@ -83,7 +83,7 @@ class ATPrompt(CoupledPrompts):
                 raise SettingsError(
                     f"the attribute word {word!r} is {tokens} tokens of this backbone, and its place is for "
                     "one: give another word (with --atprompt.words or --atprompt.attributes if it is not an "
-                    "argument), or do as the authors' code does with --atprompt.by-position true."
+                    "argument), or do as the authors' code does with --atprompt.by-position."
                 )
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:

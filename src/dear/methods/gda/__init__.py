@@ -24,7 +24,6 @@ class GdaSettings(MethodSettings):
         scale: Factor on cosines with text features; the backbone's own if None.
     """
 
-    training = MappingProxyType({"crop": 0.5})
     bounds = MappingProxyType(
         {
             "alpha": AT_LEAST_0,

@@ -1,10 +1,11 @@
 """The Gaussian discriminant (Wang et al., ICLR 2024): class means and one covariance, in closed form."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
@@ -36,21 +37,22 @@ class GDA(Method):
     settings: GdaSettings
     cosine_scores = False
     takes_steps = False
-    weight: Float[Tensor, "trained embed"]
-    bias: Float[Tensor, "trained"]
+    trained: Int[Tensor, "trained"]
+    weight: nn.Parameter
+    bias: nn.Parameter
     vectors: Float[Tensor, "item embed"]
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
         super().__init__(clip, settings or GdaSettings())
         del generator  # nothing is drawn
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
-        self.trained: tuple[str, ...] = ()
         self._resize(0, 0)
 
     def _resize(self, trained: int, vectors: int) -> None:
         like, embed = self.clip.image.projection, self.clip.image.embed_dim
-        self.register_buffer("weight", like.new_zeros(trained, embed))
-        self.register_buffer("bias", like.new_zeros(trained))
+        self.register_buffer("trained", torch.zeros(trained, dtype=torch.long, device=like.device))
+        self.weight = nn.Parameter(like.new_zeros(trained, embed))
+        self.bias = nn.Parameter(like.new_zeros(trained))
         self.register_buffer("vectors", like.new_zeros(vectors, embed))
 
     @property
@@ -60,26 +62,21 @@ class GDA(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; the first ones set are those that it is trained on."""
+        """Set the classes; the first ones are those that it is trained on."""
         super().set_classes(classnames, templates)
-        self.trained = self.trained or self.classnames
-        without = [name not in self.trained for name in self.classnames]
-        self.new_weight, self.new_bias = self._without_images(self.frozen_text[without])
-        numbers = iter(range(len(self.trained), len(self.trained) + sum(without)))
-        rows = [
-            next(numbers) if new else self.trained.index(name)
-            for name, new in zip(classnames, without, strict=True)
-        ]
-        self.rows = torch.tensor(rows, device=self.frozen_text.device)
+        if not len(self.trained):
+            self._resize(len(classnames), 0)
+            self.trained.copy_(hashes(classnames))
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Compute means and precision of the training images. Raises SettingsError (one view)."""
         views = [self.frozen_image(images.random(view)) for view in range(self.settings.views)]
         vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
-        self._resize(len(self.trained), len(vectors))
+        self._resize(len(self.classnames), len(vectors))
+        self.trained.copy_(hashes(self.classnames))
         self.vectors.copy_(vectors)
-        groups = [vectors[labels == label].double() for label in range(len(self.trained))]
+        groups = [vectors[labels == label].double() for label in range(len(self.classnames))]
         means = torch.stack([group.mean(dim=0) for group in groups])
         if self.settings.covariance == "mean":
             if min(map(len, groups)) < 2:
@@ -95,12 +92,24 @@ class GDA(Method):
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """The frozen text features; the discriminant of the current classes is prepared with them."""
+        text = self.frozen_text
+        matches = hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
+        with_images = matches.any(dim=1)
+        weight, bias = torch.zeros_like(text), text.new_zeros(len(text))
+        rows = matches[with_images].long().argmax(dim=1)
+        weight[with_images], bias[with_images] = self.weight[rows], self.bias[rows]
+        if len(self.vectors) and not with_images.all():
+            weight[~with_images], bias[~with_images] = self._without_images(text[~with_images])
+        self.discriminant = weight, bias
+        return text
+
+    @torch.no_grad()
     def _without_images(
         self, text: Float[Tensor, "class embed"]
     ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
-        """W and b of classes without images, from their text features; zeros before training."""
-        if not len(self.vectors) or not len(text):
-            return torch.zeros_like(text), text.new_zeros(len(text))
+        """W and b of classes without images, from their text features."""
         words, vectors = text.double(), self.vectors.double()
         count = min(self.settings.neighbours, len(vectors))
         means, precision = (
@@ -118,21 +127,17 @@ class GDA(Method):
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         return self.frozen_image(trunk).unsqueeze(0)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.frozen_text
-
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
         """Zero-shot scores plus ``alpha`` times those of the discriminant."""
         del decoupled
-        weight = torch.cat([self.weight, self.new_weight])[self.rows]
-        bias = torch.cat([self.bias, self.new_bias])[self.rows]
+        weight, bias = self.discriminant
         return self.scale * image[0] @ text.T + self.settings.alpha * (image[0] @ weight.T + bias)
 
     def kept(self) -> dict[str, Tensor]:
         """The discriminant of the trained classes, and the features that describe others."""
-        return {"weight": self.weight, "bias": self.bias, "vectors": self.vectors}
+        return {name: getattr(self, name) for name in ("trained", "weight", "bias", "vectors")}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         """As many classes and features as a trained method has."""
@@ -146,7 +151,8 @@ def shrunk_precision(covariance: Float[Tensor, "embed embed"], items: int) -> Fl
     """
     embed = len(covariance)
     identity = torch.eye(embed, dtype=covariance.dtype, device=covariance.device)
-    return embed * torch.linalg.pinv((items - 1) * covariance + covariance.trace() * identity)
+    inverse: Tensor = torch.linalg.pinv((items - 1) * covariance + covariance.trace() * identity)
+    return embed * inverse
 
 
 def discriminant(
@@ -155,3 +161,9 @@ def discriminant(
     """W = P mu and b = -log C - mu P mu / 2 of each class, with equal priors."""
     weight = means @ precision
     return weight, -torch.log(means.new_tensor(len(means))) - (weight * means).sum(dim=1) / 2
+
+
+def hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
+    """A number for each class name, by which a trained method knows its classes: 64 bits of the SHA-256."""
+    digests = (hashlib.sha256(name.encode()).digest()[:8] for name in classnames)
+    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])

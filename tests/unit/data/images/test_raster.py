@@ -2,13 +2,18 @@
 
 import os
 import stat
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile, features
+import torch
+from PIL import Image, ImageFile, TiffImagePlugin, features
 
-from dear.data.images.decode import BAND, decode
+from dear.data.images import decode as decoding
+from dear.data.images import raster
+from dear.data.images.decode import decode
 from dear.data.images.raster import FOREIGN, SUFFIXES, kind_of, opened, read_image
 from dear.errors import DataError
 from dear.limits import LimitError
@@ -139,6 +144,58 @@ class TestRoom:
         with pytest.raises(DataError, match="far more data than its picture"):
             decode(tmp_path / "x", 99, hostile.long_comment(8 * 2**20))
 
+    @pytest.mark.parametrize(
+        "content",
+        [
+            pytest.param(hostile.many_chunks(b"tEXt", b"", 150_000), id="PNG, text"),
+            pytest.param(hostile.many_chunks(b"IDAT", b"", 150_000), id="PNG, data"),
+            pytest.param(hostile.many_segments(b"\xfe\0\x02", 150_000), id="JPEG, comments"),
+            pytest.param(hostile.many_segments(b"\xe1\0\x02", 150_000), id="JPEG, APP1"),
+            pytest.param(hostile.many_segments(b"", 300_000), id="JPEG, fill bytes"),
+        ],
+    )
+    def test_pieces_without_end(
+        self, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(DataError, match="far more pieces than its picture needs"):
+            decode(tmp_path / "x", 99, content)
+        monkeypatch.setattr(raster, "MOST_READS", 2**20)
+        assert decode(tmp_path / "x", 99, content).shape == (3, 8, 8)
+
+    def test_colour_profiles_are_not_unpacked_again_and_again(self, tmp_path: Path) -> None:
+        profile = b"a\0\0" + zlib.compress(bytes(100))
+        assert decode(tmp_path / "x", 99, hostile.many_chunks(b"iCCP", profile, 16)).shape == (3, 8, 8)
+        with pytest.raises(DataError, match="more than 16 colour profiles"):
+            decode(tmp_path / "x", 99, hostile.many_chunks(b"iCCP", profile, 17))
+
+    def test_tags_of_a_bigtiff(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert decode(tmp_path / "x", 99, hostile.big_tiff(9)).shape == (3, 8, 8)
+        monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("Pillow was asked"))
+        with pytest.raises(DataError, match="more than 65,536 tags"):
+            decode(tmp_path / "x", 99, hostile.big_tiff(2**16 + 1))
+
+    def test_tiles_of_a_pixel(self, tmp_path: Path) -> None:
+        """4 million tiles in 4 MB, for each of which Pillow made a tuple, 1,250 MiB in all."""
+        content = hostile.small_tiles(2000)
+        tracemalloc.start()
+        try:
+            assert decode(tmp_path / "x", 7, content).shape == (3, 7, 7)
+            assert tracemalloc.get_traced_memory()[1] < 2**26
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize("form", ["PNG", "TIFF"])
+    @pytest.mark.parametrize("size", [(65_536, 1), (1, 65_536), (2, 19_000_000)])
+    def test_thin_pictures(
+        self, form: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        content = hostile.of_size(form, *size)
+        monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were unpacked"))
+        with pytest.raises(DataError, match=r"pixels of a side of an image, above the limit of 65,535"):
+            decode(tmp_path / "x", 99, content)
+        with opened(hostile.of_size(form, 65_535, 1)) as file:
+            assert file.size == (65_535, 1)
+
     def test_scans_over_and_over(self, tmp_path: Path) -> None:
         assert decode(tmp_path / "x", 99, hostile.many_scans(64)).shape == (3, 64, 64)
         with pytest.raises(DataError, match="65 scans of a progressive JPEG"):
@@ -158,11 +215,72 @@ class TestRoom:
             opened(content)
 
 
+class TestLevels:
+    """Pictures whose numbers have no agreed range, or fewer bits than their samples."""
+
+    def levels(self, high: int, kind: str = "uint16") -> np.ndarray:
+        return np.random.default_rng(3).integers(0, high, (17, 23)).astype(kind)
+
+    @pytest.mark.parametrize("high", [255, 4096, 65_536, 2**31 - 1])
+    def test_32_bits_are_refused(self, high: int, tmp_path: Path) -> None:
+        Image.fromarray(self.levels(high, "int32")).save(tmp_path / "x.tif")
+        with pytest.raises(DataError, match="32-bit or signed pixels have no agreed range; save it with 8"):
+            decode(tmp_path / "x.tif", 99)
+
+    @pytest.mark.parametrize("form", ["PNG", "TIFF"])
+    def test_12_bits_in_16_are_refused(self, form: str, tmp_path: Path) -> None:
+        Image.fromarray(self.levels(4096)).save(tmp_path / "x", form)
+        with pytest.raises(DataError, match="take up 12 bits or fewer, so that it would be black"):
+            decode(tmp_path / "x", 99)
+        for levels in (np.full((17, 23), 4096, np.uint16), np.zeros((17, 23), np.uint16)):
+            Image.fromarray(levels).save(tmp_path / "x", form)
+            assert decode(tmp_path / "x", 99).unique().tolist() == [round(int(levels[0, 0]) / 257)]
+
+    @pytest.mark.parametrize("level", [0, 15, 16])
+    def test_12_bits_in_16_in_colour(self, level: int, tmp_path: Path) -> None:
+        content = hostile.deep_png(level * 256 + 255 if level else 0)
+        if level == 15:
+            with pytest.raises(DataError, match="take up 12 bits or fewer"):
+                decode(tmp_path / "x", 99, content)
+        else:
+            assert decode(tmp_path / "x", 99, content).unique().tolist() == [level]
+
+    def test_packed_12_bits_are_scaled(self, tmp_path: Path) -> None:
+        levels = np.random.default_rng(3).integers(0, 4096, (17, 22))
+        levels[0, :2] = 0, 4095
+        picture = decode(tmp_path / "x", 99, hostile.packed_12_bits(levels))
+        assert np.array_equal(picture[1].numpy(), np.rint(levels / 4095 * 255).astype(np.uint8))
+
+    @pytest.mark.parametrize("compression", [None, "tiff_deflate"])
+    def test_ycbcr(self, compression: str | None, tmp_path: Path) -> None:
+        noise = np.random.default_rng(3).integers(0, 256, (17, 23, 3), dtype=np.uint8)
+        picture = Image.fromarray(noise).convert("YCbCr")
+        picture.save(tmp_path / "x.tif", compression=compression)
+        decoded = decode(tmp_path / "x.tif", 99).permute(1, 2, 0).numpy().astype(int)
+        assert abs(decoded - np.asarray(picture.convert("RGB")).astype(int)).max() <= 2
+
+    @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "LAB", "I;16", "I;16B"])
+    def test_an_uncompressed_tiff_has_the_pixels_of_pillows_own_reader(
+        self, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if mode.startswith("I"):
+            image = Image.fromarray(self.levels(65_536, "<u2" if mode == "I;16" else ">u2"))
+        else:
+            noise = np.random.default_rng(3).integers(0, 256, (17, 23, 4), dtype=np.uint8)
+            image = Image.fromarray(noise)
+            image = image.convert("RGB").convert(mode) if mode in ("CMYK", "LAB") else image.convert(mode)
+        image.save(tmp_path / "x.tif")
+        picture = decode(tmp_path / "x.tif", 99)
+        monkeypatch.setattr(TiffImagePlugin, "READ_LIBTIFF", False)
+        assert torch.equal(decode(tmp_path / "x.tif", 99), picture)
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16", "L", "CMYK"])
 @pytest.mark.parametrize("turned", [1, 6])
-def test_bands_are_the_whole(mode: str, turned: int, tmp_path: Path) -> None:
+def test_bands_are_the_whole(mode: str, turned: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the conversion of the whole picture at once, turned before it and not after."""
-    height, width = 2 * BAND + 3, 11
+    height, width, rows = 23, 11, 7
+    monkeypatch.setattr(decoding, "BAND", rows * width + 2)
     random = np.random.default_rng(7)
     if mode == "I;16":
         image = Image.fromarray(random.integers(0, 65536, (height, width), dtype=np.uint16))

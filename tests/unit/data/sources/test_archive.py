@@ -9,6 +9,7 @@ import pytest
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
 from dear.errors import DataError, OutputError
+from dear.limits import LimitError
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 
@@ -114,3 +115,22 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match=r"cannot unpack into .*file"):
         load(packed, DataSettings(cache=tmp_path / "file"))
+
+
+def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MODEST", 10**6)
+    for size, packed in ((10**6, "small.zip"), (10**6 + 1, "bomb.zip")):
+        with zipfile.ZipFile(tmp_path / packed, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("a/1.png", bytes(size))
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(LimitError, match=r"bomb\.zip: .* times the size of the data set .*UNPACKED_RATIO"):
+        archive.unpack(tmp_path / "bomb.zip", tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    with pytest.raises(pytest.fail.Exception):
+        archive.unpack(tmp_path / "small.zip", tmp_path / "cache")
+
+
+def test_lzma_is_refused(tmp_path: Path, settings: DataSettings) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("a/1.png", b"x")
+    refused(tmp_path / "bad.zip", settings, "packed with LZMA: pack it with Deflate")

@@ -1,5 +1,7 @@
 """Hugging Face data sets that were saved in a folder; the hub itself cannot be asked in a test."""
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,3 +92,70 @@ def test_the_hub_in_one_line(settings: DataSettings, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'dear-vlm\[datasets\]'"):
         load_dataset("hf:someone/photos", settings)
+
+
+def naming(folder: Path, name: str) -> Path:
+    """A saved data set of three images, the last of which is a path. Its library would copy a file of that
+    name into it, so the cell is changed afterwards.
+    """
+    import pyarrow
+
+    made([0, 1, 0]).save_to_disk(folder)
+    (arrow,) = folder.glob("*.arrow")
+    with pyarrow.memory_map(str(arrow)) as source:
+        table = pyarrow.ipc.open_stream(source).read_all()
+    field = table.schema.field("image")
+    cells = [*table["image"].to_pylist()[:2], {"bytes": None, "path": name}]
+    table = table.set_column(0, field, pyarrow.array(cells, type=field.type))
+    forged = arrow.with_suffix(".forged")
+    with pyarrow.OSFile(str(forged), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    forged.replace(arrow)
+    return folder
+
+
+class TestPaths:
+    """A data set may name files below its own folder only."""
+
+    @pytest.mark.parametrize("name", ["/etc/passwd", "/dev/zero", "../secret", "link.png", "a/../../secret"])
+    def test_cells_that_name_what_is_outside(self, name: str, tmp_path: Path, settings: DataSettings) -> None:
+        (tmp_path / "secret").write_text("mine")
+        folder = naming(tmp_path / "mine", name)
+        (folder / "link.png").symlink_to("../secret")
+        refused(folder, settings, "all, row 3: .* is not a file of the data set")
+        assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = naming(tmp_path / "mine", "pipe.png")
+        os.mkfifo(folder / "pipe.png")
+        refused(folder, settings, r"pipe\.png: it is a pipe, not a regular file")
+
+    def test_a_file_of_its_own_is_read(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = naming(tmp_path / "mine", "images/2.png")
+        (folder / "images").mkdir()
+        Image.new("RGB", (7, 5), (2, 2, 2)).save(folder / "images/2.png")
+        data = load(folder, DataSettings(cache=settings.cache, test_share=1.0))
+        assert levels(data.test) == [0, 1, 2]
+
+    @pytest.mark.parametrize("name", ["../other/data-00000-of-00001.arrow", "/dev/zero"])
+    def test_arrow_files_outside(self, name: str, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "other")
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        state["_data_files"] = [{"filename": name}]
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        refused(tmp_path / "mine", settings, "is not a file of the data set")
+
+    def test_splits_outside(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "other")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine/dataset_dict.json").write_text('{"splits": ["../other"]}')
+        refused(tmp_path / "mine", settings, "'../other' is not a file of the data set")
+
+    def test_labels_that_would_be_opened(self, tmp_path: Path, settings: DataSettings) -> None:
+        table = made([0, 1])
+        table.add_column("copy", table["label"]).rename_column("label", "old").rename_column(
+            "image", "label"
+        ).save_to_disk(tmp_path / "mine")
+        labelled = DataSettings(cache=settings.cache, label="label")
+        refused(tmp_path / "mine", labelled, "the column label holds Image, not classes")

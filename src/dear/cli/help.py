@@ -1,0 +1,153 @@
+"""The help of a command: its options with their descriptions in two columns, identical on every terminal."""
+
+from collections.abc import Collection, Iterator, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from textwrap import fill
+from typing import Any, Literal, get_args, get_origin
+
+from cyclopts import Argument
+from docstring_parser import DocstringStyle, parse
+
+from dear.cli.parsing import CommandParser, name_of, sequence_of
+from dear.methods.registry import METHODS, option_groups
+
+WIDTH = 100
+COLUMN = 32  # where descriptions begin
+PLACEHOLDERS = {str: "TEXT", Path: "PATH", int: "INT", float: "NUMBER"}
+
+
+def help_text(parser: CommandParser, methods: Collection[str] = (), *, everything: bool = False) -> str:
+    """What `--help` prints: the command's own options and the settings of the named methods.
+
+    With ``everything`` (`--help-all`) also the other groups of options, and the settings of the methods that
+    the command uses if none is named.
+    """
+    page = _Page(parser)
+    options = page.groups[""]
+    positional = [option for option in options if option.index is not None]
+    named = [option for option in options if option.index is None]
+    required = [_invocation(option) for option in [*positional, *named] if option.required]
+    usage = " ".join([f"usage: {parser.name}", *required, "[options]"])
+    parts = [fill(usage, WIDTH, subsequent_indent=" " * 4, break_on_hyphens=False), *page.description()]
+    if positional:
+        parts.append(page.section("arguments", positional))
+    parts.append(page.section("options", named))
+    visible = {*methods} or ({*parser.usual} if everything else set())
+    hidden = []
+    for group in page.titles:
+        method = _methods().get(group)
+        if method in visible or (everything and method is None):
+            parts.append(page.section(page.titles[group], page.groups[group]))
+        elif method is None:
+            hidden.append(f"{group}.*")
+    if hidden:
+        parts.append(f"More options: {', '.join(hidden)}. '{parser.name} --help-all' shows them.")
+    if parser.usual and not visible >= {*METHODS}:
+        choice = "--methods" if any(option.name == "--methods" for option in named) else "--method"
+        parts.append(f"Settings of a method: '{parser.name} {choice} NAME --help' shows them.")
+    return "\n\n".join(parts) + "\n"
+
+
+def help_of_methods(parser: CommandParser) -> str:
+    """The part of the help that is about the settings of methods, of all methods."""
+    page = _Page(parser)
+    return "\n\n".join(page.section(page.titles[group], page.groups[group]) for group in _methods()) + "\n"
+
+
+def descriptions(described: Any) -> dict[str, str]:
+    """What the docstring of a function or a class, or of one that the class inherits from, says of each
+    parameter.
+    """
+    docs = [part.__doc__ or "" for part in reversed(getattr(described, "__mro__", [described]))]
+    parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
+    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
+
+
+class _Page:
+    """The options of a command.
+
+    Attributes:
+        groups: Options by group: "" for the command's own, "--train" for --train.epochs.
+        titles: The title of each of the other groups.
+    """
+
+    def __init__(self, parser: CommandParser) -> None:
+        arguments = parser.app.assemble_argument_collection()
+        self.function = parser.app.default_command
+        self.owners = {id(child): parent.hint for parent in arguments for child in parent.children}
+        self.documented: dict[Any, dict[str, str]] = {}
+        self.groups: dict[str, list[Argument]] = {"": []}
+        for argument in arguments:
+            if argument.show:
+                self.groups.setdefault(argument.name.rpartition(".")[0], []).append(argument)
+        methods = {group: f"settings of {method}" for group, method in _methods().items()}
+        self.titles = {
+            group: methods.get(group) or self.about(arguments[group]).rstrip(".")
+            for group in self.groups
+            if group
+        }
+
+    def about(self, argument: Argument) -> str:
+        """What the docstring says of an option, or of a group."""
+        owner = self.owners.get(id(argument), self.function)
+        if owner not in self.documented:
+            self.documented[owner] = descriptions(owner)
+        return argument.parameter.help or self.documented[owner].get(argument.field_info.name, "")
+
+    def description(self) -> Iterator[str]:
+        """What the command does, in paragraphs."""
+        text = parse(self.function.__doc__ or "", DocstringStyle.GOOGLE).description or ""
+        for paragraph in text.split("\n\n"):
+            yield fill(" ".join(paragraph.split()), WIDTH, break_on_hyphens=False)
+
+    def section(self, title: str, options: Sequence[Argument]) -> str:
+        """Options under a title, in two columns."""
+        lines = [fill(f"{title}:", WIDTH)]
+        for option in options:
+            about = " ".join(filter(None, [self.about(option), _default(option)]))
+            indent = " " * COLUMN
+            text = fill(about, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+            start = f"  {_invocation(option)}"
+            lines.append(
+                f"{start:{COLUMN}}{text.lstrip()}" if len(start) < COLUMN - 1 else f"{start}\n{text}"
+            )
+        return "\n".join(lines)
+
+
+def _methods() -> dict[str, str]:
+    return {f"--{group.replace('_', '-')}": method for group, method in option_groups().items()}
+
+
+def _invocation(option: Argument) -> str:
+    """How an option is typed: "--shots INT", and "images..." for a positional argument."""
+    several = sequence_of(option.hint) is not None
+    if option.index is not None:
+        return name_of(option) + "..." * several
+    kind = next(_kinds(option.hint))
+    if kind is bool:
+        return option.name if option.field_info.default is False else f"{option.name}, {option.negatives[0]}"
+    choices = option.get_choices()
+    return (
+        f"{option.name} {'{' + ','.join(choices) + '}' if choices else PLACEHOLDERS[kind]}{',...' * several}"
+    )
+
+
+def _kinds(hint: Any) -> Iterator[type]:
+    """The types of the parts of a value: str, then NoneType, for ``list[str] | None``."""
+    parts = map(type, get_args(hint)) if get_origin(hint) is Literal else get_args(hint)
+    for part in parts:
+        yield from _kinds(part)
+    if not get_args(hint):
+        yield hint
+
+
+def _default(option: Argument) -> str:
+    default = option.field_info.default
+    if option.required:
+        return "(required)" if option.index is None else ""
+    if default is True:
+        return "(default: yes)"
+    if isinstance(default, list | tuple):
+        default = ",".join(map(str, default))
+    return "" if default is None or default is False or default == "" else f"(default: {default})"

@@ -1,0 +1,103 @@
+"""README's three commands with the default backbone, which a stand-in of the hub serves in small."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+from open_clip.factory import _MODEL_CONFIGS
+from PIL import Image
+from safetensors.torch import save
+
+from dear.adapters.predictor import Predictor
+from dear.backbone.choice import REAL
+from dear.backbone.load import random_network
+from dear.cli.main import main
+from tests.standin_hub import CHUNK, StandIn
+
+pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+from fastapi.testclient import TestClient
+
+from dear.serving.api import create_app
+from dear.serving.limits import Limits
+from dear.serving.service import Service
+
+REPOSITORY, FILE = "laion/CLIP-ViT-B-16-laion2B-s34B-b88K", "open_clip_model.safetensors"
+SMALL = {  # 12 layers of 12 heads, as the published role table has them
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 12, "width": 36, "head_width": 3, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 24, "heads": 2, "layers": 12},
+}
+
+
+@pytest.fixture
+def served(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The weights, under the names that open_clip asks for."""
+    monkeypatch.setitem(_MODEL_CONFIGS, REAL.model, SMALL)
+    content = save(dict(random_network(REAL.model, 5).state_dict()))
+    standin.files[REPOSITORY] = {"README.md": b"a card", FILE: content}
+    return content
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of images for each of two classes."""
+    for label, name in enumerate(("cat", "dog")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            picture = Image.new("RGB", (40, 36), (200 * label, 60 * number, 90))
+            picture.save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = main([str(word) for word in words])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_fit_predict_and_serve(
+    standin: StandIn, served: bytes, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    out = tmp_path / "my-classifier"
+    fit = ("fit", "--data", photos, "--out", out, "--train.epochs", 1, "--train.warmup-epochs", 0)
+
+    standin.faults.corrupt = True
+    code, _, told = run(capsys, *fit)
+    assert (code, out.exists()) == (2, False)
+    assert f"{FILE} of {REPOSITORY} is damaged" in told
+    assert told.rstrip().endswith("run the command again to fetch it anew.")
+
+    standin.faults.corrupt, standin.faults.cut = False, CHUNK * (len(served) // CHUNK // 2)
+    asked = len(standin.downloads())
+    code, _, told = run(capsys, *fit)
+    assert code == 0, told
+    assert standin.downloads()[asked:] == [None, f"bytes={CHUNK * (len(served) // CHUNK // 2)}-"]
+    megabytes = f"{len(served) / 1e6:.0f} MB"
+    assert f"fetching ViT-B-16/laion2b_s34b_b88k once from {standin.endpoint}/{REPOSITORY}" in told
+    assert f", {megabytes}, licence mit; it is kept in {tmp_path / 'cache'}" in told
+    weights = json.loads((out / "config.json").read_text())["backbone"]
+    assert (weights["model"], weights["pretrained"]) == REAL
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no network from here on
+    asked, kept = len(standin.requests), tree(tmp_path / "cache")
+    image = photos / "cat" / "0.png"
+    code, answer, told = run(capsys, "predict", out, image, "--json")
+    assert code == 0, told
+    predictor = Predictor(out)
+    [prediction] = predictor.predict([image])
+    assert f'"{prediction.best.name}"' in answer
+    with TestClient(create_app(Service(predictor, Limits(wait=0))), base_url="http://127.0.0.1") as client:
+        served_answer = client.post("/api/predict?top=1", content=image.read_bytes())
+    assert served_answer.status_code == 200
+    assert f'"{prediction.best.name}"' in served_answer.text
+    assert len(standin.requests) == asked
+    assert tree(tmp_path / "cache") == kept  # so that it may be read-only
+
+
+def tree(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}

@@ -1,0 +1,201 @@
+"""A stand-in of the Hugging Face hub on 127.0.0.1, with the faults of a network: what its client asks for
+when a file is fetched, and nothing else.
+"""
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+COMMIT = "7288da5a0d6f0b51c4a2b27c624837a9236d0112"  # that the default backbone is fetched by
+LARGE = (".safetensors", ".bin", ".pt")  # kept in Git LFS, and answered by a redirect
+CHUNK = 4096
+
+
+@dataclass
+class Faults:
+    """What goes wrong.
+
+    Attributes:
+        cut: bytes of a large file after which the connection is closed, once.
+        after_cut: the code that is answered for large files from then on, or None.
+        corrupt: whether a byte in the middle of each large file is changed.
+        pause: seconds between two chunks of a large file.
+        status: codes answered in place of a file or of the model's information, by a part of the path.
+    """
+
+    cut: int | None = None
+    after_cut: int | None = None
+    corrupt: bool = False
+    pause: float = 0.0
+    status: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class StandIn:
+    """The hub.
+
+    Attributes:
+        endpoint: its address, for HF_ENDPOINT.
+        cdn: the address that large files are redirected to, as the hub does: its client asks about a file
+            no further once the address is of another host or port.
+        files: the content of each repository's files.
+        faults: what goes wrong; may be changed at any time.
+        requests: what was asked: method, path and range.
+    """
+
+    endpoint: str = ""
+    cdn: str = ""
+    files: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+
+    def downloads(self) -> list[str | None]:
+        """The ranges of the large files that were asked for, in order; None for a whole file."""
+        return [part for method, path, part in self.requests if method == "GET" and path.startswith("/cdn/")]
+
+
+@contextmanager
+def standin_hub() -> Iterator[StandIn]:
+    """The stand-in, answering for the length of the context."""
+    hub = StandIn()
+
+    class Handler(_Handler):
+        standin = hub
+
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+    hub.endpoint, hub.cdn = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    threads = [
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        for server in servers
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        for server, thread in zip(servers, threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """The stand-in, asked by the hub's client of this process, with an empty cache in ``tmp_path / "cache"``.
+    The client does not wait before it tries again.
+    """
+    with standin_hub() as server:
+        constants = "huggingface_hub.constants"
+        monkeypatch.setattr(f"{constants}.ENDPOINT", server.endpoint)
+        template = server.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(f"{constants}.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(f"{constants}.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(f"{constants}.HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(f"{constants}.DOWNLOAD_CHUNK_SIZE", CHUNK)  # a cut loses up to one
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+        yield server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    standin: StandIn
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.standin.requests.append((self.command, path, self.headers.get("Range")))
+        for part, code in self.standin.faults.status.items():
+            if part in path:
+                return self._send(code, {}, b"")
+        if path == "/":
+            return self._send(200, {}, b"the hub" if body else b"")
+        if matched := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+            return self._model_info(matched[1])
+        if matched := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+            return self._resolve(matched[1], matched[2], body)
+        if matched := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
+            return self._content(self.standin.files[matched[1]][matched[2]])
+        return self._send(404, {}, b"")
+
+    def _model_info(self, repository: str) -> None:
+        if repository not in self.standin.files:
+            return self._send(404, {"X-Error-Code": "RepoNotFound"}, b"")
+        siblings = [
+            {"rfilename": name, "size": len(content), "blobId": git_hash(content)}
+            | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
+            for name, content in self.standin.files[repository].items()
+        ]
+        info = {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": "mit"}}
+        return self._send(200, {"Content-Type": "application/json"}, json.dumps(info).encode())
+
+    def _resolve(self, repository: str, name: str, body: bool) -> None:
+        content = self.standin.files.get(repository, {}).get(name)
+        if content is None:
+            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b"")
+        if not name.endswith(LARGE):
+            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{git_hash(content)}"'}
+            return self._send(200, headers, content if body else b"", length=len(content))
+        return self._send(302, {
+            "X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha256(content)}"',
+            "X-Linked-Size": str(len(content)),
+            "Location": f"{self.standin.cdn}/cdn/{repository}/{name}",
+        }, b"")  # fmt: skip
+
+    def _content(self, content: bytes) -> None:
+        faults = self.standin.faults
+        if faults.corrupt:
+            middle = len(content) // 2
+            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        matched = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(matched[1]) if matched else 0
+        self.send_response(206 if matched else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        if matched:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+        end = len(content) if faults.cut is None else faults.cut
+        if faults.cut is not None and faults.after_cut is not None:
+            faults.status["/cdn/"] = faults.after_cut
+        faults.cut = None
+        for at in range(start, end, CHUNK):
+            self.wfile.write(content[at : min(at + CHUNK, end)])
+            time.sleep(faults.pause)
+
+    def _send(self, code: int, headers: dict[str, str], body: bytes, length: int | None = None) -> None:
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def git_hash(content: bytes) -> str:
+    """Git's hash of a file."""
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content, usedforsecurity=False).hexdigest()
+
+
+def _lfs(content: bytes) -> dict[str, object]:
+    return {"sha256": sha256(content), "size": len(content), "pointerSize": 134}

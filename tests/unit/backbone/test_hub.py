@@ -1,0 +1,189 @@
+"""Files of the hub, from a stand-in of it: announced, compared with their hash, resumed, and used offline."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save
+from torch import Tensor
+
+from dear.backbone import hub, weights
+from dear.backbone.choice import Named
+from dear.backbone.load import load_clip
+from dear.errors import WeightsError
+from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
+from tests.unit.backbone.prime import NAME
+
+CLIP, FILE = "someone/prime-clip", "open_clip_model.safetensors"
+FETCH = "import sys; from dear.backbone import hub; print(hub.fetch(sys.argv[1], [sys.argv[2]]))"
+
+
+@pytest.fixture
+def content(standin: StandIn, state: dict[str, Tensor]) -> bytes:
+    """The weights of the small architecture, served under the name that open_clip asks for."""
+    saved = save(state)
+    standin.files[CLIP] = {"README.md": b"a card", FILE: saved}
+    return saved
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """The files below a folder with the time of their last change."""
+    return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_first_fetch_tells_size_and_licence_and_a_second_asks_nobody(
+    standin: StandIn, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    clip = load_clip(NAME, "plain")
+    assert clip.identity.sha256 == load_clip(NAME, "random:3").identity.sha256
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dear:")]
+    assert told == [
+        f"dear: fetching {NAME}/plain once from {standin.endpoint}/{CLIP}, {len(content) / 1e6:.0f} MB, "
+        f"licence mit; it is kept in {tmp_path / 'cache'}"
+    ]
+    asked, cache = len(standin.requests), tree(tmp_path / "cache")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert load_clip(NAME, "plain").identity == clip.identity
+    assert len(standin.requests) == asked
+    assert capsys.readouterr().err == ""
+    assert tree(tmp_path / "cache") == cache  # so that it may be read-only
+
+
+def test_what_is_corrupt_is_refused_and_removed(standin: StandIn, content: bytes, tmp_path: Path) -> None:
+    standin.faults.corrupt = True
+    with pytest.raises(
+        WeightsError, match=rf"{FILE} of {CLIP} is damaged: .*hub states {sha256(content)}"
+    ) as caught:
+        load_clip(NAME, "plain")
+    assert "removed" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    left = [
+        path.name
+        for path in (tmp_path / "cache").rglob("*")
+        if path.name.startswith((FILE, sha256(content)[:8]))
+    ]
+    assert left == [sha256(content) + ".lock"] or not left
+    standin.faults.corrupt = False
+    load_clip(NAME, "plain")
+
+
+def test_what_is_damaged_in_the_cache_is_refused(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hub.fetch(CLIP, [FILE])
+    blob = path.resolve()
+    assert blob.name == sha256(content)
+    blob.write_bytes(content[:-1] + b"x")
+
+    def unlink(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink)
+        with pytest.raises(
+            WeightsError, match=rf"cannot be removed \(Permission denied\): delete .*{blob.name}"
+        ):
+            hub.fetch(CLIP, [FILE])
+    with pytest.raises(WeightsError, match=r"is damaged: .*It was removed"):
+        hub.fetch(CLIP, [FILE])
+    assert not blob.exists()
+    assert hub.fetch(CLIP, [FILE]).read_bytes() == content
+
+
+def test_a_small_file_is_compared_with_gits_hash(standin: StandIn) -> None:
+    standin.files[CLIP] = {"config.json": b"{}"}
+    path = hub.fetch(CLIP, ["config.json"])
+    assert path.resolve().name == git_hash(b"{}") == "9e26dfeeb6e641a33dae4961196235bdb965b21b"
+    path.resolve().write_bytes(b"[]")
+    with pytest.raises(WeightsError, match=r"config\.json of .* is damaged"):
+        hub.fetch(CLIP, ["config.json"])
+
+
+@pytest.mark.usefixtures("content")
+def test_a_fetch_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None:
+    standin.faults.cut = 100 * CHUNK
+    load_clip(NAME, "plain")
+    assert standin.downloads() == [None, f"bytes={100 * CHUNK}-"]
+
+
+@pytest.mark.usefixtures("content")
+def test_after_a_run_that_failed_halfway_the_next_fetches_the_whole_file(
+    standin: StandIn, tmp_path: Path
+) -> None:
+    standin.faults.cut, standin.faults.after_cut = 100 * CHUNK, 500
+    with pytest.raises(WeightsError, match="cannot download"):
+        load_clip(NAME, "plain")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.stat().st_size >= 100 * CHUNK]
+    standin.faults.status = {}
+    load_clip(NAME, "plain")
+
+
+@pytest.mark.usefixtures("content")
+@pytest.mark.parametrize("code", [404, 429, 500])
+@pytest.mark.parametrize("part", ["/api/", "/resolve/", "/cdn/"])
+def test_an_answer_that_is_an_error_is_told_in_one_line(code: int, part: str, standin: StandIn) -> None:
+    standin.faults.status = {part: code}
+    with pytest.raises(WeightsError, match=rf"cannot download {NAME}/plain .*local path") as caught:
+        load_clip(NAME, "plain")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("content")
+def test_a_place_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(WeightsError, match=r"cannot download .*Not a directory"):
+        load_clip(NAME, "plain")
+
+
+def test_two_processes_that_fetch_at_once_download_once(
+    standin: StandIn, content: bytes, tmp_path: Path
+) -> None:
+    standin.faults.pause = 0.01
+    environment = os.environ | {
+        "HF_ENDPOINT": standin.endpoint, "HF_HUB_CACHE": str(tmp_path / "both"), "HF_HUB_OFFLINE": "0",
+    }  # fmt: skip
+    command = [sys.executable, "-c", FETCH, CLIP, FILE]
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    printed = [process.communicate(timeout=120)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert printed[0] == printed[1]
+    assert Path(printed[0]).read_bytes() == content
+    assert standin.downloads() == [None]
+
+
+class TestWellKnown:
+    """Weights whose identity is in the package."""
+
+    @pytest.fixture
+    def published(self, content: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
+        wanted = sha256(content)
+        publication = weights.Publication(COMMIT, frozenset([wanted]))
+        monkeypatch.setitem(weights.PUBLISHED, Named(NAME, "plain"), publication)
+        return wanted
+
+    @pytest.mark.usefixtures("published")
+    def test_they_are_fetched_by_their_commit(self, standin: StandIn) -> None:
+        load_clip(NAME, "plain")
+        asked = [path for _, path, _ in standin.requests if path.startswith(("/api/", f"/{CLIP}"))]
+        assert asked
+        assert all(COMMIT in path for path in asked)
+
+    def test_others_are_refused_whatever_the_hub_states(
+        self, standin: StandIn, content: bytes, published: str
+    ) -> None:
+        standin.files[CLIP][FILE] = content[:-1] + b"\0"
+        with pytest.raises(
+            WeightsError, match=rf"is not the file that is known of {CLIP}: .*, not {published}"
+        ):
+            load_clip(NAME, "plain")
+
+    @pytest.mark.usefixtures("published")
+    def test_a_local_file_with_their_name_is_compared(self, content: bytes, tmp_path: Path) -> None:
+        path = tmp_path / "plain.safetensors"
+        path.write_bytes(content)
+        assert load_clip(NAME, str(path)).identity.pretrained == "plain"
+        path.write_bytes(content[:-1] + b"\0")
+        with pytest.raises(WeightsError, match=f"is not the file that is known of {NAME}/plain"):
+            load_clip(NAME, str(path))

@@ -1,0 +1,178 @@
+"""A model of a stranger, as a folder: nothing in it runs, asks, or names what is read or fetched."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from dear.adapters.bundle import Bundle
+from dear.backbone.clip import Identity
+from dear.backbone.load import load_clip
+from dear.cli import index_query
+from dear.errors import DearError
+from dear.methods.registry import METHODS
+from tests.standin_hub import StandIn
+from tests.unit.backbone.prime import CONFIG
+from tests.unit.backbone.tokenizer_files import write_tokenizer
+
+EVIL = "from pathlib import Path\nPath({trace!r}).touch()\nclass Evil: pass\n"
+
+
+def stranger(folder: Path, text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None) -> Path:
+    """A folder in open_clip's form whose tokenizer is code, and which names it; returns what the code
+    writes if it runs.
+    """
+    trace = folder.parent / "it-ran"
+    towers: dict[str, Any] = {
+        "vision_cfg": CONFIG["vision_cfg"] | (vision or {}),  # type: ignore[operator]
+        "text_cfg": CONFIG["text_cfg"] | (text or {}),  # type: ignore[operator]
+    }
+    folder.mkdir()
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": CONFIG | towers}))
+    (folder / "evil.py").write_text(EVIL.format(trace=str(trace)))
+    named = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    (folder / "config.json").write_text(json.dumps({"model_type": "evil"} | named))
+    return trace
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"trust_remote_code": True}},
+        {"hf_tokenizer_name": "someone/words"},
+        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"nonsense": 1}},
+        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"cache_dir": "elsewhere"}},
+        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"clean": "x"}},
+        {"tokenizer_kwargs": {"bpe_path": "/etc/passwd"}},
+        {"tokenizer_kwargs": {"additional_special_tokens": ["(a+)+$"]}},
+        {"tokenizer_kwargs": {"reduction_mask": "syntax"}},
+        {"tokenizer_kwargs": 3},
+    ],
+)
+def test_a_tokenizer_runs_no_code_and_asks_nothing(
+    text: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = stranger(tmp_path / "model", text)
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what asks is answered as the stranger hopes
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DearError) as caught:
+        load_clip(str(tmp_path / "model"), "random:0")
+    assert not trace.exists()
+    assert "evil" not in " ".join(sys.modules)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("vision", "text", "reason"),
+    [
+        ({"timm_model_name": "hf-hub:evil/model"}, {}, "'hf-hub:evil/model', no architecture of timm"),
+        ({"timm_model_name": "local-dir:/etc"}, {}, "no architecture of timm"),
+        ({"timm_model_name": "../../etc"}, {}, "no architecture of timm"),
+        ({"norm_kwargs": {"device": "cuda"}}, {}, "norm_kwargs has the unknown key 'device'"),
+        ({"pos_embed_type": "sin_cos_2d"}, {}, "pos_embed_type is 'sin_cos_2d'"),
+        ({"layers": [10**9, 1, 1, 1]}, {}, "1,000,000,000 layers of a tower, above the limit"),
+        ({"nonsense": 1}, {}, "vision_cfg has the unknown key 'nonsense'"),
+        ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository of the hub"),
+        ({}, {"hf_tokenizer_name": "/etc/passwd"}, "is not the name of a repository"),
+        ({}, {"hf_model_name": "evil/model"}, "its text tower is a Hugging Face model"),
+        ({}, {"vocab_size": 100}, "its text tower has 100 words, CLIP's tokenizer 49408"),
+        ({}, {"tokenizer_mode": "clips"}, "text_cfg has the unknown key 'tokenizer_mode'"),
+    ],
+)
+def test_a_configuration_names_no_file_no_address_and_no_device(
+    vision: dict[str, Any], text: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    stranger(folder, text, vision)
+    (folder / "tokenizer_config.json").unlink()  # so that the named tokenizer would be looked for elsewhere
+    with pytest.raises(DearError, match=reason) as caught:
+        load_clip(str(folder), "random:0")
+    assert "\n" not in str(caught.value)
+
+
+def test_timms_weights_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[bool] = []
+
+    def create(*_: object, pretrained: bool, **__: object) -> None:
+        wanted.append(pretrained)
+        raise ValueError("built no further")
+
+    monkeypatch.setattr("timm.create_model", create)
+    stranger(
+        tmp_path / "model", {}, {"timm_model_name": "vit_tiny_patch16_224", "timm_model_pretrained": True}
+    )
+    with pytest.raises(DearError, match="built no further"):
+        load_clip(str(tmp_path / "model"), "random:0")
+    assert wanted == [False]
+
+
+class TestBundle:
+    """A bundle, or an index, whose configuration names a model of the hub."""
+
+    @pytest.fixture
+    def evil(self, tmp_path: Path, standin: StandIn, state: dict[str, Tensor]) -> dict[str, bytes]:
+        """The repository of such a model, with its weights in both formats."""
+        stranger(tmp_path / "evil", {"hf_tokenizer_name": "evil/model", "tokenizer_kwargs": {}})
+        pickled = io.BytesIO()
+        torch.save(state, pickled)
+        files = {path.name: path.read_bytes() for path in (tmp_path / "evil").iterdir()}
+        standin.files["evil/model"] = files | {"open_clip_pytorch_model.bin": pickled.getvalue()}
+        return standin.files["evil/model"]
+
+    def test_it_says_so_and_nothing_runs(
+        self, evil: dict[str, bytes], standin: StandIn, state: dict[str, Tensor], tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:  # fmt: skip
+        evil["open_clip_model.safetensors"] = save(state)
+        write_tokenizer("BERT", tmp_path)
+        evil["tokenizer.json"] = (tmp_path / "tokenizer.json").read_bytes()
+        clip = load_clip("hf-hub:evil/model", named_by="the bundle of dear")
+        assert clip.tokenize(["a cat"])[0, :4].tolist() == [2, 5, 8, 3]
+        first, second = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dear:")]
+        assert first.startswith(
+            "dear: the bundle of dear names the backbone hf-hub:evil/model, which is fetched"
+        )
+        assert "fetching hf-hub:evil/model once" in second
+        assert not (tmp_path / "it-ran").exists()
+        names = {path.rpartition("/")[2] for _, path, _ in standin.requests if "/resolve/" in path}
+        assert names == {
+            "open_clip_config.json", "open_clip_model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        }  # fmt: skip
+
+    @pytest.mark.usefixtures("evil")
+    def test_no_pickle_is_fetched_unless_the_user_names_the_model(self, standin: StandIn) -> None:
+        with pytest.raises(DearError, match="Only safetensors are fetched of a repository that a file names"):
+            load_clip("hf-hub:evil/model", named_by="the bundle of dear")
+        assert not standin.downloads()
+        with pytest.raises(DearError, match="the tokenizer of hf-hub:evil/model"):
+            load_clip("hf-hub:evil/model")
+        assert len(standin.downloads()) == 1
+
+    def test_bundles_and_indexes_say_who_names_the_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+
+        def load(*_: object, named_by: str, **__: object) -> None:
+            asked.append(named_by)
+            raise DearError("not loaded")
+
+        bundle = Bundle(
+            "dear", METHODS["dear"].settings(), "hf-hub:evil/model", None, Identity("a", "b", ""), None,
+            ("a",),
+            ("{}",), {},
+        )  # fmt: skip
+        monkeypatch.setattr("dear.adapters.bundle.load_clip", load)
+        monkeypatch.setattr("dear.backbone.load.load_clip", load)
+        with pytest.raises(DearError, match="not loaded"):
+            bundle.load_backbone()
+        metadata = {"heads": {"model": "hf-hub:evil/model", "pretrained": None}}
+        with pytest.raises(DearError, match="not loaded"):
+            index_query._encoder(metadata, None, None, "cpu")
+        assert asked == ["the bundle of dear", "the index"]

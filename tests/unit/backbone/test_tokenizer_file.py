@@ -1,0 +1,107 @@
+"""Tokenizers read as data: the ids of transformers' own reader, and nothing that runs, hangs or grows."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer, tokenizer_parts
+from dear.errors import WeightsError
+from dear.reading.files import ReadingError
+from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer
+
+TEXTS = ["a photo of a cat", "Two  trees, photos of cats", "", "cat " * 20, "<eos> </s> [SEP] a"]
+
+
+def read(folder: Path, *, context: int = 11, words: int = 1000, **options: Any) -> FileTokenizer:
+    settings = {"clean": "whitespace", "strip_sep_token": False} | options
+    return file_tokenizer(
+        folder / "tokenizer.json", folder / "tokenizer_config.json", context=context, words=words, **settings
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("clean", ["whitespace", "canonicalize"])
+def test_the_ids_are_those_of_transformers(kind: str, clean: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from open_clip.tokenizer import HFTokenizer
+
+    write_tokenizer(kind, tmp_path)
+    theirs = HFTokenizer(str(tmp_path), context_length=11, clean=clean)
+    assert torch.equal(read(tmp_path, clean=clean)(TEXTS), theirs(TEXTS))
+
+
+def test_clipas_separator_becomes_zero(tmp_path: Path) -> None:
+    write_tokenizer("BERT", tmp_path)
+    assert read(tmp_path, context=5)(["a cat"]).tolist() == [[2, 5, 8, 3, 0]]
+    assert read(tmp_path, context=5, strip_sep_token=True)("a cat").tolist() == [[2, 5, 8, 0, 0]]
+
+
+def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
+    write_tokenizer("T5", tmp_path, padding_side="left", pad_token={"content": "<pad>", "lstrip": True})
+    assert read(tmp_path, context=4)(["a cat"]).tolist() == [[0, 3, 6, 1]]
+    write_tokenizer("T5", tmp_path, pad_token="<other>")
+    with pytest.raises(ReadingError, match="lacks the padding token '<other>'"):
+        read(tmp_path)
+
+
+def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
+    write_tokenizer("T5", tmp_path)
+    with pytest.raises(WeightsError, match="gives the id 6, the text tower has 6 words"):
+        read(tmp_path, words=6)(["a cat"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("normalizer", {"type": "Python"}, "its normalizer is 'Python'"),
+        (
+            "normalizer",
+            {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""},
+            "known expressions",
+        ),
+        ("normalizer", {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}, "longer than what"),
+        ("normalizer", {"type": "Replace", "pattern": {"String": ""}, "content": ""}, "neither a text"),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 9}, "has 9 parts"),
+        ("normalizer", {"type": "Prepend", "prepend": "ab"}, "longer than one character"),
+        (
+            "normalizer",
+            {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(4) + b"x" * 99).decode()},
+            "makes one character longer than 64",
+        ),
+        ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(a|a)*"}, "behavior": "Removed"}, "known"),
+        ("post_processor", {"type": "TemplateProcessing", "single": [{}] * 9}, "more than 8 parts"),
+        ("post_processor", {"type": "TemplateProcessing", "pair": [[0] * 2000]}, "more than 1,000 values"),
+        ("model", {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.5}, r"its model.dropout is 0.5"),
+        ("model", {"type": "WordLevel", "vocab": {}}, "its model is 'WordLevel'"),
+        ("model", {"type": [[]], "vocab": {}}, "its model is "),
+        ("added_tokens", [{"id": 0, "content": ""}], "is empty"),
+    ],
+)
+def test_what_runs_hangs_or_grows_is_refused(key: str, value: Any, reason: str, tmp_path: Path) -> None:
+    whole = json.loads(write_tokenizer("T5", tmp_path).read_text())
+    assert tokenizer_parts(whole, "it")["model"]["type"] == "Unigram"
+    with pytest.raises(ReadingError, match=reason):
+        tokenizer_parts(whole | {key: value}, "it")
+
+
+def test_the_settings_name_no_file_and_no_code(tmp_path: Path) -> None:
+    write_tokenizer(
+        "BERT", tmp_path, vocab_file="/etc/passwd", auto_map={"AutoTokenizer": ["evil.Evil", None]},
+        tokenizer_class="Evil", tokenizer_file="/etc/passwd", trust_remote_code=True,
+    )  # fmt: skip
+    assert read(tmp_path, context=5)(["a cat"]).tolist() == [[2, 5, 8, 3, 0]]
+
+
+def test_a_panic_of_the_library_is_a_line() -> None:
+    class Panic(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    def panic() -> None:
+        raise Panic("index out of bounds\nand more")
+
+    with pytest.raises(WeightsError, match=r"cannot use it \(index out of bounds\)\.?$"):
+        _guarded(panic)

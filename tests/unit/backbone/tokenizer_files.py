@@ -1,0 +1,106 @@
+"""Small tokenizers of each kind, in the two files that the hub has of one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+PIECES = [
+    "▁a",
+    "▁photo",
+    "▁of",
+    "▁cat",
+    "▁two",
+    "▁tree",
+    "s",
+    "▁",
+    "a",
+    "b",
+    "c",
+    "t",
+    "o",
+    "p",
+    "h",
+    "e",
+    "r",
+    "n",
+]
+
+
+def bert() -> tuple[Tokenizer, dict[str, Any]]:
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "a",
+        "photo",
+        "of",
+        "cat",
+        "two",
+        "tree",
+        "##s",
+        "##e",
+    ]
+    rust = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    rust.normalizer = normalizers.BertNormalizer()
+    rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rust.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    rust.add_special_tokens(words[:5])
+    return rust, {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+
+
+def t5() -> tuple[Tokenizer, dict[str, Any]]:
+    scores = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    scores += [(piece, -1.0 - at / 100) for at, piece in enumerate(PIECES)]
+    rust = Tokenizer(models.Unigram(scores, unk_id=2, byte_fallback=False))
+    rust.normalizer = normalizers.Sequence([normalizers.Replace(Regex(" {2,}"), " ")])
+    rust.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("▁", "always", True),
+    ])  # fmt: skip
+    rust.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    rust.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    return rust, {"pad_token": "</s>", "eos_token": "</s>", "extra_ids": 0, "tokenizer_class": "T5Tokenizer"}
+
+
+def gemma() -> tuple[Tokenizer, dict[str, Any]]:
+    words = [
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        "<mask>",
+        *dict.fromkeys("▁photcasw"),
+        "ca",
+        "cat",
+        "▁p",
+        "ph",
+        "ot",
+    ]
+    merges = [("c", "a"), ("ca", "t"), ("▁", "p"), ("p", "h"), ("o", "t")]
+    rust = Tokenizer(models.BPE(
+        {word: at for at, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True,
+        byte_fallback=True,
+    ))  # fmt: skip
+    rust.normalizer = normalizers.Replace(" ", "▁")
+    rust.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    rust.post_processor = processors.TemplateProcessing("$A <eos>", special_tokens=[("<eos>", 1)])
+    rust.add_special_tokens(words[:5])
+    return rust, {
+        "add_bos_token": False, "add_eos_token": True, "padding_side": "right",
+        "tokenizer_class": "GemmaTokenizer",
+        **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk", "mask")},
+    }  # fmt: skip
+
+
+KINDS = {"BERT": bert, "T5": t5, "Gemma": gemma}
+
+
+def write_tokenizer(kind: str, folder: Path, **changes: Any) -> Path:
+    """Write the two files of a kind; returns `tokenizer.json`."""
+    rust, settings = KINDS[kind]()
+    rust.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | changes))
+    return folder / "tokenizer.json"

@@ -1,0 +1,76 @@
+"""Long tasks in steps: which step is next, what gives way, what is dropped. Events, not times, decide."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dear.serving.limits import Refused
+from dear.serving.turns import Turns
+
+LONG = 30.0
+
+
+class Steps:
+    """Tasks of named steps; the first one waits until ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.done = list[str]()
+
+    def first(self, count: int) -> Iterator[str | None]:
+        self.begun.set()
+        assert self.go.wait(LONG)
+        yield from self.of("first", count)
+
+    def of(self, name: str, count: int) -> Iterator[str | None]:
+        for step in range(1, count + 1):
+            self.done.append(f"{name} {step}")
+            yield name if step == count else None
+
+
+def test_the_shortest_task_is_next_and_the_oldest_of_several() -> None:
+    steps, turns = Steps(), Turns[str](7)
+    first = turns.submit(steps.first(3), 3)
+    assert steps.begun.wait(LONG)
+    others = [turns.submit(steps.of(name, count), count) for name, count in (("c", 5), ("a", 1), ("b", 1))]
+    steps.go.set()
+    assert [future.result(LONG) for future in (first, *others)] == ["first", "c", "a", "b"]
+    assert turns.close(LONG)
+    assert steps.done == ["first 1", "a 1", "b 1", "first 2", "first 3", "c 1", "c 2", "c 3", "c 4", "c 5"]
+
+
+def test_of_too_many_the_longest_gives_way_even_if_it_has_begun() -> None:
+    steps, turns = Steps(), Turns[str](2)
+    first = turns.submit(steps.first(9), 9)
+    assert steps.begun.wait(LONG)
+    second, third = turns.submit(steps.of("b", 5), 5), turns.submit(steps.of("c", 2), 2)
+    fourth = turns.submit(steps.of("d", 7), 7)
+    for refused in (first, fourth):
+        with pytest.raises(Refused, match="too many new class names") as error:
+            refused.result(LONG)
+        assert error.value.status == 503
+    steps.go.set()
+    assert (second.result(LONG), third.result(LONG)) == ("b", "c")
+    assert turns.close(LONG)
+    assert "first 2" not in steps.done
+
+
+def test_a_cancelled_task_is_dropped_and_an_error_ends_its_task_alone() -> None:
+    def broken() -> Iterator[str | None]:
+        yield None
+        raise ValueError("broken")
+
+    steps, turns = Steps(), Turns[str](7)
+    first = turns.submit(steps.first(2), 2)
+    assert steps.begun.wait(LONG)
+    gone, error, last = turns.submit(steps.of("gone", 3), 3), turns.submit(broken(), 2), None
+    assert gone.cancel()
+    assert first.cancel()
+    steps.go.set()
+    with pytest.raises(ValueError, match="broken"):
+        error.result(LONG)
+    last = turns.submit(steps.of("last", 1), 1)
+    assert last.result(LONG) == "last"
+    assert turns.close(LONG)
+    assert steps.done == ["first 1", "last 1"]
