@@ -160,11 +160,11 @@ def dear(words: Sequence[str], as_json: bool = True) -> tuple[int | str, str]:
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
             code: int | str = script.load()(words)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except Exception as error:
             code = f"{type(error).__name__}: {error}"
     print(f"{time.process_time() - began:6.1f} s  exit {code}  {' '.join(words)[:90]}", file=sys.stderr)
+    if code in (130, 143):  # Ctrl-C or SIGTERM, which the command turns into an exit code
+        sys.exit(code)
     return code, printed.getvalue()
 
 
@@ -197,18 +197,14 @@ def report(name: str, files: Path) -> dict[str, Any]:
     """
     timeless = Path("timeless", name)
     timeless.mkdir(parents=True)
-    for path in sorted(Path("runs", name).glob("*.json")):
-        run, record = path.stem.rpartition("-")[0], json.loads(path.read_text())
+    folders = [name, "base-to-novel-selected"] if name == "retrieval" else [name]  # a page needs a table
+    for path in (path for folder in folders for path in sorted(Path("runs", folder).glob("*.json"))):
+        run, record = path.stem.rpartition("-")[0], _without_times(json.loads(path.read_text()))
         key = hashlib.sha256(run.encode()).hexdigest()[:16]
-        record = _without_times(record) | {"key": key}
-        record["environment"] = {
-            field: field
-            if isinstance(value, str) and field != "device"
-            else 1
-            if isinstance(value, int)
-            else value
-            for field, value in record.get("environment", {}).items()
+        fields = {
+            field: field if isinstance(value, str) else 1 for field, value in record["environment"].items()
         }
+        record |= {"key": key, "environment": fields | {"device": "cpu"}}
         (timeless / f"{run}-{key[:8]}.json").write_text(json.dumps(record))
     result = outcome(["report", str(timeless), "--out", f"reports/{name}", "--title", name])
     return result | {"files": digests(Path("reports", name), files / "reports" / name)}
