@@ -14,7 +14,6 @@ RENAMED_KEYS.
 
 import argparse
 import contextlib
-import gc
 import hashlib
 import io
 import json
@@ -313,7 +312,6 @@ def malformed_files() -> dict[str, Any]:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 cases[f"{name} {number}"] = [ascii(change), _ending(lambda: target.read(bad), DearError)]  # noqa: B023
             shutil.rmtree(here)
-            gc.collect()
     return cases
 
 
