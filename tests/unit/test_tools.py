@@ -1,0 +1,87 @@
+"""The tools that guard a refactor notice a changed digit, and put a mutant where its description says."""
+
+from pathlib import Path
+from typing import Any
+
+from tools.baseline import differences, differing_digits
+from tools.mutants import mutate
+
+
+def baseline(accuracy: float, name: str = "accuracy") -> dict[str, Any]:
+    results = {"results": {"base": {name: accuracy, "per_class": {"red": 0.25}}}, "settings": {"beta": 0.9}}
+    return {
+        "runs": {"few-shot": {"exit": 0, "records": {"photos-dear-1shot-seed1": results}}},
+        "reports": {},
+        "commands": {"predict": {"exit": 0, "result": {"score": accuracy, "top": True}}},
+        "written": {"files": {}, "tensors": {"bundle": {"adapter.tokens": "0a1b"}}},
+    }
+
+
+def test_compare_lists_a_changed_digit() -> None:
+    before, after = baseline(0.8125), baseline(0.8125000000000001)
+    run = "runs / few-shot / records / photos-dear-1shot-seed1 / results / base / accuracy"
+    assert differences(before, after) == [
+        f"{run}: 0.8125 -> 0.8125000000000001",
+        "commands / predict / result / score: 0.8125 -> 0.8125000000000001",
+    ]
+    assert differing_digits(before, after) == [
+        "run few-shot / photos-dear-1shot-seed1: 1 numbers gone, 1 new: [0.8125] -> [0.8125000000000001]",
+        "command predict: 1 numbers gone, 1 new: [0.8125] -> [0.8125000000000001]",
+    ]
+
+
+def test_compare_of_digits_ignores_names() -> None:
+    before, after = baseline(0.8125), baseline(0.8125, "share")
+    assert differences(before, before) == []
+    assert len(differences(before, after)) == 2  # a key that is missing, and a new one
+    assert differing_digits(before, after) == []
+
+
+def test_compare_lists_what_is_missing_and_new() -> None:
+    before, after = baseline(0.5), baseline(0.5)
+    del after["commands"]["predict"]
+    after["commands"]["ask"] = None
+    lines = differences(before, after)
+    assert "commands / predict / exit: 0 -> missing" in lines
+    assert "commands / ask: new: null" in lines
+    assert differing_digits(before, after) == ["command predict: missing"]
+
+
+SOURCE = """class Loss:
+
+    def of(self, one, other):
+        total = 1 - one * other
+        return one * other + 1 if one > 0 else 1 - other * one
+"""
+MUTANT = {
+    "file": "losses.py",
+    "function": "Loss.of",
+    "change": "arithmetic",
+    "line": "return one * other + 1 if one > 0 else 1 - other * one",
+    "ordinal": 1,  # after the sum
+    "old": "one * other",
+}
+
+
+def test_a_mutant_is_applied_where_it_says(tmp_path: Path) -> None:
+    (tmp_path / "losses.py").write_text(SOURCE)
+    changed = mutate(MUTANT, tmp_path)
+    assert changed is not None
+    assert changed[0] == tmp_path / "losses.py"
+    assert changed[1] == SOURCE.replace("one * other + 1", "one / other + 1")
+
+
+def test_a_mutant_is_found_after_renames_and_moves(tmp_path: Path) -> None:
+    (tmp_path / "terms").mkdir()
+    renamed = SOURCE.replace("one", "first").replace("other", "second")
+    (tmp_path / "terms" / "distances.py").write_text(renamed)
+    changed = mutate(MUTANT, tmp_path)
+    assert changed is not None
+    assert changed[0] == tmp_path / "terms" / "distances.py"
+    assert changed[1] == renamed.replace("first * second + 1", "first / second + 1")
+
+
+def test_a_mutant_without_its_place_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "losses.py").write_text(SOURCE.replace("one * other + 1", "one + other + 1"))
+    assert mutate(MUTANT, tmp_path) is None
+    assert mutate(MUTANT | {"function": "Loss.by"}, tmp_path) is None
