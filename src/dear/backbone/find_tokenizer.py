@@ -17,12 +17,12 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> Tokenizer:
-    """The tokenizer of a text configuration: CLIP's own, or the named one, read from ``folder`` if one is
-    known. Raises WeightsError with what to download.
+    """The tokenizer of a text configuration: CLIP's own, or the named one, read from ``folder`` if there is
+    one. Raises WeightsError with what to download.
     """
     context, words = text.get("context_length", 77), text.get("vocab_size", 49408)
-    named, settings = text.get("hf_tokenizer_name"), text.get("tokenizer_kwargs") or {}
-    if not named:
+    repository, settings = text.get("hf_tokenizer_name"), text.get("tokenizer_kwargs") or {}
+    if not repository:
         tokenizer = open_clip.SimpleTokenizer(context_length=context, clean=settings.get("clean", "lower"))
         if words < tokenizer.vocab_size:
             raise WeightsError(
@@ -31,7 +31,7 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
             )
         return tokenizer  # type: ignore[no-any-return]
     try:
-        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(named))
+        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository))
         return file_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
@@ -39,9 +39,9 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
     except (DearError, ImportError, OSError) as error:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(named)}) cannot be loaded: {reason} It "
-            f"needs `pip install tokenizers` and `hf download {named}`, where the network is; without one "
-            f"here, copy {FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
+            f"needs `pip install tokenizers` and `hf download {repository}`. Without a network, copy "
+            f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
 
 

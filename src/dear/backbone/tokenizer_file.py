@@ -176,8 +176,8 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     """The parts of a `tokenizer.json` that are used, each of a known kind and size. Raises ReadingError,
     LimitError.
     """
-    whole = typed(content, dict[str, Any], where)
-    model = typed(whole.get("model"), dict[str, Any], where, "model")
+    parts = typed(content, dict[str, Any], where)
+    model = typed(parts.get("model"), dict[str, Any], where, "model")
     # The file of an early version does not say that its model is BPE or WordPiece.
     kind = model.get("type", "BPE" if "merges" in model else "WordPiece")
     if not isinstance(kind, str) or kind not in MODELS:
@@ -185,11 +185,11 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
-    added = typed(whole.get("added_tokens") or [], list[Added], where, "added_tokens")
+    added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     if not all(token["content"] for token in added):
         raise ReadingError(where, "one of its added_tokens is empty")
-    steps = {name: whole.get(name) for name in STEPS}
+    steps = {name: parts.get(name) for name in STEPS}
     if _values(steps) > VALUES:
         raise ReadingError(where, f"it has more than {VALUES:,} values beside its vocabulary")
     for name, step in steps.items():
