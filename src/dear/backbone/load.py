@@ -15,10 +15,10 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.choice import architecture, unknown_model
 from dear.backbone.clip import Clip
 from dear.backbone.convert import require_fit
-from dear.backbone.device import find_device
-from dear.backbone.find_tokenizer import find_tokenizer, tokenizer_beside
+from dear.backbone.device import find_device, set_threads
 from dear.backbone.model_config import require_small
 from dear.backbone.repository import Repository, repository
+from dear.backbone.tokenizer_file import find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
     choices,
     download,
@@ -204,7 +204,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
     if pretrained is None:
         return tiny.load()
     if pretrained.startswith(RANDOM):
-        tokenizer = WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
+        tokenizer = tiny.WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
         network = tiny.build(tokenizer, _seed(pretrained))
         return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, mean=tiny.MEAN, std=tiny.STD)
     folder = Path(pretrained).expanduser()
