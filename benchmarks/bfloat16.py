@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone.choice import Precision
 from dear.backbone.head_contributions import Contributions
 from dear.backbone.load import load_clip
 from dear.backbone.precision import mixed
-from dear.backbone.precisions import Precision
 from dear.data.images.transforms import eval_views
 from dear.data.loading import load_dataset
 from dear.data.world.tasks import downstream_names

@@ -24,7 +24,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from, load_clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 WAYS: dict[str, dict[str, str]] = {

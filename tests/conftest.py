@@ -12,7 +12,7 @@ from open_clip.model import CLIP
 from torch import nn
 
 from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.methods import registry
 from tests.standin_hub import standin  # noqa: F401 (a fixture)
 

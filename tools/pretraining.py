@@ -23,12 +23,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
 
-from dear.backbone import tiny
+from dear.backbone import tiny, weights
 from dear.backbone.attention import attend_written_out
 from dear.backbone.convert import to_towers
 from dear.backbone.device import find_device
-from dear.backbone.tokenizer import WordTokenizer
-from dear.backbone.towers import TextTower
+from dear.backbone.text import TextTower
+from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
@@ -199,7 +199,7 @@ class Pretraining:
         identity = tiny.load(folder).identity  # reports what is wrong with the folder
         if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
             raise WeightsError(f"the vocabulary of {folder} differs from this version's: retrain it.")
-        self.master.load_state_dict(tiny.read_tensors(folder / tiny.WEIGHTS))
+        self.master.load_state_dict(weights.read_safetensors(folder / tiny.WEIGHTS))
         self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
 
     def batch_loss(self, step: int) -> Float[Tensor, ""]:

@@ -13,9 +13,9 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
-from dear.backbone.class_attention import class_attention
 from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
+from dear.backbone.vision import class_attention
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS

@@ -11,9 +11,9 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip, tensors_hash
-from dear.backbone.half import half
-from dear.backbone.precisions import Precision
+from dear.backbone.precision import half
 from dear.errors import DearError, RoleTableError, SettingsError, UnknownNameError
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, MakeClip, MakeModel, images, make

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.backbone.half import half
-from dear.backbone.precisions import Precision
+from dear.backbone.choice import Precision
+from dear.backbone.precision import half
 from dear.data.images.prefetch import prefetch
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train

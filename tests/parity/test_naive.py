@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dear import __version__
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Exported, ExportForm
-from dear.backbone.towers import TextTower
+from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line
 from dear.methods.base import Method

@@ -13,10 +13,9 @@ from dear.adapters.bundle_files import check_place
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.scoring import all_logits, evaluate_bundle
-from dear.backbone.choice import chosen, warn_of_toy
+from dear.backbone.choice import Precision, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
-from dear.backbone.precisions import Precision
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.loading import load_dataset
@@ -98,7 +97,7 @@ def fit(
                 warnings.warn(f"{images.name}: {said}", stacklevel=2)
             seen = range(len(images.train)) if plan.unlabelled else picked
             held = _held_out(images, seen) if calibrate else None
-            model, pretrained = chosen(model, pretrained, world=images.world)
+            model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
             table = _roles(clip, roles, images, tell) if plan.needs_roles else None

@@ -16,10 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.backbone.choice import warn_of_toy
+from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.backbone.precisions import Precision
 from dear.data.images.decode import as_picture, decode
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_views

@@ -1,4 +1,4 @@
-"""Attention with one additive bias per head: a fused form for use and an explicit one as its reference.
+"""Attention with one additive bias per head, and the rotary position embedding of its queries and keys.
 
 The bias is added to the scaled scores before the softmax; ``-inf`` blocks an edge, and a blocked weight is
 exactly zero in both forms. Every tensor has a head dimension, so that a role mask can differ by head. The
@@ -65,31 +65,32 @@ def causal_bias(tokens: int, like: Tensor) -> Float[Tensor, "query key"]:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The attention of causal sequences that begin alike, packed into one: first the tokens that they share,
-    once, then each one's own. A token sees the shared ones and, of its own sequence, those up to itself.
+class PackedSequences:
+    """The attention of causal sequences with a common prefix, packed into one sequence: first the prefix,
+    once, then the suffix of each. A token sees the prefix and, of its own sequence, the tokens up to itself.
 
-    It stands for a bias of -inf elsewhere, at the cost of what is seen: sequences of one length go together.
+    It has the result of a bias of -inf on all other edges, but computes only the edges that are not blocked.
+    Sequences of one length are computed together.
 
     Attributes:
-        shared: Number of the shared tokens.
-        groups: For each length in turn, the number of sequences and of their own tokens.
-        bias: `causal_bias` of the longest sequence with the shared tokens.
-        read: Of each sequence, the place of the one token among its own whose queries are given; None if
-            those of all tokens are.
+        prefix: Number of tokens in the prefix.
+        groups: For each length, the number of sequences and the number of tokens in a suffix.
+        bias: `causal_bias` of the longest sequence, prefix included.
+        read: For each sequence, the position in its suffix of the only token with a query; None if all
+            tokens have one.
     """
 
-    shared: int
+    prefix: int
     groups: tuple[tuple[int, int], ...]
     bias: Float[Tensor, "token token"]
     read: Int[Tensor, "sequence"] | None = None
 
-    def reading(self, read: Int[Tensor, "sequence"]) -> "Packed":
-        """The same for the queries of one token of each sequence, by its place in the packed sequence."""
-        starts, start = [], self.shared
-        for count, own in self.groups:
-            starts.append(torch.arange(count, device=read.device) * own + start)
-            start += count * own
+    def reading(self, read: Int[Tensor, "sequence"]) -> "PackedSequences":
+        """The same for the query of one token of each sequence, by its position in the packed sequence."""
+        starts, start = [], self.prefix
+        for count, length in self.groups:
+            starts.append(torch.arange(count, device=read.device) * length + start)
+            start += count * length
         return replace(self, read=read - torch.cat(starts))
 
     def attend(
@@ -97,29 +98,70 @@ class Packed:
         query: Float[Tensor, "1 head query dim"],
         key: Float[Tensor, "1 head token dim"],
         value: Float[Tensor, "1 head token dim"],
-        form: Attend,
+        attend: Attend,
     ) -> Float[Tensor, "1 head query dim"]:
-        """The attention by a form for whole sequences."""
+        """The attention, by a function for sequences that are not packed."""
         queries, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
-        start, done, out = self.shared, 0, []
+        prefix, outputs = self.prefix, []
+        start, query_start = prefix, 0  # of a group's tokens and of its queries
         if self.read is None:
-            one, other, third = (x[:, :, :start] for x in (query, key, value))
-            out.append(form(one, other, third, self.bias[:start, :start])[0].transpose(0, 1))
-            done = start
-        for count, own in self.groups:
-            each, seen = (1 if self.read is not None else own), self.shared + own
-            asking = queries[done : done + count * each].unflatten(0, (count, each))
+            prefixes = (x[:, :, :prefix] for x in (query, key, value))
+            outputs.append(attend(*prefixes, self.bias[:prefix, :prefix])[0].transpose(0, 1))
+            query_start = prefix
+        for count, length in self.groups:
+            stop, total = start + count * length, prefix + length
+            query_length = length if self.read is None else 1
+            query_stop = query_start + count * query_length
             if self.read is None:
-                bias = self.bias[self.shared : seen, :seen]
+                bias = self.bias[prefix:total, :total]
             else:
-                bias = self.bias[self.shared + self.read[done : done + count], None, None, :seen]
-            of_keys, of_values = (
+                bias = self.bias[prefix + self.read[query_start:query_stop], None, None, :total]
+            group_queries = queries[query_start:query_stop].unflatten(0, (count, query_length))
+            group_keys, group_values = (
                 torch.cat(
-                    [x[: self.shared].expand(count, -1, -1, -1), mine.unflatten(0, (count, own))], dim=1
+                    [x[:prefix].expand(count, -1, -1, -1), x[start:stop].unflatten(0, (count, length))], dim=1
                 )
-                for x, mine in ((x, x[start : start + count * own]) for x in (keys, values))
+                for x in (keys, values)
             )
-            found = form(asking.transpose(1, 2), of_keys.transpose(1, 2), of_values.transpose(1, 2), bias)
-            out.append(found.transpose(1, 2).flatten(0, 1))
-            start, done = start + count * own, done + count * each
-        return torch.cat(out).transpose(0, 1).unsqueeze(0)
+            by_head = (x.transpose(1, 2) for x in (group_queries, group_keys, group_values))
+            outputs.append(attend(*by_head, bias).transpose(1, 2).flatten(0, 1))
+            start, query_start = stop, query_stop
+        return torch.cat(outputs).transpose(0, 1).unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotary position embedding: for each query and each key the sines, then the cosines, of each of a head's
+    dimensions. A token without a position (the class token, learned tokens) is not rotated.
+
+    Source: Su et al. 2021 (RoFormer), eq. 34, in the interleaved form of timm's ``apply_rot_embed``; as in
+    EVA-02 and Perception Encoder.
+    """
+
+    query: Float[Tensor, "query two_dims"]
+    key: Float[Tensor, "token two_dims"]
+
+    def __call__(
+        self, query: Float[Tensor, "batch head query dim"], key: Float[Tensor, "batch head token dim"]
+    ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head token dim"]]:
+        """Rotate both."""
+        return rotate(query, self.query), rotate(key, self.key)
+
+    def reading(self, read: Int[Tensor, "read"]) -> "Rotation":
+        """The same for the queries of the tokens in ``read`` alone."""
+        return Rotation(self.query[read], self.key)
+
+
+def rotate(
+    x: Float[Tensor, "batch head token dim"], table: Float[Tensor, "token two_dims"]
+) -> Float[Tensor, "batch head token dim"]:
+    """Rotate each pair of neighbouring dimensions by its token's angle."""
+    sine, cosine = table.to(x.dtype).chunk(2, dim=-1)
+    quarter_turn = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
+    return x * cosine + quarter_turn * sine
+
+
+def no_rotation(count: int, like: Float[Tensor, "token two_dims"]) -> Float[Tensor, "count two_dims"]:
+    """The table's rows of tokens that are not rotated: sines 0, cosines 1."""
+    dims = like.shape[-1] // 2
+    return torch.cat([like.new_zeros(count, dims), like.new_ones(count, dims)], dim=-1)

@@ -1,109 +1,138 @@
-"""The transformer block of both towers, sharing its weights with a block of open_clip or timm."""
+"""The transformer block of both towers, sharing its weights with a block of open_clip or timm.
+
+Their blocks differ in names and in where they normalise, not in what they compute:
+out = x + ls_1(out_proj(ln_inner(heads(ln_1(x))))), then out + ls_2(mlp(ln_2(out))).
+"""
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from dear.backbone.attention import Attend, Packed, attend
-from dear.backbone.parts import parts_of
-from dear.backbone.rotary import Turn
+from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
+from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
+from dear.backbone.plain import PlainBlock
 
 
 class Block(nn.Module):
-    """Residual block: attention, then MLP, normalised before or after (:mod:`dear.backbone.parts`). The
-    tensors are the source block's own, but for projections that the source keeps in three parts.
+    """Residual block: attention, then MLP, normalised before or after. The tensors are those of the source
+    block, except for projections that the source keeps in three parts.
 
-    Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``. Built by
-    :mod:`dear.backbone.convert`, which refuses blocks that differ.
+    Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``.
+    :mod:`dear.backbone.convert` refuses blocks that differ from these.
+
+    Attributes:
+        in_proj_weight, in_proj_bias: of queries, keys and values, in that order.
+        ls_1, ls_2: applied to the result of attention and MLP before it is added: a scale or, in blocks that
+            normalise last, a LayerNorm.
+        ln_inner: a LayerNorm of the heads' outputs before their projection, or the identity.
+        ln_query, ln_key: LayerNorms of each head's queries and keys, or the identity.
     """
 
     in_proj_weight: Tensor
     in_proj_bias: Tensor
+    out_proj: nn.Linear
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        parts = parts_of(source)
-        self.heads: int = parts.heads
-        self.ln_1, self.ln_2 = parts.ln_1, parts.ln_2
-        self.ls_1, self.ls_2 = parts.ls_1, parts.ls_2
-        self.in_proj_weight, self.in_proj_bias = parts.in_proj_weight, parts.in_proj_bias
-        self.out_proj: nn.Linear = parts.out_proj
-        self.mlp = parts.mlp
-        self.ln_inner, self.ln_query, self.ln_key = parts.ln_inner, parts.ln_query, parts.ln_key
+        attention, identity = source.attn, nn.Identity()
+        plain = isinstance(source, PlainBlock) or is_instance(source, BLOCK_CLASS)
+        self.heads: int = attention.num_heads
+        if plain:
+            self.ln_1, self.ln_2, self.ls_1, self.ls_2 = source.ln_1, source.ln_2, source.ls_1, source.ls_2
+            self.in_proj_weight, self.in_proj_bias = attention.in_proj_weight, attention.in_proj_bias
+        else:
+            self.ln_1, self.ln_2 = source.norm1, source.norm2
+            if is_instance(source, EVA_POST_NORM_BLOCK_CLASS):
+                self.ln_1, self.ln_2, self.ls_1, self.ls_2 = identity, identity, self.ln_1, self.ln_2
+            elif is_instance(source, EVA_BLOCK_CLASS):
+                self.ls_1, self.ls_2 = _scale(source.gamma_1), _scale(source.gamma_2)
+            else:
+                self.ls_1, self.ls_2 = source.ls1, source.ls2
+            self.in_proj_weight, self.in_proj_bias = _joint_projection(attention)
+        self.out_proj = attention.out_proj if plain else attention.proj
+        self.mlp = source.mlp
+        self.ln_inner = identity if plain else attention.norm
+        self.ln_query = identity if plain else attention.q_norm
+        self.ln_key = identity if plain else attention.k_norm
         self.attend: Attend = attend
 
     def forward(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
+        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
-        turn: Turn | None = None,
+        rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
 
-        The last layer of a tower needs its output at only a few tokens: queries and MLP are then computed for
-        those alone, with the same result. ``bias`` and the queries of ``turn`` (the rotation, if the tower
-        has one) have one row per token in ``read``.
+        The last layer of a tower needs its output at only a few tokens. Queries and MLP are then computed for
+        those tokens alone, with the same result. ``bias`` and the queries of ``rotation``
+        have one row per token in ``read``.
         """
-        return self._updated(tokens if read is None else read, self.head_outputs(tokens, bias, read, turn))
+        return self._update(tokens if read is None else read, self.head_outputs(tokens, bias, read, rotation))
 
-    def onwards(
+    def forward_projected(
         self,
         tokens: Float[Tensor, "batch token width"],
         projected: Float[Tensor, "batch token three_widths"],
-        bias: Float[Tensor, "*#batch #head #token token"] | Packed | None = None,
-        turn: Turn | None = None,
+        bias: Float[Tensor, "*#batch #head #token token"] | PackedSequences | None = None,
+        rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch token width"]:
-        """The block's output, given the result of ``project`` for the tokens."""
+        """The block's output from the tokens and their ``project``."""
         query, key, value = projected.chunk(3, dim=-1)
-        query, key, value = self._ready(query, key, value, turn)
-        return self._updated(tokens, self._attended(query, key, value, bias))
+        query, key, value = self._by_head(query, key, value, rotation)
+        return self._update(tokens, self._attend(query, key, value, bias))
 
     def project(
         self, tokens: Float[Tensor, "batch token width"]
     ) -> Float[Tensor, "batch token three_widths"]:
-        """Queries, keys and values, concatenated; each token's depend on that token alone."""
+        """Queries, keys and values, concatenated. Those of a token depend on that token alone."""
         return linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias)
 
-    def _attended(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | Packed | None) -> Tensor:
-        if isinstance(bias, Packed):
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | PackedSequences | None
+    ) -> Tensor:
+        if isinstance(bias, PackedSequences):
             return bias.attend(query, key, value, self.attend)
         return self.attend(query, key, value, bias)
 
-    def _updated(
+    def _update(
         self, out: Float[Tensor, "batch query width"], heads: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch query width"]:
-        out = out + self.attended(heads)
-        return out + self.worked(out)
+        out = out + self.attention_update(heads)
+        return out + self.mlp_update(out)
 
-    def attended(self, heads: Float[Tensor, "batch head query dim"]) -> Float[Tensor, "batch query width"]:
-        """What attention adds to the tokens, given the heads' outputs."""
+    def attention_update(
+        self, heads: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch query width"]:
+        """What attention adds to the tokens, from the heads' outputs."""
         added: Tensor = self.ls_1(self.out_proj(self.ln_inner(_merge(heads))))
         return added
 
-    def worked(self, out: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
-        """What the MLP adds to the tokens, given them with what attention added."""
+    def mlp_update(self, out: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
+        """What the MLP adds to the tokens, from the tokens after attention."""
         added: Tensor = self.ls_2(self.mlp(self.ln_2(out)))
         return added
 
     def head_outputs(
         self,
         tokens: Float[Tensor, "batch token width"],
-        bias: Float[Tensor, "*#batch #head #query token"] | Packed | None = None,
+        bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
-        turn: Turn | None = None,
+        rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch head query dim"]:
         """Each head's output before the output projection."""
-        query, key, value = self.query_key_value(tokens, read, turn)
-        return self._attended(query, key, value, bias)
+        query, key, value = self.query_key_value(tokens, read, rotation)
+        return self._attend(query, key, value, bias)
 
     def query_key_value(
         self,
         tokens: Float[Tensor, "batch token width"],
         read: Float[Tensor, "batch query width"] | None = None,
-        turn: Turn | None = None,
+        rotation: Rotation | None = None,
     ) -> tuple[
         Float[Tensor, "batch head query dim"],
         Float[Tensor, "batch head token dim"],
@@ -117,19 +146,19 @@ class Block(nn.Module):
         else:
             query = linear(self.ln_1(read), weight[:width], bias[:width])
             key, value = linear(self.ln_1(tokens), weight[width:], bias[width:]).chunk(2, dim=-1)
-        return self._ready(query, key, value, turn)
+        return self._by_head(query, key, value, rotation)
 
-    def _ready(
-        self, query: Tensor, key: Tensor, value: Tensor, turn: Turn | None
+    def _by_head(
+        self, query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None
     ) -> tuple[
         Float[Tensor, "batch head query dim"],
         Float[Tensor, "batch head token dim"],
         Float[Tensor, "batch head token dim"],
     ]:
-        """By head, queries and keys normalised and rotated."""
-        split = _split(query, self.heads), _split(key, self.heads), _split(value, self.heads)
-        query, key, value = self.ln_query(split[0]), self.ln_key(split[1]), split[2]
-        return (query, key, value) if turn is None else (*turn(query, key), value)
+        """All three split by head, with queries and keys normalised and rotated."""
+        query, key, value = (_split(x, self.heads) for x in (query, key, value))
+        query, key = self.ln_query(query), self.ln_key(key)
+        return (query, key, value) if rotation is None else (*rotation(query, key), value)
 
 
 def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "batch head token dim"]:
@@ -139,3 +168,40 @@ def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "
 
 def _merge(x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token width"]:
     return x.transpose(1, 2).flatten(2)
+
+
+class _Scale(nn.Module):
+    """A factor for each dimension (LayerScale)."""
+
+    def __init__(self, gamma: Tensor) -> None:
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+def _scale(gamma: Tensor | None) -> nn.Module:
+    return nn.Identity() if gamma is None else _Scale(gamma)
+
+
+def _joint_projection(attention: Any) -> tuple[Tensor, Tensor]:
+    """Weight and bias of queries, keys and values. Three weights are joined; a missing bias is zero."""
+    if attention.qkv is None:
+        layers = (attention.q_proj, attention.k_proj, attention.v_proj)
+        weight = _frozen(torch.cat([layer.weight.detach() for layer in layers]))
+        biases = [layer.bias for layer in layers]
+    else:
+        weight, biases = attention.qkv.weight, [attention.qkv.bias]
+        if getattr(attention, "q_bias", None) is not None:
+            biases = [attention.q_bias, attention.k_bias, attention.v_bias]
+    if len(biases) == 1 and biases[0] is not None:
+        return weight, biases[0]
+    rows = len(weight) // len(biases)
+    return weight, _frozen(
+        torch.cat([weight.new_zeros(rows) if bias is None else bias.detach() for bias in biases])
+    )
+
+
+def _frozen(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor.detach(), requires_grad=False)

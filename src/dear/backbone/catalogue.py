@@ -7,9 +7,9 @@ import open_clip
 import torch
 from torch import nn
 
+from dear.backbone.choice import Verdict
 from dear.backbone.convert import require_fit, to_towers
 from dear.backbone.load import build, random_network
-from dear.backbone.verdicts import Verdict
 from dear.errors import WeightsError
 
 SEED = 0

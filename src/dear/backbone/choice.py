@@ -1,28 +1,27 @@
-"""Which CLIP is used where none is named, which names there are, and what is said of the tiny one. Light to
-import.
-"""
+"""What can be said of backbones without torch: names, the default, number formats, the result of a check."""
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dear.errors import UnknownNameError
 
 TINY = "tiny"
 HUB = "hf-hub:"
-MOST = 12  # names that a message lists
+MAX_LISTED = 12  # names that a message lists
 
 
-class Named(NamedTuple):
+class BackboneName(NamedTuple):
     """A backbone as arguments of `load_clip`."""
 
     model: str
     pretrained: str | None
 
 
-REAL = Named("ViT-B-16", "laion2b_s34b_b88k")
+REAL = BackboneName("ViT-B-16", "laion2b_s34b_b88k")
 """The CLIP for photographs: the package has its published role table, so DeAR works with it at once, and the
 methods compared were published with its architecture.
 """
@@ -40,25 +39,25 @@ CARD = (
 )
 
 
-def chosen(model: str | None, pretrained: str | None, *, world: bool) -> Named:
-    """The backbone to use: as named, else the tiny CLIP for data of the Attribute World, and `REAL` for any
-    other. ``pretrained`` alone gives other weights of that one.
+def backbone_or_default(model: str | None, pretrained: str | None, *, world: bool) -> BackboneName:
+    """The backbone to use: the named one, else the tiny CLIP for data of the Attribute World, and `REAL` for
+    any other. ``pretrained`` alone selects other weights of the default.
     """
     if model is not None:
-        return Named(model, pretrained)
-    usual = Named(TINY, None) if world else REAL
-    return usual if pretrained is None else Named(usual.model, pretrained)
+        return BackboneName(model, pretrained)
+    default = BackboneName(TINY, None) if world else REAL
+    return default if pretrained is None else BackboneName(default.model, pretrained)
 
 
 def check_model(model: str | None) -> None:
-    """Raise the error of `load_clip` for a name that no backbone has. A command calls it first, so that this
-    error is told at once, without torch and open_clip.
+    """Raise the error of `load_clip` for an unknown name. A command calls it first, so that the error comes
+    at once, before torch and open_clip are loaded.
     """
     if model is None or model == TINY or model.startswith(HUB) or Path(model).expanduser().is_dir():
         return
-    known = architectures()
-    if architecture(model) not in known:
-        raise unknown_model(model, known)
+    names = architectures()
+    if architecture(model) not in names:
+        raise unknown_model(model, names)
 
 
 def architecture(model: str) -> str:
@@ -68,17 +67,46 @@ def architecture(model: str) -> str:
 
 def architectures() -> list[str]:
     """The names of open_clip's architectures: those of its files, as loading it takes seconds."""
-    found = find_spec("open_clip")
-    places = [] if found is None else found.submodule_search_locations or []
-    return [path.stem for place in places for path in Path(place, "model_configs").glob("*.json")]
+    spec = find_spec("open_clip")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
 
 
-def unknown_model(model: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is none of the ``known`` architectures."""
-    return UnknownNameError("backbone", model, [TINY, *known], most=MOST)
+def unknown_model(model: str, names: Iterable[str]) -> UnknownNameError:
+    """The error for a name that is not among the ``names`` of architectures."""
+    return UnknownNameError("backbone", model, [TINY, *names], most=MAX_LISTED)
 
 
 def warn_of_toy(model: str, *, world: bool, stacklevel: int = 2) -> None:
     """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World."""
     if model == TINY and not world:
         warnings.warn(TOY, stacklevel=stacklevel + 1)
+
+
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
+"""As in Lightning Fabric: "-true" is the type of the weights, "-mixed" that of products by autocast."""
+HALF: Precision = "16-true"
+"""The precision with weights in float16: it needs the CLIP of `dear.backbone.precision`."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of checking an open_clip architecture.
+
+    Attributes:
+        works: True if it maps exactly onto our towers; if not, `reason` says why.
+        parameters: of both towers, in millions.
+        layers, heads: of the image tower.
+        image_size: side length in pixels.
+        difference: the largest difference of image and text features from open_clip's own under random
+            weights, relative to their largest value; None if not compared.
+    """
+
+    name: str
+    works: bool
+    reason: str | None = None
+    parameters: float | None = None
+    layers: int | None = None
+    heads: int | None = None
+    image_size: int | None = None
+    difference: float | None = None

@@ -21,8 +21,8 @@ class Identity:
     """The identity of a set of weights, stored with everything computed from them (roles, adapters, records).
 
     Attributes:
-        pretrained: where they came from, for display: a tag or a file name. Not compared, because the same
-            tensors may be in files of any name and format.
+        pretrained: their source, for display: a tag or a file name. Not compared, because the same tensors
+            may be in files of any name and format.
         sha256: hash of the tensors (`tensors_hash`); empty if it was not published.
     """
 
@@ -104,7 +104,7 @@ class Clip(nn.Module):
 
     @cached_property
     def first_word(self) -> int:
-        """The place of a prompt's first word: 1 after a start token, 0 where prompts have none (SigLIP)."""
+        """The position of a prompt's first word: 1 after a start token, 0 without one (SigLIP)."""
         empty, word = self.tokenizer(["", "a"])
         return int(empty[0] == word[0])
 

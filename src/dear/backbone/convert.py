@@ -1,14 +1,14 @@
 """Convert an open_clip model to our towers, sharing its weights; refuse it if the mapping is not exact."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
-from dear.backbone.kinds import CLIP, CUSTOM, EVA, TEXT, TIMM, TIMM_VIT, VISION, is_a, just_a
-from dear.backbone.parts import block_why_not
+from dear.backbone import openclip as names
+from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
-from dear.backbone.readout import pool_why_not
-from dear.backbone.towers import TextTower
+from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import WeightsError
 
@@ -35,24 +35,24 @@ def why_not(model: Any) -> str | None:
     """Why an open_clip model cannot be mapped exactly onto the towers, or None if it can."""
     if isinstance(model, PlainClip):
         return None
-    if not just_a(model, CLIP, CUSTOM):
+    if not is_exactly(model, names.CLIP_CLASS, names.CUSTOM_CLIP_CLASS):
         return f"its class {type(model).__name__} is neither open_clip's CLIP nor its CustomTextCLIP"
     visual = model.visual
-    if is_a(visual, TIMM):
-        reason = _timm_why_not(visual)
-    elif is_a(visual, VISION):
-        reason = _plain_why_not(visual)
+    if is_instance(visual, names.TIMM_MODEL_CLASS):
+        reason = _timm_vision_why_not(visual)
+    elif is_instance(visual, names.VISION_CLASS):
+        reason = _vision_why_not(visual)
     else:
         reason = f"its image tower is a {type(visual).__name__}, not a ViT"
     return reason or _text_why_not(_text(model))
 
 
 def _text(model: Any) -> Any:
-    """What holds the text tower: the model itself, or its own module for it."""
-    return model.text if is_a(model, CUSTOM) else model
+    """The module that holds the text tower: the model itself, or a part of it."""
+    return model.text if is_instance(model, names.CUSTOM_CLIP_CLASS) else model
 
 
-def _plain_why_not(visual: Any) -> str | None:
+def _vision_why_not(visual: Any) -> str | None:
     if visual.attn_pool is not None:
         return "its image embedding is pooled by open_clip's AttentionalPooler (CoCa)"
     if visual.pool_type not in ("tok", "avg"):
@@ -61,12 +61,12 @@ def _plain_why_not(visual: Any) -> str | None:
         return "it has no plain projection matrix into the joint space"
     if visual.image_size[0] != visual.image_size[1]:
         return "its images are not square"
-    return _first(block_why_not(block) for block in visual.transformer.resblocks)
+    return _first(_block_why_not(block) for block in visual.transformer.resblocks)
 
 
-def _timm_why_not(visual: Any) -> str | None:
+def _timm_vision_why_not(visual: Any) -> str | None:
     trunk = visual.trunk
-    if not just_a(trunk, TIMM_VIT, EVA):
+    if not is_exactly(trunk, names.TIMM_VIT_CLASS, names.EVA_CLASS):
         return f"its image tower is timm's {type(trunk).__name__}, not a plain ViT"
     if len(visual.head) and not isinstance(getattr(visual.head, "proj", None), nn.Linear):
         return "it has no plain projection matrix into the joint space"
@@ -81,19 +81,19 @@ def _timm_why_not(visual: Any) -> str | None:
         return "its rotary embedding differs by layer or by image"
     norms = [isinstance(norm, nn.LayerNorm) for norm in (trunk.norm, trunk.fc_norm)]
     if trunk.attn_pool is not None:
-        if (reason := pool_why_not(trunk.attn_pool)) is not None:
+        if (reason := _pool_why_not(trunk.attn_pool)) is not None:
             return reason
         fits = norms == [True, False]
     else:
         fits = trunk.global_pool in ("token", "avg") and sum(norms) == 1
     if not fits:
         return f"its image embedding is pooled by {trunk.global_pool!r} with {sum(norms)} final LayerNorms"
-    return _first(block_why_not(block) for block in trunk.blocks)
+    return _first(_block_why_not(block) for block in trunk.blocks)
 
 
 def _text_why_not(text: Any) -> str | None:
-    custom = is_a(text, TEXT)
-    if not custom and not is_a(text, CLIP):
+    custom = is_instance(text, names.TEXT_CLASS)
+    if not custom and not is_instance(text, names.CLIP_CLASS):
         return f"its text tower is a {type(text).__name__}"
     pool = text.pool_type if custom else text.text_pool_type
     if pool not in TEXT_POOLS:
@@ -102,8 +102,52 @@ def _text_why_not(text: Any) -> str | None:
         return "its text tower masks padding"
     if text.text_projection is not None and not isinstance(text.text_projection, nn.Parameter | nn.Linear):
         return "it has no plain projection matrix into the joint space"
-    return _first(block_why_not(block) for block in text.transformer.resblocks)
+    return _first(_block_why_not(block) for block in text.transformer.resblocks)
 
 
-def _first(reasons: Any) -> str | None:
+def _pool_why_not(pool: Any) -> str | None:
+    if type(pool).__name__ != "AttentionPoolLatent":
+        return f"its image embedding is pooled by {type(pool).__name__}"
+    if pool.pos_embed is not None or pool.latent_len != 1 or pool.pool != "token" or pool.mlp is None:
+        return "its attention pool has position embeddings, several queries or no MLP"
+    return None
+
+
+def _block_why_not(block: Any) -> str | None:
+    if is_exactly(block, names.BLOCK_CLASS):
+        return _plain_block_why_not(block)
+    if not is_exactly(block, names.TIMM_BLOCK_CLASS, names.EVA_BLOCK_CLASS, names.EVA_POST_NORM_BLOCK_CLASS):
+        return f"it has blocks of class {type(block).__name__}"
+    attention = block.attn
+    if not is_exactly(attention, *names.TIMM_ATTENTION_CLASSES):
+        return f"it has attention of class {type(attention).__name__}"
+    if attention.gate is not None:
+        return "its attention is gated"
+    if getattr(attention, "num_kv_groups", 1) != 1:
+        return "its heads share keys and values"
+    if getattr(attention, "rotate_half", False):
+        return "its rotary embedding rotates by halves"
+    if attention.head_dim * attention.num_heads != attention.proj.out_features:
+        return "its heads together are not as wide as its tokens"
+    if attention.proj.bias is None:
+        return "its attention has an output projection without bias"
+    norms = (block.norm1, block.norm2, attention.norm, attention.q_norm, attention.k_norm)
+    return _first(
+        None if isinstance(norm, nn.LayerNorm | nn.Identity) else f"it normalises by {type(norm).__name__}"
+        for norm in norms
+    )
+
+
+def _plain_block_why_not(block: Any) -> str | None:
+    if hasattr(block, "ln_1_kv"):
+        return "it has cross-attention"
+    attention = block.attn
+    if attention.in_proj_weight is None or attention.in_proj_bias is None or attention.bias_k is not None:
+        return "its attention has separate or bias-free input projections"
+    if not is_instance(block.ln_1, *names.NORM_CLASSES):
+        return f"it normalises by {type(block.ln_1).__name__}"
+    return None
+
+
+def _first(reasons: Iterable[str | None]) -> str | None:
     return next((reason for reason in reasons if reason is not None), None)

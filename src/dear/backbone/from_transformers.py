@@ -1,7 +1,7 @@
 """CLIP and SigLIP as Hugging Face's transformers saves them, as the open_clip models that compute the same.
 
-Only names and shapes differ: projections of queries, keys and values are three there and one here, and
-projections into the joint space are transposed. transformers itself is not needed but for its tokenizers.
+Only names and shapes differ: queries, keys and values have three projections there and one here, and the
+projections into the joint space are transposed. transformers itself is not needed.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ CONFIG = "config.json"
 PIXELS = "preprocessor_config.json"
 FILES = ("model.safetensors", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
-HALF = ((0.5,) * 3, (0.5,) * 3)  # mean and standard deviation of SigLIP's pixels
+SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
 FROM_BLOCK = {
     "layer_norm1": ("ln_1", "norm1"),
@@ -28,11 +28,13 @@ FROM_BLOCK = {
     "mlp.fc1": ("mlp.c_fc", "mlp.fc1"),
     "mlp.fc2": ("mlp.c_proj", "mlp.fc2"),
 }
-"""Names within a block in open_clip and in timm."""
+"""Names within a block, in open_clip and in timm."""
+OPEN_CLIP, TIMM = 0, 1
+PARAMETERS = ("weight", "bias")
 
 
 class TowerConfig(TypedDict, total=False):
-    """A tower's configuration; transformers leaves out what is at its default."""
+    """A tower's configuration. transformers leaves out the values at their defaults."""
 
     hidden_size: Positive
     intermediate_size: Positive
@@ -49,7 +51,7 @@ class TowerConfig(TypedDict, total=False):
 
 
 class Config(TypedDict):
-    """What is read of a configuration."""
+    """The keys of a configuration that are read."""
 
     model_type: str
     text_config: NotRequired[TowerConfig]
@@ -83,13 +85,14 @@ SIGLIP_TEXT: dict[str, Any] = {
 """transformers' defaults."""
 
 
-def settled(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Kind, text and image configuration with defaults filled in. Raises WeightsError for other models."""
     kind = config["model_type"]
     if kind not in KINDS:
         raise WeightsError(f"{name} does not fit: transformers' {kind!r} is not one of {', '.join(KINDS)}.")
-    text = TEXT | (SIGLIP_TEXT if kind == "siglip" else {}) | BY_KIND[kind]
-    vision = VISION | ({"patch_size": 16} if kind == "siglip" else {}) | BY_KIND[kind]
+    text, vision = TEXT | BY_KIND[kind], VISION | BY_KIND[kind]
+    if kind == "siglip":
+        text, vision = text | SIGLIP_TEXT, vision | {"patch_size": 16}
     text, vision = text | dict(config.get("text_config", {})), vision | dict(config.get("vision_config", {}))
     if text["hidden_act"] not in ACTIVATIONS or text["hidden_act"] != vision["hidden_act"]:
         raise WeightsError(
@@ -101,128 +104,133 @@ def settled(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, A
 
 def build(config: Config, name: str) -> nn.Module:
     """The open_clip model of a configuration, with its initial weights. Raises WeightsError."""
-    kind, text, vision = settled(config, name)
-    text_cfg = {
+    kind, text, vision = with_defaults(config, name)
+    approximate = ACTIVATIONS[text["hidden_act"]]
+    quick = approximate is None
+    act = {} if quick else {"act_kwargs": {"approximate": approximate}}
+    text_cfg = _sizes(text) | act | {
         "context_length": text["max_position_embeddings"],
         "vocab_size": text["vocab_size"],
-        "width": text["hidden_size"],
         "heads": text["num_attention_heads"],
-        "layers": text["num_hidden_layers"],
-        "mlp_ratio": _ratio(text),
-        "norm_kwargs": {"eps": text["layer_norm_eps"]},
-    }
-    approximate = ACTIVATIONS[text["hidden_act"]]
-    act = {} if approximate is None else {"act_kwargs": {"approximate": approximate}}
-    quick = approximate is None
+    }  # fmt: skip
     if kind == "clip":
         # A configuration of before 2023 has 2 for the end of text and means the highest id.
         end = text["eos_token_id"]
         pool = {"pool_type": "argmax"} if end == 2 else {"pool_type": "eos", "eos_id": end}
-        vision_cfg = {
+        vision_cfg = _sizes(vision) | act | {
             "image_size": vision["image_size"],
             "patch_size": vision["patch_size"],
-            "width": vision["hidden_size"],
             "head_width": vision["hidden_size"] // vision["num_attention_heads"],
-            "layers": vision["num_hidden_layers"],
-            "mlp_ratio": _ratio(vision),
-            "norm_kwargs": {"eps": vision["layer_norm_eps"]},
-        }
-        embed = config.get("projection_dim", 512)
-        made: nn.Module = open_clip.CLIP(embed, vision_cfg | act, text_cfg | act | pool, quick_gelu=quick)
-        return made
+        }  # fmt: skip
+        clip: nn.Module = open_clip.CLIP(
+            config.get("projection_dim", 512), vision_cfg, text_cfg | pool, quick_gelu=quick
+        )
+        return clip
     import timm
     from timm.layers.norm import LayerNorm
 
-    last = {"pool_type": "last", "no_causal_mask": True, "proj_bias": True}
-    embed = text.get("projection_size") or text["hidden_size"]
-    stand_in = {"timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none"}
-    network: Any = open_clip.CustomTextCLIP(
-        embed, stand_in | {"image_size": vision["image_size"]}, text_cfg | act | last,
+    pool = {"pool_type": "last", "no_causal_mask": True, "proj_bias": True}
+    placeholder = {
+        "timm_model_name": "vit_base_patch16_siglip_224", "timm_pool": "map", "timm_proj": "none",
+        "image_size": vision["image_size"],
+    }  # fmt: skip
+    siglip: Any = open_clip.CustomTextCLIP(
+        text.get("projection_size") or text["hidden_size"], placeholder, text_cfg | pool,
         quick_gelu=quick, init_logit_bias=-10.0,
     )  # fmt: skip
-    network.visual.trunk = timm.create_model(
+    siglip.visual.trunk = timm.create_model(
         "vit_base_patch16_siglip_224", num_classes=0, global_pool="map", img_size=vision["image_size"],
         patch_size=vision["patch_size"], embed_dim=vision["hidden_size"], depth=vision["num_hidden_layers"],
-        num_heads=vision["num_attention_heads"], mlp_ratio=_ratio(vision),
+        num_heads=vision["num_attention_heads"], mlp_ratio=_mlp_ratio(vision),
         act_layer={"quick_gelu": "quick_gelu", "gelu": "gelu"}.get(vision["hidden_act"], "gelu_tanh"),
         norm_layer=partial(LayerNorm, eps=vision["layer_norm_eps"]),
     )  # fmt: skip
-    return network  # type: ignore[no-any-return]
+    return siglip  # type: ignore[no-any-return]
 
 
-def _ratio(tower: dict[str, Any]) -> float:
+def _sizes(tower: dict[str, Any]) -> dict[str, Any]:
+    """The keys that open_clip has for both towers."""
+    return {
+        "width": tower["hidden_size"],
+        "layers": tower["num_hidden_layers"],
+        "mlp_ratio": _mlp_ratio(tower),
+        "norm_kwargs": {"eps": tower["layer_norm_eps"]},
+    }
+
+
+def _mlp_ratio(tower: dict[str, Any]) -> float:
     """The ratio from which open_clip and timm, which round down, compute the width of the MLP."""
     return float((tower["intermediate_size"] + 0.5) / tower["hidden_size"])
 
 
 def converted(state: dict[str, Tensor], config: Config, name: str) -> dict[str, Tensor]:
-    """Tensors under the names of the model that ``build`` makes. Raises WeightsError if one is missing."""
-    kind, text, vision = settled(config, name)
-    left = {key: value for key, value in state.items() if not key.endswith("position_ids")}
-    made: dict[str, Tensor] = {}
+    """Tensors under the names of the model that ``build`` returns. Raises WeightsError if one is missing."""
+    kind, text, vision = with_defaults(config, name)
+    remaining = {key: value for key, value in state.items() if not key.endswith("position_ids")}
+    tensors: dict[str, Tensor] = {}
 
     def take(key: str) -> Tensor:
-        if key not in left:
+        if key not in remaining:
             raise WeightsError(f"{name} holds weights of another architecture: it has no tensor {key}.")
-        return left.pop(key)
+        return remaining.pop(key)
 
-    def move(source: str, target: str, parts: tuple[str, ...] = ("weight", "bias")) -> None:
-        for part in parts:
-            made[f"{target}.{part}"] = take(f"{source}.{part}")
+    def move(source: str, target: str, parameters: tuple[str, ...] = PARAMETERS) -> None:
+        for parameter in parameters:
+            tensors[f"{target}.{parameter}"] = take(f"{source}.{parameter}")
 
-    def blocks(source: str, target: str, depth: int, joined: str, style: int) -> None:
+    def move_blocks(source: str, target: str, depth: int, projection: str, library: int) -> None:
         for layer in range(depth):
-            one, other = f"{source}.encoder.layers.{layer}", f"{target}.{layer}"
-            for part in ("weight", "bias"):
-                three = [take(f"{one}.self_attn.{which}_proj.{part}") for which in "qkv"]
-                made[f"{other}.{joined}{part}"] = torch.cat(three)
-            for theirs, ours in FROM_BLOCK.items():
-                move(f"{one}.{theirs}", f"{other}.{ours[style]}")
+            source_block, block = f"{source}.encoder.layers.{layer}", f"{target}.{layer}"
+            for parameter in PARAMETERS:
+                weights = [take(f"{source_block}.self_attn.{which}_proj.{parameter}") for which in "qkv"]
+                tensors[f"{block}.{projection}{parameter}"] = torch.cat(weights)
+            for key, names in FROM_BLOCK.items():
+                move(f"{source_block}.{key}", f"{block}.{names[library]}")
 
-    plain, prefix = kind == "clip", "" if kind == "clip" else "text."
-    made[f"{prefix}token_embedding.weight"] = take("text_model.embeddings.token_embedding.weight")
-    made[f"{prefix}positional_embedding"] = take("text_model.embeddings.position_embedding.weight")
+    prefix = "" if kind == "clip" else "text."
+    tensors[f"{prefix}token_embedding.weight"] = take("text_model.embeddings.token_embedding.weight")
+    tensors[f"{prefix}positional_embedding"] = take("text_model.embeddings.position_embedding.weight")
     move("text_model.final_layer_norm", f"{prefix}ln_final")
     depth = text["num_hidden_layers"]
-    blocks("text_model", f"{prefix}transformer.resblocks", depth, "attn.in_proj_", 0)
-    made["logit_scale"] = take("logit_scale").reshape(())
+    move_blocks("text_model", f"{prefix}transformer.resblocks", depth, "attn.in_proj_", OPEN_CLIP)
+    tensors["logit_scale"] = take("logit_scale").reshape(())
     depth, embeddings = vision["num_hidden_layers"], "vision_model.embeddings"
-    places = take(f"{embeddings}.position_embedding.weight")
-    if plain:
-        made["visual.class_embedding"] = take(f"{embeddings}.class_embedding").reshape(-1)
-        made["visual.positional_embedding"] = places
+    positions = take(f"{embeddings}.position_embedding.weight")
+    if kind == "clip":
+        tensors["visual.class_embedding"] = take(f"{embeddings}.class_embedding").reshape(-1)
+        tensors["visual.positional_embedding"] = positions
         move(f"{embeddings}.patch_embedding", "visual.conv1", ("weight",))
         move("vision_model.pre_layrnorm", "visual.ln_pre")
         move("vision_model.post_layernorm", "visual.ln_post")
-        blocks("vision_model", "visual.transformer.resblocks", depth, "attn.in_proj_", 0)
-        made["visual.proj"] = take("visual_projection.weight").T
-        made["text_projection"] = take("text_projection.weight").T
+        move_blocks("vision_model", "visual.transformer.resblocks", depth, "attn.in_proj_", OPEN_CLIP)
+        tensors["visual.proj"] = take("visual_projection.weight").T
+        tensors["text_projection"] = take("text_projection.weight").T
     else:
-        trunk = "visual.trunk"
-        made[f"{trunk}.pos_embed"] = places.unsqueeze(0)
+        trunk, pool, head = "visual.trunk", "visual.trunk.attn_pool", "vision_model.head"
+        tensors[f"{trunk}.pos_embed"] = positions.unsqueeze(0)
         move(f"{embeddings}.patch_embedding", f"{trunk}.patch_embed.proj")
         move("vision_model.post_layernorm", f"{trunk}.norm")
-        blocks("vision_model", f"{trunk}.blocks", depth, "attn.qkv.", 1)
-        made[f"{trunk}.attn_pool.latent"] = take("vision_model.head.probe")
-        for part in ("weight", "bias"):
-            both = take(f"vision_model.head.attention.in_proj_{part}")
-            width = len(both) // 3
-            made[f"{trunk}.attn_pool.q.{part}"] = both[:width]
-            made[f"{trunk}.attn_pool.kv.{part}"] = both[width:]
-        move("vision_model.head.attention.out_proj", f"{trunk}.attn_pool.proj")
-        move("vision_model.head.layernorm", f"{trunk}.attn_pool.norm")
-        for which in ("fc1", "fc2"):
-            move(f"vision_model.head.mlp.{which}", f"{trunk}.attn_pool.mlp.{which}")
+        move_blocks("vision_model", f"{trunk}.blocks", depth, "attn.qkv.", TIMM)
+        tensors[f"{pool}.latent"] = take(f"{head}.probe")
+        for parameter in PARAMETERS:
+            joint = take(f"{head}.attention.in_proj_{parameter}")
+            width = len(joint) // 3
+            tensors[f"{pool}.q.{parameter}"] = joint[:width]
+            tensors[f"{pool}.kv.{parameter}"] = joint[width:]
+        move(f"{head}.attention.out_proj", f"{pool}.proj")
+        move(f"{head}.layernorm", f"{pool}.norm")
+        move(f"{head}.mlp.fc1", f"{pool}.mlp.fc1")
+        move(f"{head}.mlp.fc2", f"{pool}.mlp.fc2")
         move("text_model.head", "text.text_projection")
-        made["logit_bias"] = take("logit_bias").reshape(())
-    return made | left  # what is left over is reported as unknown
+        tensors["logit_bias"] = take("logit_bias").reshape(())
+    return tensors | remaining  # what remains is reported as unknown
 
 
 def text_config(config: Config, name: str) -> dict[str, Any]:
     """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary is CLIP's."""
-    kind, text, _ = settled(config, name)
-    found = {"context_length": text["max_position_embeddings"]}
+    kind, text, _ = with_defaults(config, name)
+    sizes = {"context_length": text["max_position_embeddings"]}
     if kind == "clip" and text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size:
-        return found
+        return sizes
     clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if kind == "siglip" else {}
-    return found | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean
+    return sizes | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean

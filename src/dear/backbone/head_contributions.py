@@ -13,21 +13,21 @@ from dear.backbone.readout import ResidualMlp
 from dear.backbone.vision import VisionTower
 
 Convention = Literal["public", "exact"]
-"""How constants are divided among the terms: as in the public code, or each with what it belongs to."""
+"""How constants are divided among the terms: as in the public code, or each with its own term."""
 NEGLIGIBLE = 1e-6
-"""Share of the largest singular value up to which a direction is taken for rounding."""
+"""Fraction of the largest singular value up to which a direction counts as rounding."""
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each head and each MLP of some layers adds to the image embedding, and the rest.
+    """What each head and each MLP of the selected layers adds to the image embedding, and the remainder.
 
     The conventions differ in the terms that belong to no head. "exact" [ours]: a term is centred by its own
-    mean; an MLP keeps its biases; ``rest`` holds the input of layer 1, the biases of the output projections
-    and of the final LayerNorm, and everything the other layers add. The sum is the embedding. "public": the
-    bias of an output projection is shared equally by its heads, the mean of the final residual and the bias
-    of the final LayerNorm by all terms (2 x depth + 1, a layer's share again by its heads), and all terms
-    are divided by the length of the embedding. The sum is the unit embedding.
+    mean; an MLP keeps its biases; ``remainder`` holds the input of layer 1, the biases of the output
+    projections and of the final LayerNorm, and everything the other layers add. The sum is the embedding.
+    "public": the bias of an output projection is shared equally by its heads, the mean of the final residual
+    and the bias of the final LayerNorm by all terms (2 x depth + 1, a layer's share again by its heads), and
+    all terms are divided by the length of the embedding. The sum is the unit embedding.
 
     The difference of a head's contributions depends on the image, through the final deviation and the
     length, so TEXTSPAN may choose other phrases (docs/roles-study.md has counts).
@@ -38,11 +38,11 @@ class Contributions:
     layers: tuple[int, ...]
     heads: Float[Tensor, "batch layer head embed"]
     mlps: Float[Tensor, "batch layer embed"]
-    rest: Float[Tensor, "batch embed"]
+    remainder: Float[Tensor, "batch embed"]
 
     def total(self) -> Float[Tensor, "batch embed"]:
         """The sum of all terms: the image embedding, in the public convention of unit length."""
-        return self.heads.sum(dim=(1, 2)) + self.mlps.sum(dim=1) + self.rest
+        return self.heads.sum(dim=(1, 2)) + self.mlps.sum(dim=1) + self.remainder
 
 
 @torch.no_grad()
@@ -61,28 +61,28 @@ def head_contributions(
     Where the embedding is pooled, it is the sum over image tokens of what the head writes to each, carried
     into the embedding by the pool with its weights fixed: 1 / tokens for a mean; for an attention pool, the
     attention weights of its heads, through their values and output projection [ours]. The pool's own MLP
-    belongs to no head and is in ``rest``. The tower then runs twice, for the weights come last.
+    belongs to no head and is in ``remainder``. The tower then runs twice, as the weights come last.
 
     Raises ValueError if ``layers`` is empty, repeats a layer or names one that does not exist.
     """
-    if not layers or len(set(layers)) < len(layers) or not all(1 <= one <= tower.depth for one in layers):
+    if not layers or len(set(layers)) < len(layers) or not {*layers} <= {*range(1, tower.depth + 1)}:
         raise ValueError(f"layers must be distinct and between 1 and {tower.depth}, got {list(layers)}")
     x = tower.embed(images)
     finish = None
     if tower.readout is not None:
         last = tower.layers(x, 1, tower.depth)
-        finish = FrozenFinish(tower, last if tower.has_class_token else last[:, 1:])
+        finish = FrozenReadOut(tower, last if tower.has_class_token else last[:, 1:])
     x = x if tower.has_class_token else x[:, 1:]
-    turn = tower.turn()
+    rotation = tower.rotations()
     gather = _class_token if finish is None else finish.gather
-    rest = gather(x)
+    remainder = gather(x)
     heads: dict[int, Tensor] = {}
     mlps: dict[int, Tensor] = {}
-    for layer, block in enumerate(tower.blocks, start=1):
-        assert isinstance(block, Block)
-        by_head = block.head_outputs(x, turn=turn)
-        attention = block.attended(by_head)
-        mlp = block.worked(x + attention)
+    for layer in range(1, tower.depth + 1):
+        block = tower.block(layer)
+        by_head = block.head_outputs(x, rotation=rotation)
+        attention = block.attention_update(by_head)
+        mlp = block.mlp_update(x + attention)
         if layer in layers:
             frozen = FrozenBlock(block, by_head)
             outputs = gather(frozen.factor * by_head.transpose(1, 2).flatten(2))
@@ -92,35 +92,36 @@ def head_contributions(
             if convention == "public":
                 heads[layer] = heads[layer] + bias.unsqueeze(-2) / block.heads
             else:
-                rest = rest + bias
+                remainder = remainder + bias
         else:
-            rest = rest + gather(attention) + gather(mlp)
+            remainder = remainder + gather(attention) + gather(mlp)
         x = x + attention + mlp
     if finish is None:
-        finish = FrozenFinish(tower, x)
+        finish = FrozenReadOut(tower, x)
     of_heads = torch.stack([heads[layer] for layer in layers], dim=2)
     of_mlps = torch.stack([mlps[layer] for layer in layers], dim=2)
     if convention == "exact":
-        rest = finish(rest) + finish.bias + finish.apart
-        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), rest)
+        remainder = finish(remainder) + finish.bias + finish.mlp_update
+        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), remainder)
     terms, embedding = 2 * tower.depth + 1, finish.embedding
-    parts = (finish.share(of_heads, 1 / (terms * tower.heads)), finish.share(of_mlps, 1 / terms))
-    length = embedding.norm(dim=-1)
-    by_head, by_mlp = (one / length.view(-1, *[1] * (one.ndim - 1)) for one in parts)
-    rest = embedding / length.unsqueeze(1) - by_head.sum(dim=(1, 2)) - by_mlp.sum(dim=1)
-    return Contributions(tuple(layers), by_head, by_mlp, rest)
+    by_head = finish.with_share(of_heads, 1 / (terms * tower.heads))
+    by_mlp = finish.with_share(of_mlps, 1 / terms)
+    length = embedding.norm(dim=-1, keepdim=True)
+    by_head, by_mlp = by_head / length[..., None, None], by_mlp / length[..., None]
+    remainder = embedding / length - by_head.sum(dim=(1, 2)) - by_mlp.sum(dim=1)
+    return Contributions(tuple(layers), by_head, by_mlp, remainder)
 
 
 def _class_token(x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch 1 size"]:
-    """The class token alone, as the one view."""
+    """The class token, as the only view."""
     return x[:, :1]
 
 
 def projected_heads(
     block: Block, outputs: Float[Tensor, "*any head dim"]
 ) -> Float[Tensor, "*any head width"]:
-    """What each head adds to the residual stream but for constants: its slice of the output projection. A
-    LayerNorm before or after that is taken without its deviations, which scale ``outputs``.
+    """What each head adds to the residual stream, without constants: its slice of the output projection. A
+    LayerNorm before or after it is applied without its deviations, which scale ``outputs``.
     """
     weight = block.out_proj.weight
     if (inner := _norm(block.ln_inner)) is not None:
@@ -133,9 +134,7 @@ def projected_heads(
 
 
 def _scaled(block: Block, added: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
-    """What is applied to the result of attention, as a linear map: a scale, or a LayerNorm without deviation
-    and bias.
-    """
+    """The scale or LayerNorm after attention, as a linear map: without deviation and bias."""
     if (outer := _norm(block.ls_1)) is not None:
         return (added - added.mean(dim=-1, keepdim=True)) * outer.weight
     scaled: Tensor = block.ls_1(added)
@@ -146,8 +145,8 @@ class FrozenBlock:
     """The LayerNorms on the way from a block's heads to its tokens, with their deviations fixed.
 
     Attributes:
-        factor: 1 / deviation, of those before and after the output projection together; 1 without any.
-        constant: What attention adds whatever the heads put out.
+        factor: 1 / the product of the deviations before and after the output projection; 1 without any.
+        constant: What attention adds independently of the heads' outputs.
     """
 
     factor: Float[Tensor, "batch token 1"]
@@ -182,8 +181,8 @@ def written_rows(
     """Vectors, in float64 on the CPU, that span all that each head of a layer (from 1) can contribute.
 
     A head of output map W (width, dim) contributes (W z - mean) / deviation * gain @ projection for some z: a
-    combination of dim vectors, the same for all images. Where heads of a pool carry it on, each of them maps
-    these vectors in its own way. In the public convention also the constants that a head bears.
+    combination of dim vectors, the same for all images. If a pool has heads, each of them maps these vectors
+    in its own way. In the public convention the head's share of the constants is included.
     """
     block = tower.block(layer)
     weight, bias = block.out_proj.weight, block.out_proj.bias
@@ -196,21 +195,21 @@ def written_rows(
         if (outer := _norm(block.ls_1)) is not None:
             constants.append(outer.bias)
         terms = torch.cat([terms, torch.stack(constants).unsqueeze(1).expand(-1, block.heads, -1)])
-    _, maps, last = linear_end(tower)
+    _, maps, constant = linear_readout(tower)
     terms = terms.cpu().double()
     if convention == "exact":
         terms = terms - terms.mean(dim=-1, keepdim=True)
     rows = torch.einsum("rhw,vwe->hvre", terms, maps.cpu().double()).flatten(1, 2)
     if convention == "public":
-        rows = torch.cat([rows, last.cpu().double().expand(block.heads, 1, -1)], dim=1)
+        rows = torch.cat([rows, constant.cpu().double().expand(block.heads, 1, -1)], dim=1)
     return rows
 
 
 @torch.no_grad()
 def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Float[Tensor, "rank embed"]:
-    """Orthonormal rows, in float64, that span all that heads (layer from 1, head from 0) can contribute,
-    whatever the image: the right singular vectors of ``written_rows`` whose singular value is above a
-    millionth of the largest. In the exact convention only.
+    """Orthonormal rows, in float64, that span all that heads (layer from 1, head from 0) can contribute to
+    any image, in the exact convention: the right singular vectors of ``written_rows`` whose singular value
+    is above a millionth of the largest.
     """
     rows = [written_rows(tower, layer)[head] for layer, head in heads]
     _, values, right = torch.linalg.svd(torch.cat(rows), full_matrices=False)
@@ -218,57 +217,56 @@ def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Fl
     return spanning
 
 
-def linear_end(
+def linear_readout(
     tower: VisionTower,
 ) -> tuple[nn.LayerNorm, Float[Tensor, "view width embed"], Float[Tensor, "embed"]]:
-    """The last LayerNorm before the linear way to the embedding, that way by view (its gain included), and
-    the constant that it adds.
+    """The last LayerNorm before the embedding, the linear map that follows it by view (its gain included),
+    and the constant that the map adds.
     """
-    read, end = tower.readout, tower.ln_final
-    norm = end if isinstance(end, nn.LayerNorm) else read.norm if read is not None else None
+    readout, like = tower.readout, tower.projection
+    norm = tower.ln_final if readout is None else _norm(tower.ln_final) or readout.norm
     assert isinstance(norm, nn.LayerNorm)
-    like = tower.projection
-    if read is None:
+    if readout is None:
         maps, constant = torch.eye(tower.width).to(like).unsqueeze(0), like.new_zeros(tower.width)
     else:
-        maps, constant = read.maps().to(like), read.constant().to(like)
+        maps, constant = readout.maps().to(like), readout.constant().to(like)
     constant = norm.bias @ maps.sum(dim=0) + constant
     return norm, norm.weight.unsqueeze(1) * maps @ like, tower.projected(constant, like)
 
 
-class FrozenFinish:
-    """The way from the last layer's tokens to the image embedding as a linear map: pool weights and
-    LayerNorm statistics are those of ``tokens``, constants are separate.
+class FrozenReadOut:
+    """The linear map from the last layer's tokens to the image embedding: pool weights and LayerNorm
+    statistics are those of ``tokens``, constants are separate.
 
     Attributes:
         embedding: the image embedding.
-        bias: what the linear way adds whatever the tokens are.
-        apart: what the pool's MLP adds, which is not linear; zero without one.
+        bias: what the map adds to any tokens.
+        mlp_update: what the pool's MLP adds, which is not linear; zero without one.
         mean: the weighted mean of the tokens' own means, by view.
     """
 
     def __init__(self, tower: VisionTower, tokens: Float[Tensor, "batch token width"]) -> None:
-        norm, self.maps, self.bias = linear_end(tower)
-        read, end = tower.readout, tower.ln_final
+        norm, self.maps, self.bias = linear_readout(tower)
+        readout, ln_final = tower.readout, tower.ln_final
         self.weights: Tensor | None = None  # batch view token
-        if read is None:
+        if readout is None:
             pooled = tokens[:, 0]
         else:
-            self.weights, pooled = read.weights(tokens), read(tokens)
+            self.weights, pooled = readout.weights(tokens), readout(tokens)
         self.scale: Tensor | None = None  # batch
-        if norm is end:
+        if norm is ln_final:
             self.scale = 1 / _deviation(pooled, norm)
         elif self.weights is not None:
             self.weights = self.weights / _deviation(tokens, norm).unsqueeze(1)
         self.embedding: Tensor = tower.finish(pooled)
-        self.apart = torch.zeros_like(self.embedding)
-        if isinstance(end, ResidualMlp):
-            self.apart = end.added(pooled) @ tower.projection
+        self.mlp_update = torch.zeros_like(self.embedding)
+        if isinstance(ln_final, ResidualMlp):
+            self.mlp_update = ln_final.update(pooled) @ tower.projection
         means = tokens.mean(dim=-1, keepdim=True)
         self.mean = means[:, :1, 0] if self.weights is None else self.gather(means)[..., 0]  # batch view
 
     def gather(self, x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch view size"]:
-        """What tokens hold, weighted and summed in each view."""
+        """The weighted sum of the tokens in each view."""
         assert self.weights is not None
         return self.weights @ x
 
@@ -276,13 +274,13 @@ class FrozenFinish:
         """Gathered terms, each centred by its own mean, without the bias."""
         return self._mapped(terms - terms.mean(dim=-1, keepdim=True))
 
-    def share(
-        self, terms: Float[Tensor, "batch view *any width"], part: float
+    def with_share(
+        self, terms: Float[Tensor, "batch view *any width"], share: float
     ) -> Float[Tensor, "batch *any embed"]:
-        """Terms that each bear this part of the tokens' mean and of the bias."""
+        """Terms that each include this share of the tokens' mean and of the bias."""
         mean = self.mean.view(*self.mean.shape, *[1] * (terms.ndim - 2))
-        return self._mapped(terms - part * mean) + part * self.bias
+        return self._mapped(terms - share * mean) + share * self.bias
 
     def _mapped(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
-        found = torch.einsum("bv...w,vwe->b...e", terms, self.maps)
-        return found if self.scale is None else found * self.scale.view(-1, *[1] * (found.ndim - 1))
+        mapped = torch.einsum("bv...w,vwe->b...e", terms, self.maps)
+        return mapped if self.scale is None else mapped * self.scale.view(-1, *[1] * (mapped.ndim - 1))

@@ -1,5 +1,5 @@
-"""Files of the Hugging Face hub: from its cache if present, so that it works offline, else downloaded. Either
-way their hash is compared: with what the hub states of a file, and later with its name in the cache.
+"""Files of the Hugging Face hub: from its cache if present, which works offline, else downloaded. Either way
+their hash is compared: with the hash that the hub states, and later with the file's name in the cache.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ CONFIG = "open_clip_config.json"
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """open_clip's names for a weights file; the first that a repository has is used."""
 SAFE = (".safetensors", ".json")
-"""What is fetched where a file names the repository: formats without pickle."""
+"""The formats without pickle: the only ones fetched if a file names the repository."""
 SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 CHUNK = 2**20
 
 
 class ContentError(WeightsError):
-    """A file whose hash is not the one that the hub states, or that is known."""
+    """A file whose hash is neither the one that the hub states nor a published one."""
 
 
 def cached(repository: str, files: Sequence[str], revision: str | None = None) -> Path | None:
@@ -34,9 +34,9 @@ def cached(repository: str, files: Sequence[str], revision: str | None = None) -
     cache names a file after its hash.
     """
     for file in files:
-        found = huggingface_hub.try_to_load_from_cache(repository, file, revision=revision)
-        if isinstance(found, str):
-            path = Path(found)
+        cached_path = huggingface_hub.try_to_load_from_cache(repository, file, revision=revision)
+        if isinstance(cached_path, str):
+            path = Path(cached_path)
             require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
             return path
     return None
@@ -57,12 +57,12 @@ def fetch(
     Args:
         repository: OWNER/NAME.
         files: In the order of preference.
-        title: What is fetched, for a line on stderr before the download; none is printed for "".
+        title: The name of the model, for a line on stderr before the download; "" prints none.
         revision: A commit, or None for the latest.
-        sha256: Known hashes of the file; empty if none is known.
-        safe_only: Fetch no file that may hold a pickle. One that is in the cache already is used.
+        sha256: Published hashes of the file; empty if there are none.
+        safe_only: Fetch no file that may hold a pickle. A cached one is used.
 
-    Raises WeightsError naming the file, ContentError for another content than the hub's or a known one.
+    Raises WeightsError that names the file, ContentError if its hash differs from the hub's or the published.
     """
     if (path := cached(repository, files, revision)) is not None:
         require_known(path, sha256, repository)
@@ -74,13 +74,9 @@ def fetch(
     except ContentError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        safe = (
-            ""
-            if len(offered) == len(files)
-            else " Only safetensors are fetched of a repository that a file names."
-        )
+        note = "" if len(offered) == len(files) else " Only safetensors are fetched if a file names a model."
         raise WeightsError(
-            f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{safe} "
+            f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{note} "
             f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder "
             f"to {constants.HF_HUB_CACHE} here."
         ) from error
@@ -108,18 +104,17 @@ def download(
     if file is None:
         raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
     if title:
-        tell(title, repository, entries[file].size, info.card_data)
+        announce(title, repository, entries[file].size, info.card_data)
     path = Path(
         huggingface_hub.hf_hub_download(
             repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
         )
     )
     entry: Any = entries[file]
-    if path.parts[-len(Path(file).parts) - 1] != info.sha:  # a commit came in between
-        again = hub.model_info(
-            repository, revision=path.parts[-len(Path(file).parts) - 1], files_metadata=True
-        )
-        entry = next(one for one in again.siblings or () if one.rfilename == file)
+    commit = path.parts[-len(Path(file).parts) - 1]
+    if commit != info.sha:  # a commit came in between
+        info = hub.model_info(repository, revision=commit, files_metadata=True)
+        entry = next(entry for entry in info.siblings or () if entry.rfilename == file)
     stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
     if not stated:
         raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
@@ -128,7 +123,7 @@ def download(
 
 
 def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
-    """Raise ContentError for a file that is none of the known ones."""
+    """Raise ContentError for a file with another hash than the published ones."""
     if sha256 and (actual := file_hash(path, "0" * 64)) not in sha256:
         raise ContentError(
             f"{path} is not the file that is known of {repository}: its SHA-256 is {actual}, not "
@@ -137,9 +132,8 @@ def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
 
 
 def require_hash(path: Path, stated: str, title: str) -> None:
-    """Compare a file with its hash, SHA-256 or git's; other names of files in a cache state none.
-
-    Raises ContentError if it differs, after the file was removed.
+    """Raise ContentError for a file with another hash (SHA-256 or git's) than ``stated``, after removing it.
+    A stated text that is no hash is not compared.
     """
     actual = file_hash(path, stated)
     if actual in ("", stated):
@@ -154,8 +148,8 @@ def require_hash(path: Path, stated: str, title: str) -> None:
 
 
 def file_hash(path: Path, like: str) -> str:
-    """The hash of a file's content, of the kind that another one has: SHA-256, or git's of a blob (SHA-1 over
-    a header and the content); "" for what is no hash.
+    """The hash of a file's content, of the same kind as ``like``: SHA-256, or git's of a blob (SHA-1 over a
+    header and the content); "" if ``like`` is no hash.
     """
     if SHA256.fullmatch(like):
         digest = hashlib.sha256()
@@ -169,10 +163,8 @@ def file_hash(path: Path, like: str) -> str:
     return digest.hexdigest()
 
 
-def tell(title: str, repository: str, size: int | None, card: Any) -> None:
-    """Tell on stderr, in one line and before the download with the hub's own progress bar, what is fetched,
-    how large it is, its licence, and where it is kept. Where the hub does not say, neither do we.
-    """
+def announce(title: str, repository: str, size: int | None, card: Any) -> None:
+    """Announce a download on stderr in one line: its name, size, licence (if the hub states them), folder."""
     megabytes = f", {size / 1e6:.0f} MB" if size else ""
     licence = f", licence {printable(str(card.license))[:80]}" if card is not None and card.license else ""
     print(

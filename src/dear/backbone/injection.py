@@ -9,8 +9,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ClassTokens:
-    """Tokens of which each class has its own, in the order of a trunk's prompts. Before layer ``step`` of the
-    span (from 0; not the first) they take the places of the injected ones, as many.
+    """Tokens of each class, in the order of a trunk's prompts. Before layer ``step`` of the span (from 0; not
+    the first) they replace the injected tokens, in equal number.
     """
 
     tokens: Float[Tensor, "class token width"]
@@ -24,8 +24,8 @@ class Injection:
     ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
     after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
     ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
-    beta * raw + (1 - beta) * previous output; ``beta`` is one for all of them, or a tuple with one for each
-    layer after the span's first. ``of_class`` takes over at its step.
+    beta * raw + (1 - beta) * previous output. ``beta`` is a number for all layers, or a tuple with one for
+    each layer after the span's first. ``of_class`` takes over at its step.
     """
 
     tokens: Float[Tensor, "*layer token width"]
@@ -68,8 +68,8 @@ class Injection:
         beta = self.beta[step - 1] if isinstance(self.beta, tuple) else self.beta
         return torch.cat([x[:, :at], beta * raw + (1 - beta) * x[:, at:end], x[:, end:]], dim=1)
 
-    def rows(self, rows: Int[Tensor, "some"]) -> "Injection":
-        """The injection for some of the prompts."""
+    def rows(self, rows: Int[Tensor, "row"]) -> "Injection":
+        """The injection for the prompts of these rows."""
         if self.of_class is None:
             return self
         return replace(self, of_class=replace(self.of_class, tokens=self.of_class.tokens[rows]))

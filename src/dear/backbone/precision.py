@@ -1,29 +1,32 @@
-"""Which number formats a CLIP is computed in: what "auto" means on a device, and autocast."""
+"""The number formats that a CLIP is computed in: what "auto" means on a device, autocast, float16 weights."""
 
+import copy
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
-from dear.backbone.precisions import Precision
 from dear.errors import SettingsError
 
 WIDE = 384
-"""Least width of an image tower for which bfloat16 is chosen on a CPU: below it, casts take what products
-gain, and the embedded CLIP gives the same numbers on every processor."""
+"""Width of an image tower from which bfloat16 is chosen on a CPU. Below it, casts take what products gain,
+and the embedded CLIP gives the same numbers on every processor."""
 
 
-def precision_for(clip: Clip, asked: Precision = "auto") -> Precision:
-    """The precision that a CLIP is computed in if ``asked`` is "auto": bf16-mixed on a GPU, and on a CPU that
-    is fast in bfloat16 for towers that are wide enough; otherwise 32-true. Any other is returned unchanged.
+def precision_for(clip: Clip, precision: Precision = "auto") -> Precision:
+    """The precision that a CLIP is computed in. "auto" is bf16-mixed on a GPU, and on a CPU that is fast in
+    bfloat16 for towers that are wide enough; otherwise 32-true. Any other is returned unchanged.
 
     Raises SettingsError for 16-mixed on a CPU. A CLIP with weights in float16 must be asked for explicitly.
     """
     like = clip.image.projection
-    found = device_precision(asked, like.device)
-    wide = asked == "auto" and like.device.type == "cpu" and clip.image.width >= WIDE
-    return "bf16-mixed" if wide and like.dtype == torch.float32 and fast_in_bfloat16() else found
+    resolved = device_precision(precision, like.device)
+    wide = precision == "auto" and like.device.type == "cpu" and clip.image.width >= WIDE
+    return "bf16-mixed" if wide and like.dtype == torch.float32 and fast_in_bfloat16() else resolved
 
 
 def device_precision(precision: Precision, device: torch.device) -> Precision:
@@ -38,16 +41,51 @@ def device_precision(precision: Precision, device: torch.device) -> Precision:
 
 
 def fast_in_bfloat16() -> bool:
-    """Whether this processor multiplies matrices faster in bfloat16 than in float32: with matrix units (AMX),
+    """True if this processor multiplies matrices faster in bfloat16 than in float32: with matrix units (AMX),
     or with AVX512-BF16 on AMD. Intel's AVX512-BF16 alone takes longer than float32 (docs/performance.md).
     """
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    amd = str(known.get("cpu_name", "")).startswith("AMD")
-    return bool(known.get("amx_bf16") or (amd and known.get("avx512_bf16")))
+    cpu = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    amd = str(cpu.get("cpu_name", "")).startswith("AMD")
+    return bool(cpu.get("amx_bf16") or (amd and cpu.get("avx512_bf16")))
 
 
 def mixed(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
     """Autocast context of a precision, for code that Fabric does not wrap: trunks and inference."""
-    kinds: dict[Precision, torch.dtype] = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-    kind = kinds.get(device_precision(precision, device))
-    return nullcontext() if kind is None else torch.autocast(device.type, kind)
+    dtypes: dict[Precision, torch.dtype] = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+    dtype = dtypes.get(device_precision(precision, device))
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+class Float32Norm(nn.Module):
+    """A LayerNorm computed in float32, with the result in the type of its input. Its parameters keep their
+    names.
+    """
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        super().__init__()
+        self.weight, self.bias = norm.weight, norm.bias
+        self.shape, self.eps = norm.normalized_shape, norm.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return layer_norm(x.float(), self.shape, self.weight, self.bias, self.eps).to(x.dtype)
+
+
+def half(clip: Clip) -> Clip:
+    """A copy of a CLIP with weights in float16, except for the LayerNorms, the temperature and the statistics
+    of pixels, which stay in float32. Its identity is that of the original.
+
+    Source: ``convert_weights`` of OpenAI's CLIP (clip/model.py), with which CoOp's code (KaiyangZhou/CoOp at
+    ff61507, trainers/coop.py, PREC fp16) loads it. Differs from the code: that keeps embeddings of words, of
+    positions and of the class token in float32 and rounds them where they are used, with the same result.
+    """
+    rounded = copy.deepcopy(clip, {id(clip.tokenizer): clip.tokenizer})
+    for module in [*rounded.modules()]:
+        for name, child in [*module.named_children()]:
+            if isinstance(child, nn.LayerNorm):
+                setattr(module, name, Float32Norm(child))
+    norms = [module for module in rounded.modules() if isinstance(module, Float32Norm)]
+    unrounded = {id(parameter) for norm in norms for parameter in norm.parameters()}
+    for parameter in rounded.parameters():
+        if id(parameter) not in unrounded and parameter is not rounded.logit_scale:
+            parameter.data = parameter.data.to(torch.float16)
+    return rounded

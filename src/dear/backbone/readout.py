@@ -1,10 +1,10 @@
 """How an image embedding is read in a tower that does not read it at a class token: pooling.
 
 Every tower has a token 0 whose final LayerNorm and projection are the image embedding. Where a tower has no
-class token, or has one that it does not read, that token is made after the last layer, from the image tokens
-alone: their mean, or attention of a learned query to them. Learned tokens are not pooled; they reach the
-embedding through the image tokens that attend to them. Read by itself, a learned token is pooled as if it
-were the only one, so that both kinds of vectors enter the final LayerNorm in the same way [ours].
+class token, or has one that it does not read, that token is computed after the last layer from the image
+tokens alone: their mean, or attention of a learned query to them. Learned tokens are not pooled. They reach
+the embedding through the image tokens that attend to them. Read by itself, a learned token is pooled as if
+it were the only one, so that both kinds of vectors enter the final LayerNorm in the same way [ours].
 """
 
 from abc import abstractmethod
@@ -43,7 +43,7 @@ class ReadOut(nn.Module):
 
     @abstractmethod
     def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
-        """What each token counts for in each view; zero for those left out."""
+        """The weight of each token in each view; zero for those left out."""
 
     @abstractmethod
     def maps(self) -> Float[Tensor, "view width width"]:
@@ -53,7 +53,7 @@ class ReadOut(nn.Module):
 
     @abstractmethod
     def constant(self) -> Float[Tensor, "width"]:
-        """What the pooled token has whatever the tokens are."""
+        """The part of the pooled token that does not depend on the tokens."""
 
 
 class MeanReadOut(ReadOut):
@@ -72,9 +72,9 @@ class MeanReadOut(ReadOut):
         return normed
 
     def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
-        given = tokens.new_zeros(len(tokens), 1, tokens.shape[1])
-        given[:, :, self.skip :] = 1 / (tokens.shape[1] - self.skip)
-        return given
+        weights = tokens.new_zeros(len(tokens), 1, tokens.shape[1])
+        weights[:, :, self.skip :] = 1 / (tokens.shape[1] - self.skip)
+        return weights
 
     def maps(self) -> Float[Tensor, "view width width"]:
         return torch.eye(self.width).unsqueeze(0)
@@ -112,8 +112,8 @@ class AttentionReadOut(ReadOut):
 
     def weights(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch view token"]:
         query, key, _ = self._projected(tokens)
-        given = attention_weights(query, key)[:, :, 0]
-        return torch.cat([given.new_zeros(*given.shape[:2], self.skip), given], dim=-1)
+        weights = attention_weights(query, key)[:, :, 0]
+        return torch.cat([weights.new_zeros(*weights.shape[:2], self.skip), weights], dim=-1)
 
     def maps(self) -> Float[Tensor, "view width width"]:
         weight, _ = self._value()
@@ -122,8 +122,8 @@ class AttentionReadOut(ReadOut):
         return torch.einsum("vdi,ovd->vio", values, outputs)
 
     def constant(self) -> Float[Tensor, "width"]:
-        made: Tensor = self.out_proj(self._value()[1])
-        return made
+        pooled: Tensor = self.out_proj(self._value()[1])
+        return pooled
 
     def _value(self) -> tuple[Tensor, Tensor]:
         weight = self.key_value.weight[self.width :]
@@ -133,9 +133,7 @@ class AttentionReadOut(ReadOut):
     def _projected(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         key, value = self.key_value(self.norm(tokens[:, self.skip :])).chunk(2, dim=-1)
         query = self.query(self.latent).expand(tokens.shape[0], -1, -1)
-        query, key, value = (
-            one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (query, key, value)
-        )
+        query, key, value = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value))
         return self.ln_query(query), self.ln_key(key), value
 
 
@@ -147,18 +145,9 @@ class ResidualMlp(nn.Module):
         self.norm, self.mlp = norm, mlp
 
     def forward(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
-        return x + self.added(x)
+        return x + self.update(x)
 
-    def added(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
+    def update(self, x: Float[Tensor, "*any width"]) -> Float[Tensor, "*any width"]:
         """What the MLP adds."""
-        made: Tensor = self.mlp(self.norm(x))
-        return made
-
-
-def pool_why_not(pool: Any) -> str | None:
-    """Why an attention pool of timm cannot be mapped exactly, or None."""
-    if type(pool).__name__ != "AttentionPoolLatent":
-        return f"its image embedding is pooled by {type(pool).__name__}"
-    if pool.pos_embed is not None or pool.latent_len != 1 or pool.pool != "token" or pool.mlp is None:
-        return "its attention pool has places, several queries or no MLP"
-    return None
+        update: Tensor = self.mlp(self.norm(x))
+        return update

@@ -14,16 +14,18 @@ from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
+TOWER_KEYS = from_transformers.TowerConfig.__annotations__.keys()
+
 
 @dataclass(frozen=True)
 class Repository:
-    """Where a model's files are.
+    """The source of a model's files.
 
     Attributes:
-        name: as the user gave it: ``hf-hub:OWNER/NAME`` or a folder.
+        name: ``hf-hub:OWNER/NAME`` or a folder.
         folder: the folder; None for the hub.
-        named_by: the file that names it ("the bundle NAME"), or "" if the user does. A file's name is
-            announced before anything is fetched for it, and no format with pickle is fetched.
+        named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
+            download is announced first, and no format with pickle is fetched.
     """
 
     name: str
@@ -31,7 +33,7 @@ class Repository:
     named_by: str = ""
 
     def find(self, files: Sequence[str]) -> Path:
-        """The first of some files that is there. Raises WeightsError."""
+        """The first of these files that exists. Raises WeightsError."""
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
             return hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by))
@@ -42,12 +44,12 @@ class Repository:
 
     @property
     def id(self) -> str:
-        """The hub's name of it."""
+        """Its name on the hub."""
         return self.name.removeprefix(HUB)
 
     def config(self) -> tuple[bool, dict[str, Any]]:
-        """Whether it is in transformers' form, and its configuration. Raises WeightsError if that is neither
-        open_clip's nor transformers'.
+        """True if it is in transformers' format, False if in open_clip's; and its configuration. Raises
+        WeightsError for any other format.
         """
         files = (hub.CONFIG, from_transformers.CONFIG)
         if self.named_by and self.folder is None and hub.cached(self.id, files) is None:
@@ -57,14 +59,14 @@ class Repository:
                 file=sys.stderr,
             )
         path = self.find(files)
-        theirs = path.name == from_transformers.CONFIG
+        is_transformers = path.name == from_transformers.CONFIG
         try:
-            read = read_json(path)
-            if theirs:
-                return True, dict(typed(_known(read), from_transformers.Config, path))
-            return False, dict(model_config(read, path))
+            content = read_json(path)
+            if is_transformers:
+                return True, dict(typed(_supported(content), from_transformers.Config, path))
+            return False, dict(model_config(content, path))
         except ReadingError as error:
-            owner = "transformers'" if theirs else "open_clip's"
+            owner = "transformers'" if is_transformers else "open_clip's"
             raise WeightsError(
                 f"{self.name} does not fit: its {path.name} is not {owner} ({error.reason})."
             ) from error
@@ -73,9 +75,9 @@ class Repository:
         """transformers' normalisation of pixels; empty if there is no file for it."""
         try:
             path = self.find((from_transformers.PIXELS,))
-            read = read_json(path)
-            known = {key: read[key] for key in ("image_mean", "image_std") if key in read}
-            return dict(typed(known, from_transformers.PixelConfig, path))
+            content = read_json(path)
+            statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
+            return dict(typed(statistics, from_transformers.PixelConfig, path))
         except (WeightsError, ReadingError, TypeError):
             return {}
 
@@ -88,18 +90,13 @@ def repository(model: str, named_by: str = "") -> Repository | None:
     return Repository(model, folder, named_by) if folder.is_dir() else None
 
 
-def _known(config: Any) -> Any:
-    """A configuration without the many keys that do not matter here."""
+def _supported(config: Any) -> Any:
+    """A configuration of transformers without the many keys that do not matter here."""
     if not isinstance(config, dict):
         return config
     towers = {
-        name: {
-            key: value
-            for key, value in config[name].items()
-            if key in from_transformers.TowerConfig.__annotations__
-        }
+        name: {key: config[name][key] for key in TOWER_KEYS & config[name].keys()}
         for name in ("text_config", "vision_config")
         if isinstance(config.get(name), dict)
     }
-    own = {key: config[key] for key in ("model_type", "projection_dim") if key in config}
-    return own | towers
+    return {key: config[key] for key in ("model_type", "projection_dim") if key in config} | towers

@@ -1,27 +1,94 @@
-"""The embedded tiny CLIP: an open_clip architecture, its vocabulary and its weights, in the package."""
+"""The embedded tiny CLIP: an open_clip architecture, its word tokenizer and its weights, in the package."""
 
 import json
-from collections.abc import Iterator
+import re
+import string
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
 from dear.backbone.plain import PlainClip
-from dear.backbone.tokenizer import WordTokenizer
-from dear.errors import WeightsError
+from dear.backbone.weights import fill_weights, read_safetensors
+from dear.errors import DataError
+from dear.limits import at_most
 from dear.reading.files import ReadingError
-from dear.reading.tensors import map_tensors
+from dear.reading.plain import read_json
+from dear.reading.typed import Range, typed
 
 NAME = "tiny"
 MEAN = STD = (0.5, 0.5, 0.5)
 WEIGHTS, VOCABULARY, CONFIG = "model.safetensors", "vocabulary.json", "config.json"
 FOLDER = Path(str(files("dear.backbone").joinpath("tiny")))
+
+_PIECE = re.compile(r"[a-z]+|[0-9]|[^\sa-z0-9]")
+_SPELLING = string.ascii_lowercase + string.digits + string.punctuation
+
+
+class Vocabulary(TypedDict):
+    """The content of a vocabulary file; the context has room for start, end and a word."""
+
+    words: list[str]
+    context_length: Annotated[int, Range(3)]
+
+
+class WordTokenizer:
+    """Text to ids in CLIP's layout: start, words, end, padding 0. The end has the highest id.
+
+    A word of the vocabulary is one token. Any other word becomes one ``##c`` token per character (``##?``
+    outside ASCII). A prompt longer than the context is truncated but keeps its end token, as in CLIP.
+    """
+
+    def __init__(self, words: Iterable[str], context_length: int) -> None:
+        self.words = sorted(set(words))
+        self.context_length = context_length
+        tokens = ["<pad>", *self.words, *(f"##{c}" for c in _SPELLING), "<start>", "<end>"]
+        self._id = {token: i for i, token in enumerate(tokens)}
+        self.vocab_size = len(tokens)
+
+    def __call__(
+        self, texts: str | Sequence[str], *, spell: Callable[[str], bool] = lambda _: False
+    ) -> Int[Tensor, "text token"]:
+        """Ids of texts. ``spell`` selects words of the vocabulary to spell out anyway, so that letters can
+        be learned from words whose meaning is learned too.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        ids = torch.zeros(len(texts), self.context_length, dtype=torch.long)
+        for row, text in enumerate(texts):
+            pieces = self._pieces(text, spell)[: self.context_length - 2]
+            tokens = [self._id["<start>"], *pieces, self._id["<end>"]]
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+        return ids
+
+    def _pieces(self, text: str, spell: Callable[[str], bool]) -> list[int]:
+        ids = []
+        for piece in _PIECE.findall(text.lower()):
+            if piece in self._id and not spell(piece):
+                ids.append(self._id[piece])
+            else:
+                ids += [self._id.get(f"##{c}", self._id["##?"]) for c in piece]
+        return ids
+
+    def to_json(self) -> str:
+        """The text that ``load`` reads."""
+        return json.dumps({"context_length": self.context_length, "words": self.words}, indent=0) + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> "WordTokenizer":
+        try:
+            saved = typed(read_json(path), Vocabulary, path)
+        except ReadingError as error:
+            raise DataError(f"cannot read the vocabulary {path}: {error.reason}.") from error
+        at_most("vocabulary", len(saved["words"]), path)
+        at_most("context", saved["context_length"], path)
+        return cls(saved["words"], saved["context_length"])
 
 
 def config() -> dict[str, Any]:
@@ -31,21 +98,21 @@ def config() -> dict[str, Any]:
 
 def build(tokenizer: WordTokenizer, seed: int = 0) -> nn.Module:
     """The architecture in open_clip's own class, trainable, its initial weights drawn from ``seed``."""
-    with drawn_from(seed):
-        model: nn.Module = open_clip.CLIP(**_sized(tokenizer))
+    with initial_weights_from(seed):
+        model: nn.Module = open_clip.CLIP(**_sized_config(tokenizer))
     return model
 
 
-def _sized(tokenizer: WordTokenizer) -> dict[str, Any]:
-    cfg = config()
-    cfg["text_cfg"] |= {"vocab_size": tokenizer.vocab_size, "context_length": tokenizer.context_length}
-    return cfg
+def _sized_config(tokenizer: WordTokenizer) -> dict[str, Any]:
+    sized = config()
+    sized["text_cfg"] |= {"vocab_size": tokenizer.vocab_size, "context_length": tokenizer.context_length}
+    return sized
 
 
 @contextmanager
-def drawn_from(seed: int) -> Iterator[None]:
-    """Context in which open_clip draws initial weights from ``seed``; restores the global generator that it
-    draws from.
+def initial_weights_from(seed: int) -> Iterator[None]:
+    """Context in which open_clip draws initial weights from ``seed``. The global generator, which it uses,
+    is restored.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -55,8 +122,8 @@ def drawn_from(seed: int) -> Iterator[None]:
 def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
-    model = PlainClip(**_sized(tokenizer))
-    fill_weights(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    model = PlainClip(**_sized_config(tokenizer))
+    fill_weights(model, read_safetensors(folder / WEIGHTS), folder / WEIGHTS)
     return Clip(
         model,
         tokenizer,
@@ -65,31 +132,3 @@ def load(folder: Path = FOLDER) -> Clip:
         mean=MEAN,
         std=STD,
     )
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
-    if not path.is_file():
-        raise WeightsError(
-            f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
-        )
-    try:
-        return {name: tensor.float() for name, tensor in map_tensors(path).items()}
-    except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
-
-
-def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Load a copy of ``state`` into ``model``. Raises WeightsError naming the tensors that do not fit.
-
-    A copy, because a safetensors file's tensors start where its header ends, and matrix products of unaligned
-    tensors round differently (measured: 7e-7 in text features).
-    """
-    wanted = model.state_dict()
-    missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
-    shapes = [n for n in wanted.keys() & state.keys() if wanted[n].shape != state[n].shape]
-    if missing or foreign or shapes:
-        kinds = {"missing": missing, "unknown": foreign, "of a different shape": shapes}
-        what = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
-        raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(what)}.")
-    model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)

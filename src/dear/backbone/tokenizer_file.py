@@ -1,12 +1,14 @@
-"""A tokenizer of the hub from its two JSON files, read as data: `tokenizer.json` and what pads it.
+"""The tokenizer of a model: CLIP's own, or one in JSON files beside its weights, in its folder or on the hub.
 
-The library `tokenizers` does the work, and gets only parts of the kinds listed here. transformers is not
-used: its loader imports code that the files name, and takes paths from them.
+The files (`tokenizer.json` and the settings of its padding) are read as data. The library `tokenizers` gets
+only parts of the kinds listed here. transformers is not used: its loader imports code that the files name,
+and takes paths from them.
 """
 
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +18,26 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.errors import WeightsError, first_line
+from dear.backbone import hub
+from dear.backbone import openclip as open_clip
+from dear.backbone.clip import Tokenizer
+from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Count, Range, shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-PARTS = 8  # in a sequence: of normalizers, say
-VALUES = 1000  # of everything but the vocabulary
+OTHER_FILES = (SETTINGS, "spiece.model", "vocab.json")  # that transformers writes too
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+MAX_PARTS = 8  # in a sequence: of normalizers, say
+MAX_VALUES = 1000  # of everything but the vocabulary
 PATTERNS = (
     r" {2,}", r"\s+",
     r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
 )  # fmt: skip
-"""Regular expressions that the tokenizers of CLIPs have; others may take forever on a text."""
-LONGEST = 64  # bytes that one character may become; NFKC's longest are 33
+"""Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
+MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 PADDING = {"WordPiece": "[PAD]", "Unigram": "<pad>", "BPE": "<pad>"}
 """The padding token where the settings name none."""
 SIDES = {"GemmaTokenizer": "left"}
@@ -50,7 +57,7 @@ class Added(TypedDict):
 
 
 class WordPiece(TypedDict):
-    """BERT's model. Of vocabularies and merges the library checks each entry itself."""
+    """BERT's model. The library itself checks the entries of vocabularies and merges."""
 
     type: Literal["WordPiece"]
     vocab: dict[str, Any]
@@ -107,7 +114,7 @@ class Special(TypedDict):
 
 
 class Settings(TypedDict, total=False):
-    """What is read of `tokenizer_config.json`; everything else in it is ignored."""
+    """The keys of `tokenizer_config.json` that are read."""
 
     tokenizer_class: str
     pad_token: str | Special | None
@@ -115,14 +122,69 @@ class Settings(TypedDict, total=False):
     padding_side: Literal["left", "right"]
 
 
+def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> Tokenizer:
+    """The tokenizer of a text configuration: CLIP's own, or the named one, read from ``folder`` if there is
+    one. Raises WeightsError with what to download.
+    """
+    context, words = text.get("context_length", 77), text.get("vocab_size", 49408)
+    repository, settings = text.get("hf_tokenizer_name"), text.get("tokenizer_kwargs") or {}
+    if not repository:
+        tokenizer = open_clip.SimpleTokenizer(context_length=context, clean=settings.get("clean", "lower"))
+        if words < tokenizer.vocab_size:
+            raise WeightsError(
+                f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer "
+                f"{tokenizer.vocab_size}."
+            )
+        return tokenizer  # type: ignore[no-any-return]
+    try:
+        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository))
+        return file_tokenizer(
+            file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
+            strip_sep_token=settings.get("strip_sep_token", False),
+        )  # fmt: skip
+    except (DearError, ImportError, OSError) as error:
+        reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
+        raise WeightsError(
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
+            f"needs `pip install tokenizers` and `hf download {repository}`. Without a network, copy "
+            f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
+        ) from error
+
+
+def tokenizer_beside(weights: Path) -> Path | None:
+    """The folder of a weights file, if it also holds the files of a tokenizer."""
+    return weights.parent if any((weights.parent / file).is_file() for file in (FILE, *OTHER_FILES)) else None
+
+
+def _beside(folder: Path) -> tuple[Path, Path | None]:
+    if not (folder / FILE).is_file():
+        raise WeightsError(
+            f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained(...)` with a name that you trust."
+        )
+    return folder / FILE, folder / SETTINGS if (folder / SETTINGS).is_file() else None
+
+
+def _of_hub(repository: str) -> tuple[Path, Path | None]:
+    if not HUB_NAME.fullmatch(repository):
+        raise WeightsError(f"{shown(repository)} is not the name of a repository of the hub.")
+    file = hub.fetch(repository, (FILE,))
+    try:
+        return file, hub.fetch(repository, (SETTINGS,))
+    except WeightsError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return file, None
+        raise
+
+
 @dataclass(frozen=True)
 class FileTokenizer:
-    """Texts to ids, padded and cut to the context; a call changes nothing.
+    """Texts to ids, padded and cut to the context.
 
     Attributes:
         rust: the `tokenizers.Tokenizer`.
-        clean: what is done to a text first.
-        words: ids that the text tower has.
+        clean: applied to a text first.
+        words: number of ids of the text tower.
         stripped: id that is replaced by 0 (CLIPA's separator), or None.
     """
 
@@ -176,8 +238,8 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     """The parts of a `tokenizer.json` that are used, each of a known kind and size. Raises ReadingError,
     LimitError.
     """
-    whole = typed(content, dict[str, Any], where)
-    model = typed(whole.get("model"), dict[str, Any], where, "model")
+    parts = typed(content, dict[str, Any], where)
+    model = typed(parts.get("model"), dict[str, Any], where, "model")
     # The file of an early version does not say that its model is BPE or WordPiece.
     kind = model.get("type", "BPE" if "merges" in model else "WordPiece")
     if not isinstance(kind, str) or kind not in MODELS:
@@ -185,13 +247,13 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
-    added = typed(whole.get("added_tokens") or [], list[Added], where, "added_tokens")
+    added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     if not all(token["content"] for token in added):
         raise ReadingError(where, "one of its added_tokens is empty")
-    steps = {name: whole.get(name) for name in STEPS}
-    if _values(steps) > VALUES:
-        raise ReadingError(where, f"it has more than {VALUES:,} values beside its vocabulary")
+    steps = {name: parts.get(name) for name in STEPS}
+    if _values(steps) > MAX_VALUES:
+        raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")
     for name, step in steps.items():
         _require_step(step, name, where)
     return {
@@ -210,8 +272,8 @@ def _require_step(step: Any, name: str, where: object) -> None:
         raise ReadingError(where, f"its {name} is {shown(kind)}: it must be one of {', '.join(STEPS[name])}")
     if kind == "Sequence":
         inner: list[Any] = typed(next((step[key] for key in LISTS if key in step), None), list, where, name)
-        if len(inner) > PARTS:
-            raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {PARTS}")
+        if len(inner) > MAX_PARTS:
+            raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {MAX_PARTS}")
         for part in inner:
             if isinstance(part, dict) and part.get("type") == "Sequence":
                 raise ReadingError(where, f"its {name} has a Sequence within a Sequence")
@@ -222,8 +284,8 @@ def _require_step(step: Any, name: str, where: object) -> None:
         raise ReadingError(where, f"its {name}.prepend is longer than one character")
     elif kind == "Precompiled":
         _require_charsmap(step.get("precompiled_charsmap"), name, where)
-    elif kind == "TemplateProcessing" and len(typed(step.get("single"), list[Any], where, name)) > PARTS:
-        raise ReadingError(where, f"its {name} has more than {PARTS} parts")
+    elif kind == "TemplateProcessing" and len(typed(step.get("single"), list[Any], where, name)) > MAX_PARTS:
+        raise ReadingError(where, f"its {name} has more than {MAX_PARTS} parts")
 
 
 def _require_pattern(step: dict[str, Any], name: str, where: object) -> None:
@@ -248,9 +310,9 @@ def _require_charsmap(charsmap: Any, name: str, where: object) -> None:
     trie = int.from_bytes(content[:4], "little")
     if len(content) < 4 or trie % 4 or trie > len(content) - 4:
         raise ReadingError(where, f"its {name}.precompiled_charsmap is truncated")
-    if max(map(len, content[4 + trie :].split(b"\0"))) > LONGEST:
+    if max(map(len, content[4 + trie :].split(b"\0"))) > MAX_EXPANSION:
         raise ReadingError(
-            where, f"its {name}.precompiled_charsmap makes one character longer than {LONGEST}"
+            where, f"its {name}.precompiled_charsmap makes one character longer than {MAX_EXPANSION}"
         )
 
 

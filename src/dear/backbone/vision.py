@@ -1,42 +1,42 @@
 """The image tower: a ViT, whose token 0 is the one that the image embedding is read at."""
 
-import copy
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dear.backbone.attention import Packed
+from dear.backbone.attention import PackedSequences, Rotation, attention_weights, no_rotation
 from dear.backbone.block import Block
 from dear.backbone.injection import Injection
-from dear.backbone.kinds import TIMM, is_a
+from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
-from dear.backbone.rotary import Turn, unturned
 from dear.backbone.towers import Bias, Tower, plain_projection
 
 
 class VisionTower(Tower):
-    """The image tower. Token 0 is the class token or, in a tower without one, a place held for the pooled
+    """The image tower. Token 0 is the class token or, in a tower without one, a placeholder for the pooled
     token: no layer reads or writes it, and the last one fills it (:mod:`dear.backbone.readout`). So tokens
-    have the same places in every tower: 0, the patches row by row, learned tokens where they are injected.
+    have the same positions in every tower: 0, the patches row by row, learned tokens where injected.
 
     Attributes:
         readout: what pools the image tokens; None if the embedding is read at the class token.
-        has_class_token: whether token 0 takes part in the layers.
+        has_class_token: True if token 0 takes part in the layers.
+        class_token_has_position: True if a position embedding is added to the class token.
     """
 
+    EMBEDDINGS = ("conv1", "ln_pre", "class_embedding", "positional_embedding")
     class_embedding: Tensor | None
     positional_embedding: Tensor | None
     rotation: Tensor | None
 
     def __init__(self, visual: Any) -> None:
-        timm = is_a(visual, TIMM)
+        timm = is_instance(visual, TIMM_MODEL_CLASS)
         source = visual.trunk if timm else visual
-        blocks = [Block(b) for b in (source.blocks if timm else source.transformer.resblocks)]
-        read = _timm_readout(visual) if timm else _plain_readout(visual)
-        ln_final, readout, projection, bias = read
+        blocks = [Block(block) for block in (source.blocks if timm else source.transformer.resblocks)]
+        ln_final, readout, projection, bias = _timm_readout(visual) if timm else _plain_readout(visual)
         super().__init__(blocks, ln_final, projection, bias)
         self.readout: ReadOut | None = readout
         self.conv1: nn.Module = source.patch_embed if timm else source.conv1
@@ -44,11 +44,11 @@ class VisionTower(Tower):
         self.class_embedding = source.cls_token if timm else source.class_embedding
         self.positional_embedding = source.pos_embed if timm else source.positional_embedding
         self.has_class_token: bool = self.class_embedding is not None
-        self.places_the_class_token: bool = not (timm and source.no_embed_class)
+        self.class_token_has_position: bool = not (timm and source.no_embed_class)
         rope = getattr(source, "rope", None)
         rotation = None if rope is None else rope.get_embed().detach().clone()
         self.register_buffer("rotation", rotation, persistent=False)
-        # Not open_clip's own number for a timm tower: that of ViTamin-XL-384 is 256, which the tower refuses.
+        # Of a timm tower, not open_clip's number: that of ViTamin-XL-384 is 256, which the tower refuses.
         self.image_size = int((source.patch_embed.img_size if timm else visual.image_size)[0])
         grid = source.patch_embed.grid_size if timm else source.grid_size
         self.patch_size = self.image_size // int(grid[0])
@@ -58,28 +58,21 @@ class VisionTower(Tower):
         """Patches along a side of the image."""
         return self.image_size // self.patch_size
 
-    def late(self, first: int) -> Self:
-        """As of any tower, with what pools copied too; the rotation is shared."""
-        made = super().late(first)
-        made.readout = copy.deepcopy(self.readout)
-        made.register_buffer("rotation", self.rotation, persistent=False)
-        return made.requires_grad_(True)
-
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
         """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
         x = self.conv1(images)
         if x.ndim == 4:
             x = x.flatten(2).transpose(1, 2)
-        places = None if self.positional_embedding is None else self.positional_embedding.to(x.dtype)
-        if places is not None and not (self.has_class_token and self.places_the_class_token):
-            x = x + places
+        positions = None if self.positional_embedding is None else self.positional_embedding.to(x.dtype)
+        if positions is not None and not (self.has_class_token and self.class_token_has_position):
+            x = x + positions
         if self.has_class_token:
             assert self.class_embedding is not None
             x = torch.cat([self.class_embedding.to(x.dtype).expand(x.shape[0], 1, -1), x], dim=1)
-            if places is not None and self.places_the_class_token:
-                x = x + places
+            if positions is not None and self.class_token_has_position:
+                x = x + positions
         normed: Tensor = self.ln_pre(x)
-        return normed if self.has_class_token else _with_place(normed)
+        return normed if self.has_class_token else _with_placeholder(normed)
 
     def trunk(
         self, images: Float[Tensor, "batch 3 height width"], first: int
@@ -100,20 +93,18 @@ class VisionTower(Tower):
         """Layers ``first`` to ``last`` (counted from 1, inclusive)."""
         if self.has_class_token:
             return super().layers(x, first, last, bias)
-        return _with_place(super().layers(x[:, 1:], first, last, _without_place(bias)))  # type: ignore[arg-type]
+        return _with_placeholder(super().layers(x[:, 1:], first, last, _without_placeholder(bias)))  # type: ignore[arg-type]
 
-    def turn(self, inject: Injection | None = None) -> Turn | None:
-        """The rotation of queries and keys: the patches have places; the class token and learned tokens have
-        none and are not rotated.
-        """
+    def rotations(self, inject: Injection | None = None) -> Rotation | None:
+        """The rotation of queries and keys. The class token and injected tokens are not rotated."""
         if self.rotation is None:
             return None
         table = self.rotation
         if self.has_class_token:
-            table = torch.cat([unturned(1, table), table])
+            table = torch.cat([no_rotation(1, table), table])
         if inject is not None:
-            table = inject.put(table[None], unturned(inject.added, table)[None])[0]
-        return Turn(table, table)
+            table = inject.put(table[None], no_rotation(inject.added, table)[None])[0]
+        return Rotation(table, table)
 
     def span(
         self,
@@ -124,57 +115,58 @@ class VisionTower(Tower):
         inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
     ) -> Float[Tensor, "batch read width"]:
-        """As of any tower; where the embedding is pooled, token 0 of the result is the pooled token and any
-        other one is pooled alone. ``read`` is then the same for the whole batch.
+        """As in any tower. Where the embedding is pooled, token 0 of the result is the pooled token, and any
+        other token is pooled alone. ``read`` is then the same for the whole batch.
         """
         if self.readout is None or first > self.depth:
             return super().span(x, first, bias=bias, inject=inject, read=read)
-        image = x.shape[1]
+        tokens = x.shape[1]
         if not self.has_class_token:
-            x, bias = x[:, 1:], _without_place(bias)
-            image -= 1
+            x, bias = x[:, 1:], _without_placeholder(bias)
+            tokens -= 1
             if inject is not None and inject.at is not None:
                 inject = replace(inject, at=inject.at - 1)
-        out = super().span(x, first, bias=bias, inject=inject)
-        at = image if inject is None or inject.at is None else inject.at
-        added = 0 if inject is None else inject.added
-        of_image = torch.cat([out[:, :at], out[:, at + added : image + added]], dim=1) if added else out
-        pooled = self.readout(of_image).unsqueeze(1)
+        image_tokens = out = super().span(x, first, bias=bias, inject=inject)
+        if inject is not None and inject.added:
+            at = tokens if inject.at is None else inject.at
+            image_tokens = torch.cat([out[:, :at], out[:, at + inject.added : tokens + inject.added]], dim=1)
+        pooled = self.readout(image_tokens).unsqueeze(1)
         if not self.has_class_token:
-            out = _with_place(out)
+            out = _with_placeholder(out)
         if read is None:
             return torch.cat([pooled, self.readout.alone(out[:, 1:])], dim=1)
         return torch.where((read == 0).view(1, -1, 1), pooled, self.readout.alone(out[:, read]))
 
 
-def _with_place(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
-    """The tokens after a place for the pooled one."""
+def _with_placeholder(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
+    """The tokens after a placeholder for the pooled one."""
     return torch.cat([x.new_zeros(x.shape[0], 1, x.shape[2]), x], dim=1)
 
 
-def _without_place(bias: Bias) -> Bias:
-    """Biases without the row and the column of the place."""
+def _without_placeholder(bias: Bias) -> Bias:
+    """Biases without the row and the column of the placeholder."""
     if isinstance(bias, list):
-        return [one[..., 1:, 1:] for one in bias]
-    assert not isinstance(bias, Packed), "only prompts are packed"
+        return [layer_bias[..., 1:, 1:] for layer_bias in bias]
+    assert not isinstance(bias, PackedSequences), "only prompts are packed"
     return None if bias is None else bias[..., 1:, 1:]
 
 
-End = tuple[nn.Module, ReadOut | None, nn.Parameter, Tensor | None]
+ReadOutParts = tuple[nn.Module, ReadOut | None, nn.Parameter, Tensor | None]
+"""Final LayerNorm, pooling, projection and its bias."""
 
 
-def _plain_readout(visual: Any) -> End:
-    """Final LayerNorm, pooling and projection of open_clip's own ViT."""
-    none, width = nn.Identity(), visual.ln_post.weight.shape[0]
+def _plain_readout(visual: Any) -> ReadOutParts:
+    """Of open_clip's own ViT."""
+    identity, width = nn.Identity(), visual.ln_post.weight.shape[0]
     if visual.pool_type == "tok":
         return visual.ln_post, None, visual.proj, None
     if visual.final_ln_after_pool:
-        return visual.ln_post, MeanReadOut(none, 1, width), visual.proj, None
-    return none, MeanReadOut(visual.ln_post, 1, width), visual.proj, None
+        return visual.ln_post, MeanReadOut(identity, 1, width), visual.proj, None
+    return identity, MeanReadOut(visual.ln_post, 1, width), visual.proj, None
 
 
-def _timm_readout(visual: Any) -> End:
-    """The same of timm's ViTs; the projection is the classifier, or open_clip's own after it."""
+def _timm_readout(visual: Any) -> ReadOutParts:
+    """Of timm's ViTs. The projection is the classifier, or open_clip's own after it."""
     trunk = visual.trunk
     head = visual.head.proj if len(visual.head) else trunk.head
     norm = trunk.norm if isinstance(trunk.norm, nn.LayerNorm) else trunk.fc_norm
@@ -185,8 +177,34 @@ def _timm_readout(visual: Any) -> End:
         pool = trunk.attn_pool
         if hasattr(trunk, "rope"):  # timm's Eva pools all tokens, its VisionTransformer the patches
             skip = 0
-        pooling = AttentionReadOut(trunk.norm, skip, width, pool)
-        return ResidualMlp(pool.norm, pool.mlp), pooling, projection, bias
+        readout = AttentionReadOut(trunk.norm, skip, width, pool)
+        return ResidualMlp(pool.norm, pool.mlp), readout, projection, bias
     if trunk.global_pool == "token":
-        return trunk.norm if norm is trunk.norm else trunk.fc_norm, None, projection, bias
+        return norm, None, projection, bias
     return trunk.fc_norm, MeanReadOut(trunk.norm, skip, width), projection, bias
+
+
+@torch.no_grad()
+def class_attention(
+    tower: VisionTower, images: Float[Tensor, "batch 3 height width"], layers: Sequence[int]
+) -> Float[Tensor, "batch layer head row column"]:
+    """Attention weights of the class token to each patch in the heads of ``layers`` (counted from 1), in the
+    frozen tower; the mean over all patches as queries where the embedding is pooled. The weights sum to one
+    together with the class token's own.
+    """
+    x = tower.embed(images)
+    first_patch = 1
+    if not tower.has_class_token:
+        x, first_patch = x[:, 1:], 0
+    rotation = tower.rotations()
+    maps: dict[int, Tensor] = {}
+    for layer in range(1, max(layers) + 1):
+        block = tower.block(layer)
+        if layer in layers:
+            query, key, _ = block.query_key_value(x, rotation=rotation)
+            query = query[:, :, :1] if tower.readout is None else query[:, :, first_patch:]
+            weights = attention_weights(query, key).mean(dim=2)
+            maps[layer] = weights[:, :, first_patch:].unflatten(-1, (tower.side, tower.side))
+        if layer < max(layers):
+            x = block(x, rotation=rotation)
+    return torch.stack([maps[layer] for layer in layers], dim=1)

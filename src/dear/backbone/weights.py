@@ -1,34 +1,43 @@
-"""Where weights come from: a tag of open_clip, fetched once, or a local file."""
+"""Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
+import warnings
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import constants
+from torch import Tensor, nn
 
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENCE, MOST, REAL, SIZE, Named
+from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.errors import WeightsError, first_line, listing, nearest_first
+from dear.reading.files import ReadingError
+from dear.reading.tensors import map_tensors, require_finite
 
-FILES = (".pt", ".pth", ".bin", ".safetensors")
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
+Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def local_file(name: str, pretrained: str) -> Path:
-    """A weights file by its path. Raises WeightsError for one that is not there."""
+    """The path of a weights file. Raises WeightsError if there is no such file."""
     path = Path(pretrained).expanduser()
     if path.is_file():
         return path
     if path.is_dir():
-        raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(FILES)}).")
-    if path.suffix in FILES or len(path.parts) > 1:
+        raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(SUFFIXES)}).")
+    if path.suffix in SUFFIXES or len(path.parts) > 1:
         raise WeightsError(f"no weights file at {path}. {name} takes {choices(name)}.")
     raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {choices(name, pretrained)}.")
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Well-known weights: the commit of their repository, and the SHA-256 of their files if it is known."""
+    """Published weights: the commit of their repository, and the SHA-256 of their files if it is public."""
 
     commit: str
     sha256: frozenset[str] = frozenset()
@@ -36,18 +45,17 @@ class Publication:
 
 PUBLISHED = {REAL: Publication("7288da5a0d6f0b51c4a2b27c624837a9236d0112")}
 """Weights that a role table in the package belongs to. Their commit is public in several places. The
-SHA-256 of the file is not, and was not measured: it is the hub that states it, for this commit.
+SHA-256 of the file is not: the hub states it for this commit.
 """
 
 
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
-    repository, _, file = (tag.get("hf_hub") or "").rpartition(
-        "/"
-    )  # "owner/repository/file", or without file
+    # "owner/repository/file", or without file
+    repository, _, file = (tag.get("hf_hub") or "").rpartition("/")
     files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])] if file else [*hub.FILES]
     address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
-    published = PUBLISHED.get(Named(name, pretrained))
+    published = PUBLISHED.get(BackboneName(name, pretrained))
     try:
         if not repository:
             return Path(open_clip.download_pretrained(tag))
@@ -56,20 +64,20 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     except hub.ContentError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        usual = (name, pretrained) == REAL
+        is_default = (name, pretrained) == REAL
         local = f"{pretrained}{Path(file or files[0]).suffix}"
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
             f"machine download {address or tag.get('url')}"
-            f"{f' ({SIZE}, {LICENCE} licence)' if usual else ''}, name it {local}, and give its local path "
-            f"here: --model {name} --pretrained {local}"
-            f"{'; --model tiny is only for trying things out' if usual else ''}."
+            f"{f' ({SIZE}, {LICENCE} licence)' if is_default else ''}, name it {local}, and give its local "
+            f"path here: --model {name} --pretrained {local}"
+            f"{'; --model tiny is only for trying things out' if is_default else ''}."
         ) from error
 
 
 def require_published(path: Path, name: str, tag: str | None) -> None:
-    """Raise WeightsError for a file that is named after well-known weights but is not theirs."""
-    if tag is not None and (published := PUBLISHED.get(Named(name, tag))) is not None:
+    """Raise WeightsError for a file that is named after published weights but differs from them."""
+    if tag is not None and (published := PUBLISHED.get(BackboneName(name, tag))) is not None:
         hub.require_known(path, published.sha256, f"{name}/{tag}")
 
 
@@ -82,8 +90,8 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
         return None
     folders = {folder.name for folder in path.absolute().parents}
     for tag in open_clip.list_pretrained_tags_by_model(name):
-        place = open_clip.get_pretrained_cfg(name, tag).get("hf_hub") or ""
-        owner, _, repository = place.rpartition("/")[0].partition("/")
+        hub_path = open_clip.get_pretrained_cfg(name, tag).get("hf_hub") or ""
+        owner, _, repository = hub_path.rpartition("/")[0].partition("/")
         if path.stem == tag or folders & {repository or None, f"models--{owner}--{repository}"}:
             return str(tag)
     return None
@@ -92,4 +100,111 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
 def choices(name: str, near: str = "") -> str:
     """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
-    return f"a tag ({listing(tags, MOST)}), a local file, or random:0 for random weights"
+    return f"a tag ({listing(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
+    if not path.is_file():
+        raise WeightsError(
+            f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
+        )
+    try:
+        return {name: tensor.float() for name, tensor in map_tensors(path).items()}
+    except ReadingError as error:
+        raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file in float32. Raises WeightsError if it is damaged or unsafe."""
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
+    if _is_torchscript(path):
+        raise WeightsError(
+            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
+            'running its code. If you trust it, convert it once: python -c "import torch; '
+            f"torch.save(torch.jit.load('{path}', map_location='cpu').state_dict(), '{path.stem}-state.pt')\""
+        )
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # an unsupported file may fail anywhere in the reader
+        raise WeightsError(
+            f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "
+            "copy it again, or save its state dict alone."
+        ) from error
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):  # a training checkpoint
+        content = content["state_dict"]
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} holds a {type(content).__name__}: save model.state_dict().")
+    if foreign := [str(name) for name, value in content.items() if not isinstance(value, Tensor)]:
+        raise WeightsError(
+            f"{path} is not a state dict: {foreign[0]!r} is not a tensor. Save model.state_dict()."
+        )
+    try:
+        state = {str(name).removeprefix("module."): value.float() for name, value in content.items()}
+        require_finite(state.items(), path)
+    except (RuntimeError, TypeError) as error:  # sparse, quantised or without storage
+        raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
+    return state
+
+
+def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None:
+    """Load a file's tensors into a network on the meta device, by default under open_clip's names. Raises
+    WeightsError.
+    """
+    state = read_weights(path)
+    notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
+    state = rename(state) if rename is not None else _open_clip_names(network, state)
+    for name in ("logit_scale", "logit_bias"):
+        value, parameter = state.get(name), getattr(network, name)
+        # A scalar in some files, a vector of one entry in others.
+        if value is not None and parameter is not None and value.numel() == 1:
+            state[name] = value.reshape(parameter.shape)
+    fill_weights(network, state, path)
+    for module in network.modules():  # what no file holds: tables of rotary embeddings, zero biases of keys
+        if hasattr(module, "init_non_persistent_buffers"):
+            for name, buffer in module.named_buffers(recurse=False):
+                if buffer.is_meta:
+                    setattr(module, name, torch.empty_like(buffer, device="cpu"))
+            module.init_non_persistent_buffers()
+    blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
+    if len(notes) == len(OPENAI_NOTES) and blocks and not isinstance(blocks[0].mlp.gelu, open_clip.QuickGELU):
+        warnings.warn(
+            f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
+            "if so, use the architecture's -quickgelu name.",
+            stacklevel=3,
+        )
+
+
+def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Load a copy of ``state`` into ``model``. Raises WeightsError naming the tensors that do not fit.
+
+    A copy, because a safetensors file's tensors start where its header ends, and matrix products of unaligned
+    tensors round differently (measured: 7e-7 in text features).
+    """
+    expected = model.state_dict()
+    missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+    shapes = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
+    if missing or unknown or shapes:
+        kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
+        counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
+        raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(counts)}.")
+    model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
+
+
+def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A file of a model whose text tower is a module of its own may hold it as CLIP does, or under the names
+    of MobileCLIP's authors.
+    """
+    state = open_clip.convert_state_dict(network, state)
+    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
+        state = open_clip.convert_to_custom_text_state_dict(state)
+    return state
+
+
+def _is_torchscript(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(entry.endswith("/constants.pkl") for entry in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return False  # not an archive, or a damaged one: torch's reader reports the error

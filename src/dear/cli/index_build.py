@@ -58,7 +58,7 @@ def command(
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.backbone.choice import check_model, chosen, warn_of_toy
+    from dear.backbone.choice import backbone_or_default, check_model, warn_of_toy
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
@@ -81,7 +81,7 @@ def command(
             from dear.retrieval.heads import encoder_for
             from dear.roles.packaged import role_table
 
-            named = chosen(model, pretrained, world=False)
+            named = backbone_or_default(model, pretrained, world=False)
             warn_of_toy(named.model, world=False)
             clip = load_clip(*named, device=device)
             encoder = encoder_for(

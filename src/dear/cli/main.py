@@ -120,9 +120,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         print(parser.as_yaml(keywords), end="")
         return DONE
     if (threads := keywords.pop(THREADS, None)) is not None:
-        from dear.backbone.threads import ask_for
+        from dear.backbone.device import request_threads
 
-        ask_for(threads)
+        request_threads(threads)
     result = command(**keywords)
     try:
         emit(result, frame.json, render)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dear.backbone.verdicts import Verdict
+from dear.backbone.choice import Verdict
 from dear.cli.output import progress_console, table
 
 

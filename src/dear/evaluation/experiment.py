@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dear.backbone.choice import Named, chosen
-from dear.backbone.precisions import Precision
+from dear.backbone.choice import BackboneName, Precision, backbone_or_default
 from dear.data.seeds import checked_seed
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -104,9 +103,9 @@ class Experiment:
         return of_world((*self.data, *filter(None, [self.protocol.trained_on])))
 
     @property
-    def backbone(self) -> Named:
+    def backbone(self) -> BackboneName:
         """The backbone: the named one, or the usual one for the data sets."""
-        return chosen(self.model.name, self.model.pretrained, world=self.world)
+        return backbone_or_default(self.model.name, self.model.pretrained, world=self.world)
 
     @property
     def precisions(self) -> list[Precision]:

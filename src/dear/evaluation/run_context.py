@@ -7,10 +7,10 @@ from typing import Any, Self
 import torch
 from lightning_fabric import Fabric
 
+from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
-from dear.backbone.half import half
 from dear.backbone.load import load_clip
-from dear.backbone.precisions import HALF
+from dear.backbone.precision import half
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol

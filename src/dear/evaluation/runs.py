@@ -8,10 +8,10 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from dear.backbone.choice import Named, warn_of_toy
+from dear.backbone.choice import BackboneName, warn_of_toy
 from dear.backbone.clip import Clip
+from dear.backbone.device import set_threads
 from dear.backbone.load import load_clip
-from dear.backbone.threads import settle
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
@@ -47,7 +47,7 @@ class Runner:
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
-        self._contexts: dict[tuple[Named, Path | None], RunContext] = {}
+        self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
         self._records: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
@@ -103,7 +103,7 @@ class Runner:
         """
         context, resolved = self.context(experiment), self.resolve(experiment, run)
         if context.clip.image.projection.device.type == "cpu":
-            settle(context.clip, context.of_teacher(resolved).clip)
+            set_threads(context.clip, context.of_teacher(resolved).clip)
         return {
             "context": context,
             "run": resolved,

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip, fill
-from dear.backbone.precisions import HALF
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings

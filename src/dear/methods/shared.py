@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
-from dear.backbone.towers import TextTrunk, alike
+from dear.backbone.text import TextTrunk, common_prefix
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.shared_settings import RepresentationSettings
@@ -103,7 +103,7 @@ class ContextPrompts:
         both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
         shared = self.shared if context.ndim == 2 else 0
-        return TextTrunk(placed + self.positions, end, shared, self.whole)
+        return TextTrunk(placed + self.positions, end, shared, not self.whole)
 
 
 @torch.no_grad()
@@ -176,7 +176,7 @@ def _prompts(
     tower, length = clip.text, ids.shape[1]
     placed = ids.gather(1, order.clamp(max=length - 1))  # ids of words; of context vectors any
     same = (order == order[:1]) & ((order >= length) | (placed == placed[:1]))
-    shared = alike(same, end) if tower.causal else 0
+    shared = common_prefix(same, end) if tower.causal else 0
     positions = tower.positional_embedding[:length]
     return ContextPrompts(tower.token_embedding(ids), positions, end, order, shared, not tower.causal)
 

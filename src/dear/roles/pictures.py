@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from dear.backbone.class_attention import class_attention
 from dear.backbone.clip import Clip
+from dear.backbone.vision import class_attention
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.images.transforms import eval_views

@@ -1,4 +1,4 @@
-"""The batches of an epoch: image indices, trunk outputs of their views, and frozen features of the views."""
+"""The batches of an epoch, and all training images at once for methods that use them before training."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -13,15 +13,15 @@ from torch import Tensor
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import train_views, view_numbers, whole_views
-from dear.methods.base import Method
+from dear.data.images.transforms import eval_views, train_views, view_numbers, whole_views
+from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, ViewFingerprint, origin
 
-AT_ONCE = 32
+TARGETS_AT_ONCE = 32
 """Whole images whose target features are computed together."""
 
 
@@ -30,13 +30,13 @@ class Batch:
     """This process's part of a step.
 
     Attributes:
-        chosen: Indices of its images.
+        indices: Of its images.
         weight: The weight of its mean loss in the loss of the step.
         trunk: Trunk outputs of the first view of each image, then of the second views, if there are several.
         frozen: The target features of the views; of trunk outputs only if a cache keeps them.
     """
 
-    chosen: Int[Tensor, "item"]
+    indices: Int[Tensor, "item"]
     weight: float
     trunk: Float[Tensor, "item token width"]
     frozen: Float[Tensor, "item target"] | None
@@ -44,14 +44,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part whose views are not computed yet: its offset in the step, its key, and whether it is cached."""
+    """A part whose views are not computed yet, with its offset in the step and its key in the cache."""
 
     step: int
     start: int
-    chosen: Int[Tensor, "item"]
+    indices: Int[Tensor, "item"]
     weight: float
     key: tuple[object, ...]
-    held: bool
+    is_cached: bool
 
 
 Pixels = Float[Tensor, "item 3 size size"]
@@ -89,20 +89,20 @@ class Batches:
     def of(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0; the next batches are loaded in the background."""
         parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0])]
-        missing = [part.chosen for part in parts if not part.held]
+        missing = [part.indices for part in parts if not part.is_cached]
         with closing(prefetch(self.images, missing, self.like.device)) as ahead:
             for part in parts:
-                pictures = None if part.held else next(ahead)
+                pictures = None if part.is_cached else next(ahead)
                 pixels = cache(partial(self._pixels, epoch, part, pictures))
                 trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pixels))
-                yield Batch(part.chosen, part.weight, trunk, self._frozen(epoch, part, trunk, pixels))
+                yield Batch(part.indices, part.weight, trunk, self._frozen(epoch, part, trunk, pixels))
 
     def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
         """The images of each batch, and whether the method composed them."""
         draw = generator(self.seed, "order", epoch)
-        own = self.method.batches(self.images.labels, self.settings.batch, draw)
-        if own is not None:
-            return own, True
+        composed = self.method.batches(self.images.labels, self.settings.batch, draw)
+        if composed is not None:
+            return composed, True
         order = torch.randperm(len(self.images), generator=draw)
         return order.split(self.settings.batch)[: self.settings.steps(len(order))], False
 
@@ -115,18 +115,18 @@ class Batches:
             *(self.settings.crop, self.method.views_per_image),
             tuple(batch.tolist()) if self._composed else None,
         )
-        held = self.method.target != "view" and (
+        is_cached = self.method.target != "view" and (
             key in self.cache
             or (self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1]))
         )
-        return _Part(step, part.start, batch[part], weight, key, held)
+        return _Part(step, part.start, batch[part], weight, key, is_cached)
 
     def _pixels(self, epoch: int, part: _Part, pictures: Pictures | None) -> Pixels:
         """The random views of a part: the first of each image, then the second of each, if there are
         several.
         """
         if pictures is None:  # evicted from the cache since the epoch began
-            pictures = self.images.load(part.chosen)
+            pictures = self.images.load(part.indices)
         size, scale = self.method.clip.image_size, (self.settings.crop, 1.0)
         numbers = range(self.method.views_per_image)
         views = (train_views(pictures, size, self._draws(epoch, part, n), scale) for n in numbers)
@@ -137,11 +137,11 @@ class Batches:
         self, epoch: int, part: _Part, pixels: Callable[[], Pixels]
     ) -> Float[Tensor, "item token width"]:
         """Trunk outputs, from the view cache if possible, else computed from the views."""
-        items = origin(self.images, part.chosen)[1]
+        items = origin(self.images, part.indices)[1]
         if self.views is not None:
-            found = self.views.get(epoch, items)
-            if found is not None:
-                layer, tokens = found
+            cached = self.views.get(epoch, items)
+            if cached is not None:
+                layer, tokens = cached
                 with mixed(self.like.device, self.settings.precision):
                     return self.method.continue_trunk(tokens.to(self.like), layer)
         views = pixels().to(self.like.device)
@@ -165,15 +165,15 @@ class Batches:
         if self.method.target == "view":
             return self._targets(pixels())
         if self.method.target == "whole":
-            return self._whole_targets(part.chosen).repeat(self.method.views_per_image, 1)
+            return self._whole_targets(part.indices).repeat(self.method.views_per_image, 1)
         if self.cache.limit == 0 and self.views is None:
             return None
 
         def compute() -> Tensor:
-            items = origin(self.images, part.chosen)[1]
-            known = None if self.views is None else self.views.frozen(epoch, items)
-            if known is not None:
-                return known.to(self.like)
+            items = origin(self.images, part.indices)[1]
+            cached = None if self.views is None else self.views.frozen(epoch, items)
+            if cached is not None:
+                return cached.to(self.like)
             with mixed(self.like.device, self.settings.precision):
                 features = self.method.frozen_image(trunk)
             if self.views is not None:
@@ -182,30 +182,30 @@ class Batches:
 
         return self.cache.get((*part.key, "frozen"), compute)
 
-    def _whole_targets(self, chosen: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
-        """Target features of whole images, computed once for each. Always the same images are computed
-        together: their last digits depend on it, and a run that goes on begins with other ones.
+    def _whole_targets(self, indices: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
+        """Target features of whole images, each computed once. The same images are always computed together,
+        also in a run that resumes: the last digits depend on it.
         """
-        for item in chosen.tolist():
+        for item in indices.tolist():
             if item not in self._whole:
-                start = item - item % AT_ONCE
-                together = torch.arange(start, min(start + AT_ONCE, len(self.images)))
+                start = item - item % TARGETS_AT_ONCE
+                together = torch.arange(start, min(start + TARGETS_AT_ONCE, len(self.images)))
                 views = whole_views(self.images.load(together), self.method.clip.image_size)
                 self._whole.update(zip(together.tolist(), self._targets(views), strict=True))
-        return torch.stack([self._whole[item] for item in chosen.tolist()])
+        return torch.stack([self._whole[item] for item in indices.tolist()])
 
     def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
         with mixed(self.like.device, self.settings.precision):
             return self.method.target_features(views.to(self.like.device))
 
     def _draws(self, epoch: int, part: _Part, number: int) -> Float[Tensor, "item draw"]:
-        """The random numbers that define the views of a part, the first ones of its images or others."""
-        which = [number] if number else []
+        """The random numbers that define a part's views: the first view of each image, or view ``number``."""
+        purpose = [number] if number else []
         if self.settings.view_seed is None:  # as if the preceding views had been drawn too
-            stream = generator(self.seed, "views", epoch, part.step, *which)
-            return view_numbers(part.start + len(part.chosen), stream)[part.start :]
-        items = origin(self.images, part.chosen)[1]
-        streams = (generator(self.settings.view_seed, "view", epoch, item, *which) for item in items)
+            stream = generator(self.seed, "views", epoch, part.step, *purpose)
+            return view_numbers(part.start + len(part.indices), stream)[part.start :]
+        items = origin(self.images, part.indices)[1]
+        streams = (generator(self.settings.view_seed, "view", epoch, item, *purpose) for item in items)
         return torch.cat([view_numbers(1, stream) for stream in streams])
 
     def _facts(self) -> ViewFingerprint:
@@ -226,9 +226,48 @@ class Batches:
 def trunk_facts(
     method: Method, precision: str = "auto", layer: int | None = None
 ) -> tuple[str, int, str, str, str]:
-    """What a trunk output depends on besides the images: weights, layer (the method's own if not given),
-    precision and device.
+    """What a trunk output depends on besides the images: weights, layer (by default the method's), precision
+    and device.
     """
     like = method.clip.image.projection
-    of = method.image_from if layer is None else layer
-    return method.clip.identity.sha256, of, str(like.dtype), str(like.device), precision
+    layer = method.image_from if layer is None else layer
+    return method.clip.identity.sha256, layer, str(like.dtype), str(like.device), precision
+
+
+IMAGES_AT_ONCE = 250
+
+
+def training_images(
+    method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
+) -> TrainingImages:
+    """The argument of `Method.before_training`. Its contents are computed on demand.
+
+    Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
+    every epoch. If there are several processes, each computes all views.
+    """
+    size, like = method.clip.image_size, method.clip.image.projection
+    stream = seed if settings.view_seed is None else settings.view_seed
+
+    def trunks(
+        view: tuple[object, ...], make: Callable[[Pictures, Int[Tensor, "item"]], Tensor]
+    ) -> Float[Tensor, "item token width"]:
+        @torch.no_grad()
+        def compute() -> Tensor:
+            parts = []
+            for indices in torch.arange(len(images)).split(IMAGES_AT_ONCE):
+                with mixed(like.device, settings.precision):
+                    parts.append(method.image_trunk(make(images.load(indices), indices).to(like.device)))
+            return torch.cat(parts).to(like)  # methods compute in full precision from here on
+
+        return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
+
+    def centre() -> Float[Tensor, "item token width"]:
+        return trunks(("centre",), lambda pictures, _: eval_views(pictures, size))
+
+    def random(number: int) -> Float[Tensor, "item token width"]:
+        drawn = generator(stream, "views before training", number)
+        numbers, scale = view_numbers(len(images), drawn), (settings.crop, 1.0)
+        view = ("random", stream, number, settings.crop)
+        return trunks(view, lambda pictures, indices: train_views(pictures, size, numbers[indices], scale))
+
+    return TrainingImages(images.labels.to(like.device), centre, random)

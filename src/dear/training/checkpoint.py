@@ -1,5 +1,4 @@
-"""The state of a training run after an epoch: written atomically, read without pickle, and loaded only if it
-is intact.
+"""The state of a training run after an epoch: written atomically, read without pickle, loaded only if intact.
 
 A file is a line with its format version and the SHA-256 of the rest, followed by the output of torch.save.
 """
@@ -25,7 +24,7 @@ from dear.writing.files import atomic_write
 
 MARK = b"dear checkpoint 2 "
 """Increased when the contents of checkpoints change."""
-AMISS = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
 
 
@@ -73,16 +72,16 @@ def save_checkpoint(
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain values atomically. Raises OutputError."""
-    made = io.BytesIO()  # on a full disk torch.save would abort the process
-    torch.save(state, made)
-    content = made.getbuffer()
+    buffer = io.BytesIO()  # on a full disk torch.save would abort the process
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
     try:
         with atomic_write(path) as file:
             file.write(_head(content))
             file.write(content)
     except OSError as error:
         raise OutputError(
-            f"cannot write the checkpoint {path}: {error}. Choose another place with --out."
+            f"cannot write the checkpoint {path}: {error}. Choose another folder with --out."
         ) from error
 
 
@@ -110,28 +109,30 @@ def _head(content: bytes | memoryview) -> bytes:
 
 
 def load_checkpoint(
-    path: Path, method: Method, optimizer: Any, run: str, *, epoch_steps: int, chosen: bool = False
+    path: Path, method: Method, optimizer: Any, run: str, *, epoch_steps: int, selects: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Load the checkpoint if it exists; returns the epochs done and the state of the best one, which is
-    present if the epoch is selected (``chosen``). ``epoch_steps`` is the number of optimisation steps per
-    epoch. Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
+    """Load the checkpoint if it exists. Returns the epochs done and, if the run ``selects`` an epoch, the
+    state of the best one. ``epoch_steps`` is the number of optimisation steps per epoch.
+
+    Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
     """
     if not path.exists():
         return [], None
     state = read_state(path, method.clip.image.projection.device)
     try:
-        was, now = parse_json(str(state["run"]), path), json.loads(run)
-        other = ", ".join(name for name in now if was.get(name) != now[name])
-    except (*AMISS, DearError) as error:
+        saved, current = parse_json(str(state["run"]), path), json.loads(run)
+        differences = ", ".join(name for name in current if saved.get(name) != current[name])
+    except (*MALFORMED, DearError) as error:
         raise CheckpointError(path, f"it does not identify its run: {first_line(error)}") from error
-    if other:
+    if differences:
         raise OutputError(
-            f"{path} is the checkpoint of another run (different {other}): remove it or choose another --out."
+            f"{path} is the checkpoint of another run (different {differences}): "
+            "remove it or choose another --out."
         )
     try:
         history = _history(state, epoch_steps)
         best = state["best"]
-        if chosen and history:
+        if selects and history:
             _require_like(best, method.state_dict())
         elif best is not None:
             raise ValueError("it has the state of a best epoch, but this run does not select one")
@@ -139,13 +140,13 @@ def load_checkpoint(
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])
         require_steps(optimizer, state["steps"])
-    except AMISS as error:
+    except MALFORMED as error:
         raise CheckpointError(path, first_line(error)) from error
     return history, best
 
 
 def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]:
-    """The epochs of a state. Raises ValueError, or an exception in AMISS, if the state is inconsistent."""
+    """The epochs of a state. Raises an exception in MALFORMED if the state is inconsistent."""
     history = list(json.loads(state["history"]))
     if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
         raise ValueError(f"it claims {state['epochs']} epochs, but lists others")
@@ -156,24 +157,25 @@ def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]
     return history
 
 
-def _require_like(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the tensors have the names and shapes of the method's own and are finite."""
-    if {name: one.shape for name, one in state.items()} != {name: one.shape for name, one in own.items()}:
+def _require_like(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless the tensors are finite and have the names and shapes of the method's."""
+    shapes, expected = ({name: x.shape for name, x in tensors.items()} for tensors in (state, like))
+    if shapes != expected:
         raise ValueError("its tensors belong to another method")
-    if not all(torch.isfinite(one).all() for one in state.values()):
+    if not all(torch.isfinite(tensor).all() for tensor in state.values()):
         raise ValueError("its tensors are not finite")
 
 
 def require_steps(optimizer: Any, steps: int) -> None:
-    """Raise ValueError unless an optimiser's state has the given number of steps (if it counts them) and the
-    shapes of its parameters.
+    """Raise ValueError unless an optimiser has made this number of steps (if it counts them) and its state
+    has the shapes of its parameters.
     """
-    for parameter, kept in optimizer.state.items():
-        tensors = {name: one for name, one in kept.items() if isinstance(one, Tensor)}
-        counted = tensors.pop("step", None)
-        if counted is not None and int(counted) != steps:
-            raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(counted)}")
-        if any(one.shape != parameter.shape for one in tensors.values()):
+    for parameter, state in optimizer.state.items():
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        count = tensors.pop("step", None)
+        if count is not None and int(count) != steps:
+            raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(count)}")
+        if any(tensor.shape != parameter.shape for tensor in tensors.values()):
             raise ValueError("its optimiser state is for other parameters")
 
 
@@ -193,7 +195,7 @@ def set_aside(path: Path) -> Path:
 
 def run_fingerprint(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
     """Identity of the run that a checkpoint belongs to; ``images`` is the identity of its images,
-    ``select`` how the epoch is selected.
+    ``select`` the rule that selects the epoch.
     """
     fields = {
         "method": method.name,

@@ -1,18 +1,22 @@
-"""Where a run is computed: on one device, or by several processes that share each batch (data parallel)."""
+"""Where a run is computed and logged: one device, or processes that share each batch (data parallel)."""
 
 import logging
+from argparse import Namespace
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
+from dear.backbone.choice import HALF, Precision
 from dear.backbone.precision import device_precision
-from dear.backbone.precisions import HALF, Precision
 from dear.errors import OutputError, SettingsError
-from dear.training.wandb_logger import WandbLogger
 
 
 def make_fabric(
@@ -37,14 +41,14 @@ def make_fabric(
             f"{devices} devices were requested, but {torch.cuda.device_count()} GPUs exist: lower --devices."
         )
     logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # what it chose
-    many = devices * nodes > 1
-    given: Any = devices if many or device.index is None else [device.index]
+    parallel = devices * nodes > 1
+    indices: Any = devices if parallel or device.index is None else [device.index]
     return Fabric(
         accelerator=device.type,
-        devices=given,
+        devices=indices,
         num_nodes=nodes,
         # Some methods do not use every parameter in every step.
-        strategy="ddp_find_unused_parameters_true" if many else "auto",
+        strategy="ddp_find_unused_parameters_true" if parallel else "auto",
         precision=_cast_by_fabric(device_precision(precision, device)),  # type: ignore[arg-type]
         loggers=[
             *([] if log is None else [_tensorboard(log)]),
@@ -54,8 +58,8 @@ def make_fabric(
 
 
 def _cast_by_fabric(precision: Precision) -> Precision:
-    """The precision as Fabric's own: with 16-true all tensors are in float16 from the start, so that it has
-    nothing to cast.
+    """The precision that Fabric is set to. With 16-true all tensors are in float16 from the start, so that it
+    has nothing to cast.
     """
     return "32-true" if precision == HALF else precision
 
@@ -64,7 +68,7 @@ def share(items: int, rank: int, world: int) -> tuple[slice, float]:
     """A process's part of a batch, and the weight of its mean loss.
 
     The mean over processes of weight x mean loss is the mean loss of the whole batch. A process without
-    images of its own computes the first one with weight 0, because all processes must take every step.
+    images in its part computes the first one with weight 0, because all processes must take every step.
     """
     start, stop = rank * items // world, (rank + 1) * items // world
     if start == stop:
@@ -97,3 +101,53 @@ def _tensorboard(folder: Path) -> Any:
         raise SettingsError(
             "TensorBoard is not installed: pip install 'dear-vlm[log]', or omit --log."
         ) from error
+
+
+class WandbLogger(Logger):
+    """One run of W&B for all runs of a command. Metrics are named LABEL/METRIC and drawn over epochs.
+
+    Raises SettingsError if the library is missing or cannot begin a run.
+    """
+
+    def __init__(self, project: str) -> None:
+        self.project, self._labels = project, set[str]()
+        try:
+            wandb = import_module("wandb")
+        except ModuleNotFoundError as error:
+            raise SettingsError("W&B is not installed: pip install wandb, or omit --wandb.") from error
+        self.run: Any = None
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            try:
+                self.run = wandb.init(project=project)
+            except Exception as error:  # no common class: no key, no network, a name that it refuses
+                raise SettingsError(
+                    f"W&B cannot begin a run: {error}. Log in with `wandb login`, set WANDB_MODE=offline, or "
+                    "omit --wandb."
+                ) from error
+
+    @property
+    def name(self) -> str:
+        return self.project
+
+    @property
+    def version(self) -> str:
+        return "" if self.run is None else str(self.run.id)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log metrics. W&B drops steps that go back, as the second run's first epoch does, so that the epoch
+        among the metrics replaces the step.
+        """
+        del step
+        for label in {name.rpartition("/")[0] for name in metrics} - self._labels:
+            self.run.define_metric(f"{label}/*", step_metric=f"{label}/epoch")
+            self._labels.add(label)
+        self.run.log(dict(metrics))
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Settings are in the run records."""
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """End the run."""
+        self.run.finish(exit_code=0 if status == "success" else 1)

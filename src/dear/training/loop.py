@@ -11,19 +11,18 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
-from dear.backbone.precisions import HALF
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
-from dear.training.batches import Batches
+from dear.training.batches import Batches, training_images
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
 from dear.training.devices import make_fabric, summed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from dear.training.viewcache import ViewCache, view_cache
-from dear.training.whole import training_images
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -42,8 +41,8 @@ def train(
     label: str = "run",
     progress: Callable[[int, dict[str, float]], None] = lambda _epoch, _parts: None,
 ) -> list[dict[str, Any]]:
-    """Train a method on images of its current classes; returns the mean loss, its parts and the learning rate
-    of each epoch; nothing for a method that takes no steps.
+    """Train a method on images of its current classes. Returns the mean loss, its parts and the learning rate
+    of each epoch; an empty list for a method that takes no steps.
 
     ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
@@ -66,7 +65,7 @@ def train(
     if (settings.precision == HALF) != (like.dtype == torch.float16):
         raise SettingsError(
             f"precision is {settings.precision}, but the CLIP's weights are in {like.dtype}: {HALF} goes "
-            "with weights in float16, which dear.backbone.half makes."
+            "with weights in float16, which dear.backbone.precision.half makes."
         )
     settings = replace(settings, precision=precision_for(method.clip, settings.precision))
     method.text_chunk = settings.text_chunk
@@ -87,7 +86,7 @@ def train(
     apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
-            checkpoint, method, optimizer, run, epoch_steps=steps, chosen=validate is not None
+            checkpoint, method, optimizer, run, epoch_steps=steps, selects=validate is not None
         )
     for epoch in range(len(history), settings.epochs):
         start = time.perf_counter()
@@ -96,15 +95,15 @@ def train(
         sums: dict[str, float] = {}
         method.train()
         for step, batch in enumerate(batches.of(epoch)):
-            given = () if batch.frozen is None else (batch.frozen,)
-            labels = images.labels[batch.chosen].repeat(method.views_per_image).to(device)
+            frozen = () if batch.frozen is None else (batch.frozen,)
+            labels = images.labels[batch.indices].repeat(method.views_per_image).to(device)
             method.before_step(generator(seed, "step", epoch, step))
             with fabric.no_backward_sync(wrapped, enabled=apart):
                 with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
-                    parts = wrapped.loss(batch.trunk, labels, *given)
+                    parts = wrapped.loss(batch.trunk, labels, *frozen)
                 values = dict(zip(parts, _numbers(parts.values()), strict=True))
-                (bad,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
-                if bad:
+                (diverged,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
+                if diverged:
                     raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
                 optimizer.zero_grad()
                 method.backward(parts, _backward(fabric, method, batch.weight))
@@ -112,15 +111,15 @@ def train(
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
             for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + value * len(batch.chosen) * (batch.weight > 0)
+                sums[name] = sums.get(name, 0.0) + value * len(batch.indices) * (batch.weight > 0)
         method.eval()
-        sound = all(torch.isfinite(p).all() for p in method.trainable)
+        finite = all(torch.isfinite(parameter).all() for parameter in method.trainable)
         if epoch + 1 == settings.epochs:  # no later loss shows the effect of the last step
             with torch.no_grad(), mixed(device, settings.precision):
-                last = wrapped.loss(batch.trunk, labels, *given)["loss"]
-            (bad,) = summed(fabric, [float(not torch.isfinite(last))], device)
-            sound = sound and not bad
-        if not sound:  # a bad state is not saved
+                last = wrapped.loss(batch.trunk, labels, *frozen)["loss"]
+            (diverged,) = summed(fabric, [float(not torch.isfinite(last))], device)
+            finite = finite and not diverged
+        if not finite:  # a bad state is not saved
             raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
         method.after_epoch(epoch + 1, settings.epochs)
         totals = summed(fabric, list(sums.values()), device)
@@ -128,7 +127,7 @@ def train(
         entry = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
         if validate is not None:
             entry["val"] = validate()
-            if all(entry["val"] > past["val"] for past in history):
+            if all(entry["val"] > earlier["val"] for earlier in history):
                 best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
@@ -151,8 +150,8 @@ def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor
         fabric.backward(loss * weight if shared else loss, retain_graph=several)
         if several and shared:
             for parameter in method.trainable:
-                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                mean = fabric.all_reduce(own, reduce_op="mean")
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                mean = fabric.all_reduce(gradient, reduce_op="mean")
                 assert isinstance(mean, Tensor)
                 parameter.grad = mean
 

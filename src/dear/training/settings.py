@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
 from typing import Any, Literal, get_type_hints
 
-from dear.backbone.precisions import Precision
+from dear.backbone.choice import Precision
 from dear.errors import SettingsError
 
 CacheType = Literal["bfloat16", "float32"]
@@ -75,8 +75,8 @@ class TrainSettings:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that a run's results depend on and that differ from their defaults: without those that
-        only save time or memory, and with the type of a view cache that rounds.
+        """The fields that a run's results depend on and that differ from their defaults: not those that only
+        save time or memory, but the type of a view cache that rounds.
         """
         cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), asdict(type(self)())
         fields = {
@@ -89,8 +89,8 @@ class TrainSettings:
 
     def steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""
-        full, rest = divmod(images, self.batch)
-        return full + (rest > 0 and not (self.drop_last and full))
+        full, remainder = divmod(images, self.batch)
+        return full + (remainder > 0 and not (self.drop_last and full))
 
     def lr_at(self, epoch: int) -> float:
         """Learning rate of an epoch, counted from 0: constant during warm-up, then a cosine that would reach
@@ -105,27 +105,27 @@ class TrainSettings:
 
 
 def _optional(settings: type) -> Any:
-    """A dataclass with the fields of another, each None if not given."""
-    kinds = get_type_hints(settings)
-    given = [(one.name, kinds[one.name] | None, None) for one in fields(settings)]
-    return make_dataclass(f"Optional{settings.__name__}", given, frozen=True)
+    """A dataclass with the fields of another, each None by default."""
+    types = get_type_hints(settings)
+    optional = [(field.name, types[field.name] | None, None) for field in fields(settings)]
+    return make_dataclass(f"Optional{settings.__name__}", optional, frozen=True)
 
 
 class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
-    """Overrides of `TrainSettings` for all methods; None leaves the published value of each method."""
+    """Overrides of `TrainSettings` for all methods. None leaves the published value of each method."""
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
         """The published settings of a method with these overrides. Raises SettingsError, also if the warm-up
         takes all epochs.
         """
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        found = TrainSettings(**{**published, **given})
-        if found.warmup_epochs >= found.epochs:
+        overrides = {name: value for name, value in asdict(self).items() if value is not None}
+        settings = TrainSettings(**{**published, **overrides})
+        if settings.warmup_epochs >= settings.epochs:
             raise SettingsError(
-                f"warmup_epochs is {found.warmup_epochs} of {found.epochs} epochs: all would train at the "
-                "warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
+                f"warmup_epochs is {settings.warmup_epochs} of {settings.epochs} epochs: all would train at "
+                "the warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
             )
-        return found
+        return settings
 
 
 # The description of the fields, for help texts.
@@ -134,9 +134,9 @@ TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
 def require_at_least(values: Mapping[str, tuple[float, int]]) -> None:
-    for name, (value, least) in values.items():
-        if value < least:
-            raise SettingsError(f"{name} is {value}: it must be at least {least}.")
+    for name, (value, minimum) in values.items():
+        if value < minimum:
+            raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
 
 
 def require_rates(rates: dict[str, float], weight_decay: float) -> None:

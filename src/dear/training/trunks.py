@@ -1,6 +1,4 @@
-"""Trunk outputs kept in memory, shared by the methods and variants that begin their span at the same
-layer.
-"""
+"""Trunk outputs in memory, shared by the methods and variants that begin their span at the same layer."""
 
 from collections.abc import Callable, Hashable
 
@@ -11,12 +9,12 @@ class TrunkCache:
     """Tensors by key, up to a number of bytes; tensors that no longer fit are recomputed each time.
 
     Entries belong to the group that was begun last (a data set, for example). Room is made by evicting other
-    groups, the oldest first, never the current one: with repeated passes over all of it, evicting its oldest
+    groups, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
     entries would never produce a hit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit, self.held = limit_bytes, 0
+        self.limit, self.bytes = limit_bytes, 0
         self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
         self._current: dict[Hashable, Tensor] = self._groups[None]
 
@@ -40,19 +38,19 @@ class TrunkCache:
         size = _bytes(tensor)
         if size > self.limit:
             return tensor
-        while self.held + size > self.limit and len(self._groups) > 1:
+        while self.bytes + size > self.limit and len(self._groups) > 1:
             oldest = next(iter(self._groups))
-            self.held -= sum(_bytes(held) for held in self._groups.pop(oldest).values())
-        if self.held + size <= self.limit:
+            self.bytes -= sum(_bytes(entry) for entry in self._groups.pop(oldest).values())
+        if self.bytes + size <= self.limit:
             self._current[key] = tensor
-            self.held += size
+            self.bytes += size
         return tensor
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all tensors."""
         for group in self._groups.values():
             group.clear()
-        self.held = 0
+        self.bytes = 0
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -1,5 +1,5 @@
-"""Trunk outputs of augmented views on disk, shared by all runs with the same views: methods, ablations,
-seeds, processes.
+"""Trunk outputs of augmented views on disk, shared by all runs with the same views, whatever their method,
+seed or process.
 """
 
 import hashlib
@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,8 +28,8 @@ from dear.writing.files import atomic_write
 
 VERSION = 2
 """Increase when views or trunk outputs change for the same fingerprint."""
-SUM = 4
-"""Bytes of the checksum (CRC-32) stored before a tensor."""
+CHECKSUM_BYTES = 4
+"""Of the CRC-32 that is stored before a tensor."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
@@ -60,7 +60,7 @@ class ViewCache:
         self.folder, self.limit, self.kind = folder / f"v{VERSION}", limit_bytes, kind
         self._layers: list[int] = []
         self._group = self._current = self.folder
-        self._held = 0
+        self._bytes = 0
 
     def begin(self, fingerprint: ViewFingerprint, layer: int) -> None:
         """Start or reopen the folder of a fingerprint and layer, which becomes the youngest. Raises
@@ -74,14 +74,14 @@ class ViewCache:
             os.utime(self._current)
         except OSError as error:
             raise self._unwritable(error) from error
-        there = [int(place.name) for place in self._group.iterdir() if place.name.isdigit()]
+        cached = [int(folder.name) for folder in self._group.iterdir() if folder.name.isdigit()]
         # Continuing from a rounded earlier layer would make results depend on the state of the cache.
         exact = self.kind != torch.bfloat16
-        self._layers = sorted((one for one in there if one == layer or (exact and one < layer)), reverse=True)
-        self._held = sum(_size(place) for place in self._folders())
+        self._layers = sorted((at for at in cached if at == layer or (exact and at < layer)), reverse=True)
+        self._bytes = sum(map(_size, self._folders()))
 
     def holds(self, epoch: int, items: Sequence[int]) -> bool:
-        """Whether the trunk outputs of all these images are cached, at the layer or an earlier one."""
+        """True if the trunk outputs of all these images are cached, at the layer or an earlier one."""
         return any(
             all(_path(self._at(layer), TRUNK, epoch, item).exists() for item in items)
             for layer in self._layers
@@ -92,9 +92,9 @@ class ViewCache:
         missing or damaged.
         """
         for layer in self._layers:
-            found = _read(self._at(layer), TRUNK, epoch, items)
-            if found is not None:
-                return layer, found
+            tokens = _read(self._at(layer), TRUNK, epoch, items)
+            if tokens is not None:
+                return layer, tokens
         return None
 
     def put(
@@ -118,36 +118,36 @@ class ViewCache:
     def _at(self, layer: int) -> Path:
         return self._group / f"{layer:03}"
 
-    def _write(self, what: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
+    def _write(self, kind: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
         """Write all of them or none, so that a batch is never stored partly."""
-        contents = [_sealed(what, tensor) for tensor in tensors.cpu().contiguous()]
+        contents = [_sealed(kind, tensor) for tensor in tensors.cpu().contiguous()]
         size = sum(map(len, contents))
         if not self._room(size):
             return
         try:
             for item, content in zip(items, contents, strict=True):
-                with atomic_write(_path(self._current, what, epoch, item), shared=True) as file:
+                with atomic_write(_path(self._current, kind, epoch, item), shared=True) as file:
                     file.write(content)
         except FileNotFoundError:  # another process has just made room by removing the folder
             return
         except OSError as error:
             raise self._unwritable(error) from error
-        self._held += size
+        self._bytes += size
 
     def _room(self, size: int) -> bool:
-        if self._held + size > self.limit:  # other processes may have removed or added files
-            self._held = sum(_size(place) for place in self._folders())
-            for place in sorted(self._folders(), key=_begun):
-                if self._held + size <= self.limit:
+        if self._bytes + size > self.limit:  # other processes may have removed or added files
+            self._bytes = sum(map(_size, self._folders()))
+            for folder in sorted(self._folders(), key=_begun):
+                if self._bytes + size <= self.limit:
                     break
-                if place != self._current:
-                    self._held -= _size(place)
-                    shutil.rmtree(place, ignore_errors=True)
-        return self._held + size <= self.limit
+                if folder != self._current:
+                    self._bytes -= _size(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+        return self._bytes + size <= self.limit
 
     def _folders(self) -> list[Path]:
-        """The folders that may be removed to make room."""
-        return [place for place in self.folder.glob("*/*") if place.is_dir()]
+        """The folders of all fingerprints and layers."""
+        return [folder for folder in self.folder.glob("*/*") if folder.is_dir()]
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(
@@ -166,35 +166,35 @@ def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = Non
     )
 
 
-def origin(images: Images, chosen: Int[Tensor, "item"]) -> tuple[str, list[int]]:
+def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]]:
     """The full set that the images are part of, and their indices in it: the same in every few-shot pick."""
     while isinstance(images, Subset):
-        chosen, images = images.indices[chosen], images.images
-    return images.identity, chosen.tolist()
+        indices, images = images.indices[indices], images.images
+    return images.identity, indices.tolist()
 
 
-def _path(folder: Path, what: str, epoch: int, item: int) -> Path:
-    return folder / f"{what}-{epoch}" / f"{item}.view"
+def _path(folder: Path, kind: str, epoch: int, item: int) -> Path:
+    return folder / f"{kind}-{epoch}" / f"{item}.view"
 
 
-def _read(folder: Path, what: str, epoch: int, items: Sequence[int]) -> Tensor | None:
+def _read(folder: Path, kind: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
-        return torch.stack([_unsealed(what, _path(folder, what, epoch, item)) for item in items])
+        return torch.stack([_unsealed(kind, _path(folder, kind, epoch, item)) for item in items])
     except (DearError, KeyError, RuntimeError):  # missing, damaged, or of another shape: recomputed
         return None
 
 
-def _sealed(what: str, tensor: Tensor) -> bytes:
+def _sealed(kind: str, tensor: Tensor) -> bytes:
     """The contents of a view's file: checksum, then tensor."""
-    content = save({what: tensor})
-    return zlib.crc32(content).to_bytes(SUM, "little") + content
+    content = save({kind: tensor})
+    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little") + content
 
 
-def _unsealed(what: str, path: Path) -> Tensor:
+def _unsealed(kind: str, path: Path) -> Tensor:
     content = read_bytes(path, "bundle_bytes")
-    if zlib.crc32(memoryview(content)[SUM:]) != int.from_bytes(content[:SUM], "little"):
+    if zlib.crc32(memoryview(content)[CHECKSUM_BYTES:]) != int.from_bytes(content[:CHECKSUM_BYTES], "little"):
         raise ReadingError(path, "it was changed after it was written")
-    return parse_tensors(content[SUM:], path)[what]
+    return parse_tensors(content[CHECKSUM_BYTES:], path)[kind]
 
 
 def _begun(folder: Path) -> tuple[float, str]:
@@ -205,14 +205,10 @@ def _begun(folder: Path) -> tuple[float, str]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a folder; files removed meanwhile do not count."""
+    """Bytes of the files in a folder. Files that are removed meanwhile do not count."""
     total = 0
-    for file in _files(folder):
-        with suppress(OSError):
-            total += file.stat().st_size
-    return total
-
-
-def _files(folder: Path) -> Iterator[Path]:
     with suppress(OSError):
-        yield from folder.glob("*/*")
+        for file in folder.glob("*/*"):
+            with suppress(OSError):
+                total += file.stat().st_size
+    return total

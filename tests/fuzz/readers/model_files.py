@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from dear.adapters.bundle import Bundle
-from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
+from dear.backbone.weights import fill_weights, read_safetensors
 from dear.errors import DearError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
@@ -133,11 +133,11 @@ def weights(folder: Path) -> Path:
 
 
 def use_weights(file: Path) -> None:
-    found = tiny.read_tensors(file)
+    found = read_safetensors(file)
     network = torch.nn.Module()
     for name, one in clip().state_dict().items():
         network.register_buffer(name.replace(".", "_"), torch.empty_like(one))
-    tiny.fill_weights(network, {name.replace(".", "_"): one for name, one in found.items()}, file)
+    fill_weights(network, {name.replace(".", "_"): one for name, one in found.items()}, file)
 
 
 def checkpoint(folder: Path) -> Path:

@@ -11,7 +11,8 @@ import torch
 from timm.models.vitamin import VitCfg, VitConvCfg
 from torch import nn
 
-from dear.backbone.load import build_from, drawn_network
+from dear.backbone import tiny
+from dear.backbone.load import build_from
 
 DEPTH, TEXT_DEPTH, CONTEXT, WORDS, EMBED = 3, 2, 11, 97, 13
 HEADS, GRID = 3, 3
@@ -73,8 +74,8 @@ def shrunk(
         if "timm_model_name" not in config["vision_cfg"]:
             size, patch_size, depth = image
             config["vision_cfg"] |= {"image_size": size, "patch_size": patch_size, "layers": depth}
-    with small_timm(geometry):
-        network = drawn_network(lambda: build_from(name, config), seed)
+    with small_timm(geometry), tiny.initial_weights_from(seed):
+        network = build_from(name, config)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():

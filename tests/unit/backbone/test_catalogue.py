@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dear.backbone.catalogue import difference, markdown, names_of_open_clip, try_architecture
-from dear.backbone.verdicts import Verdict
+from dear.backbone.choice import Verdict
 
 
 def test_one_that_fits() -> None:

@@ -6,7 +6,14 @@ from pathlib import Path
 import open_clip
 import pytest
 
-from dear.backbone.choice import REAL, Named, architectures, check_model, chosen, warn_of_toy
+from dear.backbone.choice import (
+    REAL,
+    BackboneName,
+    architectures,
+    backbone_or_default,
+    check_model,
+    warn_of_toy,
+)
 from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables
 
@@ -22,8 +29,10 @@ from dear.roles.packaged import packaged_tables
         (("ViT-B-32", "openai"), True, ("ViT-B-32", "openai")),
     ],
 )
-def test_the_backbone_of_data(given: tuple[str | None, str | None], world: bool, wanted: Named) -> None:
-    assert chosen(*given, world=world) == wanted
+def test_the_backbone_of_data(
+    given: tuple[str | None, str | None], world: bool, wanted: BackboneName
+) -> None:
+    assert backbone_or_default(*given, world=world) == wanted
 
 
 def test_the_usual_clip_can_be_had_and_has_a_role_table() -> None:

@@ -4,8 +4,8 @@ import torch
 
 from dear.adapters.attention import recorded
 from dear.backbone.block import Block
-from dear.backbone.class_attention import class_attention
 from dear.backbone.clip import Clip
+from dear.backbone.vision import class_attention
 
 
 def test_the_weights_are_those_of_the_forward_pass(small_clip: Clip) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.half import Float32Norm, half
+from dear.backbone.precision import Float32Norm, half
 from dear.data.images.transforms import eval_views
 from tests.conftest import MakeClip
 

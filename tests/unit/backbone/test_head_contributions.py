@@ -120,7 +120,7 @@ def test_the_public_convention_is_that_of_the_public_code(make_small_model: Call
             attended = inside + block.attention(block.ln_1(inside))
             added = block.mlp(block.ln_2(attended))[:, 0]
             torch.testing.assert_close(terms.mlps[:, at], term(added, 1 / 11), rtol=0, atol=1e-12)
-        torch.testing.assert_close(terms.rest, term(outputs[0][:, 0], 1 / 11), rtol=0, atol=1e-12)
+        torch.testing.assert_close(terms.remainder, term(outputs[0][:, 0], 1 / 11), rtol=0, atol=1e-12)
         unit = torch.nn.functional.normalize(tower(x), dim=-1)
         torch.testing.assert_close(terms.total(), unit, rtol=0, atol=1e-12)
         some = head_contributions(tower, x, [4], "public")

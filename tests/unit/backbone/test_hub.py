@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear.backbone import hub, weights
-from dear.backbone.choice import Named
+from dear.backbone.choice import BackboneName
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
 from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
@@ -160,7 +160,7 @@ class TestWellKnown:
     def published(self, content: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
         wanted = sha256(content)
         publication = weights.Publication(COMMIT, frozenset([wanted]))
-        monkeypatch.setitem(weights.PUBLISHED, Named(NAME, "plain"), publication)
+        monkeypatch.setitem(weights.PUBLISHED, BackboneName(NAME, "plain"), publication)
         return wanted
 
     @pytest.mark.usefixtures("published")

@@ -49,10 +49,10 @@ def test_a_contribution_is_the_derivative_along_what_the_head_writes(name: str) 
     found = head_contributions(tower, images, [tower.depth]).heads[:, 0]
     x = tower.trunk(images, tower.depth)
     x = x if tower.has_class_token else x[:, 1:]
-    block, turn = tower.block(tower.depth), tower.turn()
-    by_head = block.head_outputs(x, turn=turn)
-    attended = x + block.attended(by_head)
-    last = attended + block.worked(attended)
+    block, rotation = tower.block(tower.depth), tower.rotations()
+    by_head = block.head_outputs(x, rotation=rotation)
+    attended = x + block.attention_update(by_head)
+    last = attended + block.mlp_update(attended)
     for head in range(tower.heads):
         alone = torch.zeros_like(by_head)
         alone[:, head] = by_head[:, head]

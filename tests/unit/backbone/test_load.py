@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.backbone import hub
-from dear.backbone.choice import chosen
+from dear.backbone.choice import backbone_or_default
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
@@ -168,7 +168,7 @@ def test_a_file_named_after_a_tag_or_its_repository_has_its_weights(
 def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: None)
     with pytest.raises(WeightsError) as caught:
-        load_clip(*chosen(None, None, world=False))
+        load_clip(*backbone_or_default(None, None, world=False))
     said = str(caught.value)
     repository = "huggingface.co/laion/CLIP-ViT-B-16-laion2B-s34B-b88K"
     local = "--model ViT-B-16 --pretrained laion2b_s34b_b88k.safetensors"

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from dear.backbone import tiny
 from dear.backbone.load import load_clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.errors import WeightsError
 
 

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone import tiny
+from dear.backbone import tiny, weights
 from dear.backbone.clip import Clip
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
 
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, Tensor]:
-    return tiny.read_tensors(tiny.FOLDER / tiny.WEIGHTS)
+    return weights.read_safetensors(tiny.FOLDER / tiny.WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def original(state: dict[str, Tensor]) -> Any:
     """open_clip's model with the embedded weights."""
     tokenizer = WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
     model = tiny.build(tokenizer)
-    tiny.fill_weights(model, state, tiny.FOLDER)
+    weights.fill_weights(model, state, tiny.FOLDER)
     return model.eval()
 
 

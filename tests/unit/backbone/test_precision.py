@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.errors import SettingsError
 from dear.training.settings import TrainSettings
 from tests.conftest import MEAN, STD, WORDS

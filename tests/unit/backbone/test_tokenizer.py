@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.backbone.tokenizer import WordTokenizer
+from dear.backbone.tiny import WordTokenizer
 from dear.errors import DataError
 
 # <pad> 0, cat 1, red 2, the spelling: a to z 3 to 28, 0 to 9 29 to 38, marks 39 to 70, <start> 71, <end> 72

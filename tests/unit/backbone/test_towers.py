@@ -8,13 +8,13 @@ from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.backbone import towers
+from dear.backbone import text as text_tower
 from dear.backbone.attention import attend_written_out, causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.injection import Injection
 from dear.backbone.load import random_network
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
@@ -267,7 +267,7 @@ def test_prompts_that_begin_alike(
     ids[:, alike] = torch.tensor([4, 5, 6])
     with torch.no_grad():
         trunk = tower.trunk(ids, first)
-    assert trunk.shared == alike
+    assert trunk.prefix == alike
     raw = torch.randn(2, 2, 22, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     weight = torch.randn(3, 17, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
 
@@ -281,7 +281,7 @@ def test_prompts_that_begin_alike(
         }[entering]
         if inject is None:  # the input may have a gradient too
             leaf = of.tokens.clone().requires_grad_()
-            of = TextTrunk(leaf, of.end, of.shared)
+            of = TextTrunk(leaf, of.end, of.prefix)
         found = tower.features(of, first, inject, chunk)
         (found * weight).sum().backward()
         assert leaf.grad is not None
@@ -289,10 +289,10 @@ def test_prompts_that_begin_alike(
 
     if entering == "after them" or (entering == "written" and alike == 1):
         inside = Injection(raw, beta=1.0, at=1 if entering == "written" else 4, written=entering == "written")
-        assert not trunk.begin_alike(inside)
+        assert not trunk.has_prefix(inside)
     expected = run(TextTrunk(trunk.tokens, trunk.end))
-    for worth in (0, towers.GROUP_WORTH):
-        monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+    for worth in (0, text_tower.GROUP_WORTH):
+        monkeypatch.setattr(text_tower, "GROUP_WORTH", worth)
         for got, wanted in zip(run(trunk), expected, strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
@@ -303,9 +303,9 @@ def test_one_prompt_begins_as_itself(make_small_clip: MakeClip) -> None:
     tower = make_small_clip(dtype=torch.float64).text
     ids = prompts(13, 50)
     trunk = tower.trunk(ids[1:2], 2)
-    assert trunk.shared == 7
+    assert trunk.prefix == 7
     torch.testing.assert_close(tower.features(trunk, 2), tower(ids[1:2]), rtol=0, atol=1e-12)
-    assert tower.trunk(ids, 2).shared == 0
+    assert tower.trunk(ids, 2).prefix == 0
 
 
 def test_prompts_that_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +313,7 @@ def test_prompts_that_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     trunk = TextTrunk(torch.zeros(5, 10, 2), torch.tensor([4, 6, 4, 9, 6]))
 
     def groups(worth: int, chunk: int = 0) -> list[tuple[list[int], int]] | None:
-        monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+        monkeypatch.setattr(text_tower, "GROUP_WORTH", worth)
         found = trunk.groups(2, chunk)
         return None if found is None else [(rows.tolist(), length) for rows, length in found]
 
@@ -331,7 +331,7 @@ def test_groups_and_chunks_change_neither_features_nor_gradients(
     make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, worth: int, chunk: int
 ) -> None:
     """Against prompts one by one; gradients of injected tokens and of a trunk that is learned itself."""
-    monkeypatch.setattr(towers, "GROUP_WORTH", worth)
+    monkeypatch.setattr(text_tower, "GROUP_WORTH", worth)
     tower = make_small_clip(dtype=torch.float64).text
     held = tower.trunk(prompts(13, 50), 2)
     weights = torch.randn(3, 17, generator=torch.Generator().manual_seed(6), dtype=torch.float64)

@@ -26,11 +26,11 @@ from dear.evaluation.runs import run_one
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
+from dear.training.batches import training_images
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
-from dear.training.whole import training_images
 from tests.unit.training.world import few, noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
-from dear.backbone.precisions import Precision
 from dear.errors import SettingsError
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear, ramp

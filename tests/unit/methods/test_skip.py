@@ -17,7 +17,7 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.convert import to_towers
-from dear.backbone.half import half
+from dear.backbone.precision import half
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
@@ -93,7 +93,7 @@ def test_parameters_at_vit_b_16() -> None:
         model = CLIP(
             **{k: v for k, v in open_clip.get_model_config("ViT-B-16").items() if k != "custom_text"}
         )
-    image, text = (tower.late(7) for tower in to_towers(model))
+    image, text = (tower.trainable_copy(7) for tower in to_towers(model))
     counts = [sum(parameter.numel() for parameter in tower.parameters()) for tower in (image, text)]
     assert counts == [42_921_984, 19_177_472]
     assert all(parameter.requires_grad for tower in (image, text) for parameter in tower.parameters())

@@ -93,7 +93,9 @@ def test_the_class_and_the_other_terms_are_all_of_the_embedding(make_small_clip:
     whole, sums = encoder.sums(views(torch.float64))
     pixels = clip.normalize_pixels(views(torch.float64))
     terms = head_contributions(clip.image, pixels, range(1, 6))
-    torch.testing.assert_close(sums.sum(dim=1) + terms.mlps.sum(dim=1) + terms.rest, whole, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        sums.sum(dim=1) + terms.mlps.sum(dim=1) + terms.remainder, whole, rtol=0, atol=1e-9
+    )
     torch.testing.assert_close(whole, clip.encode_image(pixels), rtol=0, atol=1e-9)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from dear.backbone.class_attention import class_attention
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
+from dear.backbone.vision import class_attention
 from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.roles.decompose import decompose

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.backbone.half import half
-from dear.backbone.precision import device_precision
+from dear.backbone.precision import device_precision, half
 from dear.errors import OutputError, SettingsError
 from dear.training.devices import make_fabric, share
 from dear.training.loop import train

@@ -357,9 +357,9 @@ class TestTrunkCache:
         for _ in range(2):
             assert [len(maker(key, size)) for key, size in (("a", 7), ("b", 5), ("c", 3))] == [7, 5, 3]
         assert made == ["a", "b", "c", "b"]  # b would not fit behind a
-        assert cache.held == 40
+        assert cache.bytes == 40
         cache.clear()
-        assert cache.held == 0
+        assert cache.bytes == 0
         maker("b", 5)
         assert made[-1] == "b"
 

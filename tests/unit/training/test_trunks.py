@@ -29,7 +29,7 @@ def test_groups_make_room_for_each_other() -> None:
     assert not ask(cache, "a")  # from another group
     assert ask(cache, "d")  # no room: group one goes
     assert not ask(cache, "c")
-    assert cache.held == 2 * BYTES
+    assert cache.bytes == 2 * BYTES
     assert ask(cache, "a")
     assert ask(cache, "e")  # full of the current group: what is there stays
     assert ask(cache, "e")
@@ -44,5 +44,5 @@ def test_what_is_larger_than_the_limit_forgets_nothing() -> None:
     cache.get("large", lambda: torch.zeros(8))
     assert not ask(cache, "a")
     cache.clear()
-    assert cache.held == 0
+    assert cache.bytes == 0
     assert ask(cache, "a")

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from dear.backbone.threads import use_share
+from dear.backbone.device import use_threads
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_method
@@ -27,7 +27,7 @@ class Worker:
     """The Ray actor: makes runs one after the other on its machine."""
 
     def __init__(self, device: str, threads: int) -> None:
-        use_share(threads)
+        use_threads(threads)
         self.runner = Runner(device)
 
     def run(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:

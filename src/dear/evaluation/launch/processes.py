@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from dear.backbone.device import find_device
-from dear.backbone.threads import share, use_share
+from dear.backbone.device import find_device, threads_per_job, use_threads
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.runs import Runner, RunProgress, run_one
@@ -44,7 +43,7 @@ def in_processes(
     waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
     jobs = min(jobs, len(tasks))
     workers: list[BaseProcess] = []
-    threads = share(jobs)
+    threads = threads_per_job(jobs)
     inboxes = [context.Queue() for _ in range(jobs)]
 
     def give(number: int) -> None:
@@ -116,7 +115,7 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     their results. It exits with its parent, which holds the lock on the folder of records.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    use_share(threads)
+    use_threads(threads)
     # Python would print them from here with the line of code that they come from.
     warnings.showwarning = lambda message, *where: results.put(("warning", None, (str(message), *where[:3])))
     runner = Runner(device)

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.prograd import ProGradSettings

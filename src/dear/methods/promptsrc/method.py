@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.methods.shared import add_epoch, context_ids, initial_context, normal

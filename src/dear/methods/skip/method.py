@@ -52,7 +52,10 @@ class SkipTuning(Method):
     def __init__(self, clip: Clip, generator: torch.Generator, settings: SkipSettings | None = None) -> None:
         super().__init__(clip, s := settings or SkipSettings())
         self.image_from, self.text_from = self.spans_begin(s.first, s.share)
-        self.image, self.text = clip.image.late(self.image_from), clip.text.late(self.text_from)
+        self.image, self.text = (
+            clip.image.trainable_copy(self.image_from),
+            clip.text.trainable_copy(self.text_from),
+        )
         seed = torch.randint(2**31, (), generator=generator)
         self.register_buffer("mask_seed", seed.to(clip.image.projection.device))
 

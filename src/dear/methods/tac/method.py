@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.shared import PLACE, add_epoch, lengths, linear_values, normal, prompt_ids

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens, Injection
-from dear.backbone.towers import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.shared import PLACE, context_ids, cosine_distance, linear_values, normal

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dear.backbone import threads
+from dear.backbone import device
 from dear.backbone.load import load_clip
 from dear.errors import SettingsError
 
@@ -15,13 +15,13 @@ from dear.errors import SettingsError
 @pytest.fixture(autouse=True)
 def of_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that torch gives seven threads; its own number is restored afterwards."""
-    monkeypatch.delenv(threads.VARIABLE, raising=False)
+    monkeypatch.delenv(device.VARIABLE, raising=False)
     before = torch.get_num_threads()
     torch.set_num_threads(7)
-    threads._own.cache_clear()
+    device._torch_threads.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._own.cache_clear()
+    device._torch_threads.cache_clear()
 
 
 def clip(image: int, text: int) -> Any:
@@ -49,16 +49,16 @@ def test_the_widest_tower_decides(
     asked: str | None, clips: list[Any], wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if asked is not None:
-        monkeypatch.setenv(threads.VARIABLE, asked)
-    threads.settle(*clips)
+        monkeypatch.setenv(device.VARIABLE, asked)
+    device.set_threads(*clips)
     assert torch.get_num_threads() == wanted
 
 
 def test_the_number_of_a_run_does_not_depend_on_the_runs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(threads.VARIABLE, "auto")
+    monkeypatch.setenv(device.VARIABLE, "auto")
     found = []
     for one in (WIDE, SMALL, WIDE, SMALL):
-        threads.settle(one)
+        device.set_threads(one)
         found.append(torch.get_num_threads())
     assert found == [7, 1, 7, 1]
 
@@ -66,7 +66,7 @@ def test_the_number_of_a_run_does_not_depend_on_the_runs_before_it(monkeypatch: 
 def test_loading_a_model_settles_it_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     load_clip("tiny")
     assert torch.get_num_threads() == 7
-    monkeypatch.setenv(threads.VARIABLE, "auto")
+    monkeypatch.setenv(device.VARIABLE, "auto")
     load_clip("tiny")
     assert torch.get_num_threads() == 1
 
@@ -78,24 +78,24 @@ def test_processes_share_the_cores(
     asked: str | None, jobs: int, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if asked is not None:
-        monkeypatch.setenv(threads.VARIABLE, asked)
-    threads.settle(SMALL)  # the process that starts them has looked at the model
-    assert threads.share(jobs) == each
-    threads.use_share(each)
+        monkeypatch.setenv(device.VARIABLE, asked)
+    device.set_threads(SMALL)  # the process that starts them has looked at the model
+    assert device.threads_per_job(jobs) == each
+    device.use_threads(each)
     assert torch.get_num_threads() == each
-    threads.settle(WIDE)
+    device.set_threads(WIDE)
     assert torch.get_num_threads() == each
 
 
 @pytest.mark.parametrize("asked", ["", "two", "0", "-1", "auto:x", "auto:0", "1025"])
 def test_a_number_that_is_none(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(threads.VARIABLE, asked)
+    monkeypatch.setenv(device.VARIABLE, asked)
     with pytest.raises(SettingsError, match="DEAR_THREADS asks for"):
-        threads.settle(WIDE)
+        device.set_threads(WIDE)
 
 
 @pytest.mark.parametrize("number", [0, -3, 1025])
 def test_a_number_out_of_bounds(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(threads.VARIABLE, "auto")
+    monkeypatch.setenv(device.VARIABLE, "auto")
     with pytest.raises(SettingsError, match=f"threads is {number}: it must be between 1 and 1024"):
-        threads.ask_for(number)
+        device.request_threads(number)

@@ -1,0 +1,203 @@
+"""The text tower, and prompts at the input of its span."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dear.backbone.attention import PackedSequences, causal_bias
+from dear.backbone.block import Block
+from dear.backbone.injection import Injection
+from dear.backbone.openclip import TEXT_CLASS, is_instance
+from dear.backbone.towers import Tower, plain_projection
+
+GROUP_WORTH = 2**19
+"""Padding tokens x width squared above which prompts of one length are computed in a separate group."""
+
+
+@dataclass(frozen=True)
+class TextTrunk:
+    """Prompts at the input of the text span.
+
+    Attributes:
+        tokens: Cut at the batch's last end if attention is causal.
+        end: The position at which each prompt is read.
+        prefix: Number of first tokens, before any end, that are the same in all prompts and depend on no
+            others: 0 without causal attention.
+        is_causal: False if a token also depends on those that follow it.
+    """
+
+    tokens: Float[Tensor, "class token width"]
+    end: Int[Tensor, "class"]
+    prefix: int = 0
+    is_causal: bool = True
+
+    def has_prefix(self, inject: Injection | None) -> bool:
+        """True if all prompts begin with the same tokens, and injected tokens are among them."""
+        if inject is None or self.prefix == 0:
+            return self.prefix > 0
+        last = (inject.at or 0) + (inject.tokens.shape[-2] if inject.written else 0)
+        return inject.of_class is None and inject.at is not None and last <= self.prefix
+
+    def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "row"], int]] | None:
+        """Groups of classes whose prompts are computed together, each with the length that they are cut at;
+        None for a single group of all prompts.
+
+        Prompts that attend both ways have one length. On a GPU, where launching kernels is costly, prompts
+        are not grouped by length. On a CPU a length gets a group of its own if that saves enough padding.
+        """
+        order = self.end.argsort(stable=True)
+        if self.end.device.type != "cpu" or not self.is_causal:
+            return None if not chunk else [(rows, self.tokens.shape[1]) for rows in order.split(chunk)]
+        lengths, counts = self.end.sort().values.add(1).unique_consecutive(return_counts=True)
+        next_lengths = [*lengths.tolist()[1:], None]
+        sizes, cut_lengths, size = [], [], 0
+        for length, count, longer in zip(lengths.tolist(), counts.tolist(), next_lengths, strict=True):
+            size += count
+            if longer is None or size * (longer - length) * width**2 >= GROUP_WORTH:
+                sizes.append(size)
+                cut_lengths.append(length)
+                size = 0
+        if len(sizes) == 1 and not chunk:
+            return None
+        return [
+            (rows, length)
+            for group, length in zip(order.split(sizes), cut_lengths, strict=True)
+            for rows in group.split(chunk or len(group))
+        ]
+
+
+class TextTower(Tower):
+    """The text tower, causal or not. A prompt is read at one token: its highest id (CLIP's end of text), its
+    first end of text, or its last position (SigLIP and CLIPA, which read the padding at the end).
+    """
+
+    EMBEDDINGS = ("token_embedding", "positional_embedding")
+    positional_embedding: Tensor
+
+    def __init__(self, source: Any) -> None:
+        projection, bias = plain_projection(source.text_projection, source.ln_final)
+        blocks = [Block(b) for b in source.transformer.resblocks]
+        super().__init__(blocks, source.ln_final, projection, bias)
+        self.token_embedding: nn.Module = source.token_embedding
+        self.positional_embedding = source.positional_embedding
+        self.context_length = int(source.context_length)
+        separate = is_instance(source, TEXT_CLASS)
+        self.pool: str = source.pool_type if separate else source.text_pool_type
+        self.end_id: int = source.eos_id if separate else source.text_eos_id
+        self.causal: bool = source.attn_mask is not None
+
+    def embed(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class token width"]:
+        """Word and position embeddings: the input of layer 1."""
+        words: Tensor = self.token_embedding(ids)
+        return words + self.positional_embedding[: ids.shape[1]]
+
+    def ends(self, ids: Int[Tensor, "class token"]) -> Int[Tensor, "class"]:
+        """The position at which each prompt is read."""
+        if self.pool == "last":
+            return torch.full((len(ids),), ids.shape[1] - 1, device=ids.device)
+        return (ids if self.pool == "argmax" else (ids == self.end_id).int()).argmax(dim=-1)
+
+    def cut(self, ids: Int[Tensor, "class token"]) -> Int[Tensor, "class shorter"]:
+        """Prompts without the tokens after the last end, which cannot matter if attention is causal."""
+        return ids[:, : int(self.ends(ids).max()) + 1] if self.causal else ids
+
+    def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
+        """The input of layer ``first``."""
+        x, end = self.embed(self.cut(ids)), self.ends(ids)
+        prefix = common_prefix(ids == ids[:1], end) if self.causal else 0
+        return TextTrunk(self.layers(x, 1, first - 1, self._bias(x)), end, prefix, self.causal)
+
+    def _bias(self, x: Float[Tensor, "class token width"], extra: int = 0) -> Tensor | None:
+        return causal_bias(x.shape[1] + extra, x) if self.causal else None
+
+    def features(
+        self, trunk: TextTrunk, first: int, inject: Injection | None = None, chunk: int = 0
+    ) -> Float[Tensor, "class embed"]:
+        """Text embeddings, not normalised, from a trunk at layer ``first``. Injected tokens shift the end.
+
+        Prompts of one length are computed together, cut at their end. With causal attention, the tokens that
+        all prompts begin with are computed once. ``chunk`` limits how many prompts are computed at a time;
+        activations are then recomputed for gradients.
+        """
+        chunk = chunk if chunk < len(trunk.end) else 0
+        groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(inject)
+        if groups is None:
+            if not has_prefix:
+                return self._features(trunk.tokens, trunk.end, first, inject)
+            groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.tokens.shape[1])]
+        calls: list[Callable[[], Tensor]]
+        if has_prefix:
+            batches = [[group] for group in groups] if chunk else [groups]
+            calls = [partial(self._packed_features, trunk, batch, first, inject) for batch in batches]
+        else:
+            calls = [
+                partial(
+                    self._features,
+                    trunk.tokens[:, :length].index_select(0, rows),
+                    trunk.end[rows],
+                    first,
+                    inject and inject.rows(rows),
+                )
+                for rows, length in groups
+            ]
+        recompute = chunk and torch.is_grad_enabled()
+        # Nothing here is random, so the state of the generator need not be preserved.
+        parts = [
+            checkpoint(call, use_reentrant=False, preserve_rng_state=False) if recompute else call()
+            for call in calls
+        ]
+        order = torch.cat([rows for rows, _ in groups])
+        return torch.cat(parts).index_select(0, order.argsort())
+
+    def _packed_features(
+        self,
+        trunk: TextTrunk,
+        groups: list[tuple[Int[Tensor, "row"], int]],
+        first: int,
+        inject: Injection | None,
+    ) -> Float[Tensor, "row embed"]:
+        """The features of groups of prompts with a common prefix, in the groups' order. All tokens are one
+        sequence, so that they share the products with the weights.
+        """
+        prefix, added = trunk.prefix, 0 if inject is None else inject.added
+        tokens, ends, start = [trunk.tokens[0, :prefix]], [], prefix + added
+        for rows, length in groups:
+            suffix = length - prefix
+            tokens.append(trunk.tokens[:, prefix:length].index_select(0, rows).flatten(0, 1))
+            starts = torch.arange(len(rows), device=rows.device) * suffix + start
+            ends.append(starts + trunk.end[rows] - prefix)
+            start += len(rows) * suffix
+        x = torch.cat(tokens).unsqueeze(0)
+        longest = max(length for _, length in groups) + added
+        sizes = tuple((len(rows), length - prefix) for rows, length in groups)
+        packed = PackedSequences(prefix + added, sizes, causal_bias(longest, x))
+        out = self.span(x, first, bias=packed, inject=inject, read=torch.cat(ends))
+        return self.finish(out[0])
+
+    def _features(
+        self,
+        tokens: Float[Tensor, "class token width"],
+        end: Int[Tensor, "class"],
+        first: int,
+        inject: Injection | None,
+    ) -> Float[Tensor, "class embed"]:
+        extra = 0 if inject is None else inject.added
+        bias = self._bias(tokens, extra)
+        read = (end + extra).unsqueeze(1)
+        return self.finish(self.span(tokens, first, bias=bias, inject=inject, read=read)[:, 0])
+
+    def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
+        """CLIP's text embedding, not normalised."""
+        return self.features(self.trunk(ids, self.depth), self.depth)
+
+
+def common_prefix(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int:
+    """The number of first tokens, before any prompt's end, that are the same in all prompts."""
+    run = same.all(dim=0).long().cumprod(dim=0).sum()
+    return int(torch.minimum(run, end.min()))
