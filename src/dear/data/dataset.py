@@ -52,8 +52,8 @@ class Dataset:
         balance: whether it contributes them repeatedly, so that all classes have as many shots.
         notes: remarks for the user, such as a split made here or images left out.
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
-        keys: what the classes are called in the files, in label order: folders or labels, which are the names
-            unless others were given; empty for images without files.
+        keys: the folders or labels of the classes in the files, in label order, which are also their names
+            unless the user names them; empty for images without files.
     """
 
     name: str

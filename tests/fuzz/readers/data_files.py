@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from dear.data.image_check import broken_images
-from dear.data.images.decode_cache import DecodeCache
+from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row

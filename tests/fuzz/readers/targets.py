@@ -3,7 +3,7 @@
 from dear.cli.predict import _names
 from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
-from dear.data.sources.coop import read_coop
+from dear.data.sources.splits import read_coop
 from dear.roles.phrases import load_pool
 from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
