@@ -3,8 +3,8 @@
 python benchmarks/image_memory.py [--megapixels 40] [--only TIFF] [--json] [--out FILE]
 
 Each image is written by one process and decoded by another. A figure is what decoding adds to the resident
-memory of the second at its highest, in MiB; the file's bytes, which are read at once, are part of it. "tall" and
-"wide" have the longest side that Pillow writes in the format, up to 65,535. Needs a system that can fork.
+memory of the second at its highest, in MiB; the file's bytes, which are read at once, are part of it. "tall"
+and "wide" have the longest side that Pillow writes in the format, up to 65,535. Needs a system that can fork.
 """
 
 import argparse
