@@ -53,19 +53,9 @@ def load_for_checks(name: str) -> Dataset:
 
 
 def _of_task(task: WorldTask, test: WorldImages, settings: DataSettings) -> Dataset:
-    dataset = assemble(
-        task.name,
-        task.title,
-        task.classnames,
-        settings.templates() or (task.template,),
-        task.train,
-        task.val,
-        test,
-        sampling=settings.sampling,
-        allow_fewer=settings.allow_fewer,
-        balance=settings.balance,
-    )
-    return replace(dataset, world=True)
+    templates = settings.templates() or (task.template,)
+    names = task.name, task.title, task.classnames, templates
+    return assemble(*names, task.train, task.val, test, settings, world=True)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -120,7 +110,7 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         warnings.warn(f"{listing.name}: {note}", stacklevel=3)
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     photos = {part: _photos(listing.folder, rows, store, settings) for part, rows in listing.splits.items()}
-    dataset = assemble(
+    return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
         [with_spaces(name) for name in listing.classnames],
@@ -128,11 +118,10 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         photos["train"],
         photos.get("val"),
         photos["test"],
-        sampling=settings.sampling,
-        allow_fewer=settings.allow_fewer,
-        balance=settings.balance,
+        settings,
+        notes=listing.notes,
+        keys=listing.keys,
     )
-    return replace(dataset, notes=listing.notes, keys=listing.keys)
 
 
 def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.folder import subfolders
+from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError

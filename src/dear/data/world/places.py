@@ -223,21 +223,10 @@ def _flow(p: Painting) -> None:
     p.over("second", wave(p.x * 1.3 + wave(p.y * 1.1 + a) * 0.5 + b) * 0.5 + 0.5)
 
 
-_PAINTERS: dict[str, Callable[[Painting], None]] = {
-    "beach": _beach,
-    "forest": _forest,
-    "desert": _desert,
-    "city": _city,
-    "sea": _sea,
-    "snow": _snow,
-    "meadow": _meadow,
-    "mountains": _mountains,
-    "space": _space,
-    "room": _room,
-    "rings": _rings,
-    "mosaic": _mosaic,
-    "flow": _flow,
-}
+_PAINTERS: dict[str, Callable[[Painting], None]] = {painter.__name__[1:]: painter for painter in (
+    _beach, _forest, _desert, _city, _sea, _snow, _meadow, _mountains, _space, _room, _rings, _mosaic,
+    _flow
+)}  # fmt: skip
 
 
 def background(

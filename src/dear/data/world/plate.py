@@ -166,16 +166,9 @@ def _speckled(across: Plane, down: Plane, _soft: float) -> Plane:
     return table[cell]
 
 
-_PATTERNS: dict[str, Callable[[Plane, Plane, float], Plane]] = {
-    "plain": _plain,
-    "striped": _striped,
-    "dotted": _dotted,
-    "checkered": _checkered,
-    "zigzag": _zigzag,
-    "crosshatched": _crosshatched,
-    "wavy": _wavy,
-    "speckled": _speckled,
-}
+_PATTERNS: dict[str, Callable[[Plane, Plane, float], Plane]] = {pattern.__name__[1:]: pattern for pattern in (
+    _plain, _striped, _dotted, _checkered, _zigzag, _crosshatched, _wavy, _speckled
+)}  # fmt: skip
 
 
 def texture(value: Int[Tensor, "batch"], across: Plane, down: Plane, soft: float) -> Plane:

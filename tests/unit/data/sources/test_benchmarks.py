@@ -34,7 +34,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Benchmark]:
     def make(name: str, **fields: Any) -> Benchmark:
         small = replace(benchmarks()[name], classes=3, **fields)
         monkeypatch.setattr(rows, "benchmarks", lambda: {name: small})
-        monkeypatch.setattr(rows, "packaged_names", lambda file: WNIDS if file.endswith("wnids.txt") else NAMES)
+        monkeypatch.setattr(
+            rows, "packaged_names", lambda file: WNIDS if file.endswith("wnids.txt") else NAMES
+        )
         return small
 
     return make
