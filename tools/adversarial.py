@@ -12,9 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dear.backbone.load import load_clip
-from dear.data.world.adversarial import CHOSEN
-from dear.data.world.images import WorldImages
-from dear.data.world.tasks import adversarial_candidates, load_task
+from dear.data.world.tasks import ADVERSARIAL, WorldImages, adversarial_candidates, load_task
 from dear.errors import DataError
 from dear.evaluation.metrics import hits
 from dear.methods.registry import frozen_clip
@@ -37,7 +35,7 @@ def choose_adversarial(
     return chosen
 
 
-def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Path = CHOSEN) -> None:
+def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Path = ADVERSARIAL) -> None:
     """Write the choice, with the identity of the candidates."""
     text = json.dumps({"candidates": candidates.identity, "chosen": chosen}, separators=(",", ":"))
     path.write_text(text + "\n", encoding="utf-8")
@@ -55,7 +53,7 @@ def main() -> None:
     chosen = choose_adversarial(wrong, candidates.labels)
     save_adversarial(candidates, chosen)
     share, images = float(wrong.double().mean()), sum(map(len, chosen))
-    print(f"{share:.1%} of the candidates are wrong; {images} kept in {CHOSEN}")
+    print(f"{share:.1%} of the candidates are wrong; {images} kept in {ADVERSARIAL}")
 
 
 if __name__ == "__main__":

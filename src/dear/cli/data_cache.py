@@ -40,7 +40,7 @@ def command(
 
     settings = replace(dataset, root=root or dataset.root, decode_cache=True)
     check_name(name, settings, tasks=False)
-    from dear.data.images.decode_cache import DecodeCache, fill  # loads torch: what can be refused is
+    from dear.data.images.photos import DecodeCache, fill  # loads torch: what can be refused is
     from dear.data.loading import photographs, read_listing
 
     data = photographs(read_listing(name, settings), settings)

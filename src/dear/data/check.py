@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dear.data.doubles import same_images, told_of
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
-from dear.data.image_check import broken_images, missing_images
+from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
@@ -27,26 +26,26 @@ def check_dataset(
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
-    found = list[DataError]()
+    errors = list[DataError]()
     try:
-        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=found.append)
+        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=errors.append)
     except DataError as last:
-        if not found:
+        if not errors:
             raise
-        found.append(last)
+        errors.append(last)
         listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
-    faults = [*dict.fromkeys(map(str, found))]
+    faults = [*dict.fromkeys(map(str, errors))]
     missing = missing_images(listing)
     broken = broken_images(listing, settings, progress) if decode else None
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
-    others = _other_names(listing)
-    doubles = same_images(listing, settings.threads) if decode else None
-    warnings = [*_about_classes(listing), *told_of(listing, doubles or [])]
+    other_names = _other_names(listing)
+    duplicates = same_images(listing, settings.threads) if decode else None
+    warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
     return Check(
         name=listing.name,
         folder=str(listing.folder),
         split=listing.origin,
-        standard=(listing.standard and not others) if benchmark else None,
+        standard=(listing.standard and not other_names) if benchmark else None,
         classes=len(listing.classnames),
         classnames=[with_spaces(name) for name in listing.classnames],
         counts={part: len(rows) for part, rows in listing.splits.items()},
@@ -54,30 +53,30 @@ def check_dataset(
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},
         missing=missing,
         broken=broken,
-        other_names=others,
+        other_names=other_names,
         templates=[*listing.templates],
         notes=[*listing.notes],
         faults=faults,
-        duplicates=doubles,
+        duplicates=duplicates,
         warnings=warnings,
         ok=not (faults or missing or broken or warnings),
     )
 
 
 def _range(listing: Listing, part: str) -> tuple[int, int]:
-    held = Counter(row.label for row in listing.splits[part])
-    counts = [held[label] for label in range(len(listing.classnames))]
+    images = Counter(row.label for row in listing.splits[part])
+    counts = [images[label] for label in range(len(listing.classnames))]
     return min(counts, default=0), max(counts, default=0)
 
 
-def _about_classes(listing: Listing) -> Iterator[str]:
+def _class_warnings(listing: Listing) -> Iterator[str]:
     if len(listing.classnames) == 1:
-        yield f"there is a single class, {listing.classnames[0]!r}: every image would be told to be of it"
+        yield f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
     for part in ("train", "test"):
         labels = [row.label for row in listing.splits.get(part, ())]
-        if said := uneven(labels, [with_spaces(name) for name in listing.classnames]):
-            yield f"{part}: {said}"
-            break  # the other split is likely to be alike
+        if warning := uneven(labels, [with_spaces(name) for name in listing.classnames]):
+            yield f"{part}: {warning}"
+            break  # the test split is likely to be alike
 
 
 def _other_names(listing: Listing) -> list[str]:
@@ -87,4 +86,6 @@ def _other_names(listing: Listing) -> list[str]:
     if len(published) != len(listing.classnames):
         return [f"{len(listing.classnames)} classes, published {len(published)}"]
     pairs = enumerate(zip(listing.classnames, published, strict=True))
-    return [f"{label}: {ours!r}, published {theirs!r}" for label, (ours, theirs) in pairs if ours != theirs]
+    return [
+        f"{label}: {name!r}, published {original!r}" for label, (name, original) in pairs if name != original
+    ]

@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.data.settings import Sampling
+from dear.data.settings import DataSettings, Sampling
 
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
 """A batch of 8-bit RGB pictures: one tensor if all have the same size, else a sequence.
@@ -52,8 +52,8 @@ class Dataset:
         balance: whether it contributes them repeatedly, so that all classes have as many shots.
         notes: remarks for the user, such as a split made here or images left out.
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
-        keys: what the classes are called in the files, in label order: folders or labels, which are the names
-            unless others were given; empty for images without files.
+        keys: the folders or labels of the classes in the files, in label order, which are also their names
+            unless the user names them; empty for images without files.
     """
 
     name: str
@@ -89,17 +89,14 @@ def assemble(
     train: Images,
     val: Images | None,
     test: Images,
-    *,
-    sampling: Sampling = "dear",
-    allow_fewer: bool = False,
-    balance: bool = False,
+    settings: DataSettings = DataSettings(),  # noqa: B008 (frozen)
+    **facts: Any,
 ) -> Dataset:
-    """A data set whose identity is derived from those of its parts."""
+    """A data set with the few-shot settings and other ``facts``; its identity is derived from its parts'."""
     splits = [split.identity if split is not None else "" for split in (train, val, test)]
+    sampling, allow_fewer, balance = settings.sampling, settings.allow_fewer, settings.balance
     picks = [sampling, str(allow_fewer)] if (sampling, allow_fewer) != ("dear", False) else []
     picks += ["balance"] if balance else []
     identity = fingerprint(*splits, *classnames, "templates", *templates, *picks)
-    names, prompts = tuple(classnames), tuple(templates)
-    return Dataset(
-        name, title, names, prompts, train, val, test, identity, sampling, allow_fewer, balance=balance
-    )
+    facts |= {"sampling": sampling, "allow_fewer": allow_fewer, "balance": balance}
+    return Dataset(name, title, tuple(classnames), tuple(templates), train, val, test, identity, **facts)

@@ -26,7 +26,7 @@ from dear.data.settings import Sampling
 from dear.errors import DataError
 
 UNEVEN = 3
-"""How many times the images of the smallest class the largest has before it is told."""
+"""The classes are uneven if the largest has this many times the images of the smallest."""
 
 
 def pick_shots(
@@ -66,12 +66,12 @@ def _check(
     if allow_fewer:
         return
     count = len(classnames) if classnames else int(labels.max()) + 1
-    held = torch.bincount(labels.cpu(), minlength=count).tolist()
+    images = torch.bincount(labels.cpu(), minlength=count).tolist()
     for label in range(count) if classes is None else classes:
-        if held[label] < shots:
-            named = f" ({classnames[label]})" if classnames else ""
+        if images[label] < shots:
+            name = f" ({classnames[label]})" if classnames else ""
             raise DataError(
-                f"class {label}{named} has {held[label]} images, fewer than {shots} shots. "
+                f"class {label}{name} has {images[label]} images, fewer than {shots} shots. "
                 "Ask for fewer shots, or give --dataset.allow-fewer or --dataset.balance (allow_fewer or "
                 "balance in a recipe)."
             )
@@ -131,20 +131,13 @@ class Pick:
         classnames: Sequence[str] | None = None,
     ) -> "Pick":
         """The result of `pick_shots` or `coop_shots`, with its inputs."""
-        drawn = (coop_shots if sampling == "coop" else pick_shots)(
-            labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames
-        )
-        return cls(seed, shots, tuple(drawn.tolist()), sampling)
+        rule = coop_shots if sampling == "coop" else pick_shots
+        indices = rule(labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames)
+        return cls(seed, shots, tuple(indices.tolist()), sampling)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable dict."""
         return {**asdict(self), "indices": [*self.indices], "files": [*self.files]}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Pick":
-        """The inverse of `to_json`."""
-        rule, files = record.get("sampling", "dear"), tuple(record.get("files", ()))
-        return cls(record["seed"], record["shots"], tuple(record["indices"]), rule, files)
 
 
 def draw_few(
@@ -158,48 +151,47 @@ def draw_few(
     """
     if not len(dataset.train):
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
-    chosen = [*(range(len(dataset.classnames)) if classes is None else classes)]
+    subset = [*(range(len(dataset.classnames)) if classes is None else classes)]
     labels, names = dataset.train.labels, dataset.classnames
-    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, chosen)
+    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, subset)
     pick = Pick.draw(labels, shots, seed, sampling=dataset.sampling, allow_fewer=True)
     if dataset.balance:
         pick = replace(pick, indices=balanced(pick.indices, labels, shots))
-    wanted = {*chosen}
-    indices = tuple(
-        i for i, label in zip(pick.indices, labels[[*pick.indices]].tolist(), strict=True) if label in wanted
-    )
+    picked_labels, members = labels[[*pick.indices]].tolist(), {*subset}
+    indices = tuple(i for i, label in zip(pick.indices, picked_labels, strict=True) if label in members)
     paths = getattr(dataset.train, "paths", None)
     pick = replace(pick, indices=indices, files=tuple(paths[i] for i in indices) if paths else ())
     few = Subset(dataset.train, torch.tensor(indices))
-    return pick, few if classes is None else ClassSubset(few, chosen)
+    return pick, few if classes is None else ClassSubset(few, subset)
 
 
 def balanced(indices: Sequence[int], labels: Int[Tensor, "item"], shots: int) -> tuple[int, ...]:
     """A pick in which every class has `shots` items: those of a class with fewer repeat in their order, each
     as often as the others or once more. Classes without items stay without. [ours]
     """
-    of_class = dict[int, list[int]]()
+    items_by_class = dict[int, list[int]]()
     for index, label in zip(indices, labels[[*indices]].tolist(), strict=True):
-        of_class.setdefault(label, []).append(index)
-    return tuple(one for items in of_class.values() for one in islice(cycle(items), shots))
+        items_by_class.setdefault(label, []).append(index)
+    return tuple(index for items in items_by_class.values() for index in islice(cycle(items), shots))
 
 
 def uneven(labels: Sequence[int], classnames: Sequence[str]) -> str | None:
-    """What to say of classes of very different size, or None: at least three times as many images. [ours]"""
-    held = Counter(labels)
-    if not held:
+    """A warning of classes of very different size (`UNEVEN` times), or None. [ours]"""
+    ranked = Counter(labels).most_common()
+    if not ranked:
         return None
-    (most, many), (least, few) = held.most_common(1)[0], held.most_common()[-1]
-    if many < UNEVEN * few:
+    (large, most_images), (small, fewest_images) = ranked[0], ranked[-1]
+    if most_images < UNEVEN * fewest_images:
         return None
     return (
-        f"the classes are uneven, from {few} ({classnames[least]}) to {many} images ({classnames[most]}): "
+        f"the classes are uneven, from {fewest_images} ({classnames[small]}) to {most_images} images "
+        f"({classnames[large]}): "
         "limit them with --shots, or repeat the images of the smaller ones with --dataset.balance"
     )
 
 
 def base_novel(n_classes: int) -> tuple[range, range]:
-    """The base classes (the first ceil(n / 2) in label order) and the novel ones (the rest), section 3."""
+    """The base classes, the first ceil(n / 2) in label order, and the novel ones after them (section 3)."""
     if n_classes < 2:
         raise DataError(f"base and novel classes need at least 2 classes; there is {n_classes}.")
     n_base = (n_classes + 1) // 2
@@ -236,9 +228,9 @@ class ClassSubset(Subset):
     """All items of some classes, in their original order; classes are renumbered in the given order."""
 
     def __init__(self, images: Images, classes: Sequence[int]) -> None:
-        old = images.labels
-        table = torch.full((max([*classes, int(old.max())]) + 1,), -1, dtype=old.dtype, device=old.device)
-        table[[*classes]] = torch.arange(len(classes), dtype=old.dtype, device=old.device)
-        super().__init__(images, (table[old] >= 0).nonzero().flatten())
-        self.labels = table[self.labels]
+        labels = images.labels
+        renumbered = labels.new_full((max([*classes, int(labels.max())]) + 1,), -1)
+        renumbered[[*classes]] = torch.arange(len(classes), dtype=labels.dtype, device=labels.device)
+        super().__init__(images, (renumbered[labels] >= 0).nonzero().flatten())
+        self.labels = renumbered[self.labels]
         self.identity = fingerprint(images.identity, "classes", *map(str, classes))

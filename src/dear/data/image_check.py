@@ -1,14 +1,15 @@
-"""Find the images of a data set that cannot be read: each is decoded once, and the result is cached."""
+"""Find the images of a data set that are missing, cannot be read, or have the same content."""
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.decode_cache import DecodeCache
-from dear.data.images.photos import file_sizes, in_parallel
+from dear.data.images.photos import DecodeCache, file_sizes, in_parallel
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
@@ -33,8 +34,8 @@ def broken_images(
         str(listing.folder.resolve()), *(part for pair in zip(paths, stamps, strict=True) for part in pair)
     )
     record = settings.cache_folder() / "checked" / f"{key}.json"
-    if (known := _read(record)) is not None:
-        return known
+    if (result := _read(record)) is not None:
+        return result
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     broken: dict[str, str] = {}
     for start in range(0, len(paths), CHUNK):
@@ -53,6 +54,44 @@ def missing_images(listing: Listing) -> list[str]:
     paths = _paths(listing)
     sizes = file_sizes(listing.folder, paths)
     return [path for path, size in zip(paths, sizes, strict=True) if size is None]
+
+
+def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
+    """Groups of files with the same bytes, in the listing's order; only files of equal size are read.
+
+    A picture that was saved again counts as another. [ours]
+    """
+    paths = _paths(listing)
+    sizes = file_sizes(listing.folder, paths)
+    alike = [path for group in _groups(zip(sizes, paths, strict=True)) for path in group]
+    digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
+    position = {path: index for index, path in enumerate(paths)}
+    return sorted(_groups(zip(digests, alike, strict=True)), key=lambda group: position[group[0]])
+
+
+def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
+    """A warning for each kind of repetition, with the first group of files."""
+    part_of = {row.path: part for part, rows in listing.splits.items() for row in rows}
+    class_of = {row.path: row.label for rows in listing.splits.values() for row in rows}
+    kinds: dict[str, list[list[str]]] = {
+        "in several splits, so that images that are tested on are trained on": [],
+        "in several classes": [],
+        "in one class": [],
+    }
+    splits, classes, inside = kinds.values()
+    for group in groups:
+        if len({part_of[path] for path in group}) > 1:
+            splits.append(group)
+        if len({class_of[path] for path in group}) > 1:
+            classes.append(group)
+        elif len({part_of[path] for path in group}) == 1:
+            inside.append(group)
+    return [
+        f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0])}"
+        + (f" ... and {len(repeated) - 1} more" if len(repeated) > 1 else "")
+        for where, repeated in kinds.items()
+        if repeated
+    ]
 
 
 def _paths(listing: Listing) -> list[str]:
@@ -91,3 +130,19 @@ def _read(record: Path) -> dict[str, str] | None:
 def _write(record: Path, broken: dict[str, str]) -> None:
     with suppress(OSError), atomic_write(record, shared=True) as file:  # the cache is optional
         file.write(json.dumps(broken).encode())
+
+
+def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:
+    """The paths that share a key, by key; paths without a key are ignored."""
+    groups = defaultdict[object, list[str]](list)
+    for key, path in keyed:
+        if key is not None:
+            groups[key].append(path)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _digest(path: Path) -> str | None:
+    """The SHA-256 of a file, None if it cannot be read, which `broken_images` reports."""
+    with suppress(OSError), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return None

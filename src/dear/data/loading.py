@@ -1,20 +1,17 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
-from dear.data.images.decode_cache import DecodeCache
-from dear.data.images.photos import PhotoImages
-from dear.data.names import missing
+from dear.data.images.photos import DecodeCache, PhotoImages
+from dear.data.names import missing_error
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import (
@@ -24,14 +21,11 @@ from dear.data.sources.benchmarks import (
     named_benchmark,
     read_benchmark,
 )
-from dear.data.sources.coop import PREFIX, read_coop, split_file
-from dear.data.sources.domains import subfolders
-from dear.data.sources.folder import image_files, read_folder
+from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
-from dear.data.sources.naming import rename
-from dear.data.sources.wordnet import name_wordnet_ids
-from dear.data.world.images import WorldImages
-from dear.data.world.tasks import WorldTask, load_task, task_names
+from dear.data.sources.naming import name_wordnet_ids, rename
+from dear.data.sources.splits import PREFIX, read_coop, split_file
+from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError
 
 
@@ -42,12 +36,12 @@ def load_dataset(name_or_path: Path | str, settings: DataSettings | None = None)
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
-    settings, known = settings or DataSettings(), task_names()
+    settings, tasks = settings or DataSettings(), task_names()
     name_or_path = str(name_or_path)
-    if name_or_path in known:
+    if name_or_path in tasks:
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
-    return photographs(read_listing(name_or_path, settings, known=known), settings)
+    return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
 
 
 def load_for_checks(name: str) -> Dataset:
@@ -58,20 +52,10 @@ def load_for_checks(name: str) -> Dataset:
     return _of_task(task, task.check, DataSettings())
 
 
-def _of_task(task: WorldTask, tested: WorldImages, settings: DataSettings) -> Dataset:
-    found = assemble(
-        task.name,
-        task.title,
-        task.classnames,
-        settings.templates() or (task.template,),
-        task.train,
-        task.val,
-        tested,
-        sampling=settings.sampling,
-        allow_fewer=settings.allow_fewer,
-        balance=settings.balance,
-    )
-    return replace(found, world=True)
+def _of_task(task: WorldTask, test: WorldImages, settings: DataSettings) -> Dataset:
+    templates = settings.templates() or (task.template,)
+    names = task.name, task.title, task.classnames, templates
+    return assemble(*names, task.train, task.val, test, settings, world=True)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -80,33 +64,35 @@ def of_world(names: Iterable[str]) -> bool:
 
 
 def load_images(name_or_path: str, settings: DataSettings | None = None) -> Dataset:
-    """The same for a use that needs no labels: also a folder of images without folders of classes, all of
-    which are then training images, and there are no class names. Raises the same errors.
+    """`load_dataset` for a use without labels: a folder may also have images without folders of classes. They
+    are then all training images, and there are no class names.
     """
     settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
     if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
         return load_dataset(name_or_path, settings)
-    paths = [path.name for path in image_files(folder)]
-    photos = _images_of(folder, paths, torch.zeros(len(paths), dtype=torch.int64), None, settings)
-    name, none = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
-    return assemble(name, name, (), (), photos, None, none)
+    rows = [Row(path.name, 0) for path in image_files(folder)]
+    photos = _photos(folder, rows, None, settings)
+    name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
+    return assemble(name, name, (), (), photos, None, test)
 
 
 def read_listing(
-    name_or_path: str, settings: DataSettings, *, known: Iterable[str] = (), report: Report = refuse
+    name_or_path: str, settings: DataSettings, *, other_names: Iterable[str] = (), report: Report = refuse
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
 
-    Raises UnknownNameError for any other name (`known` adds names to its message), DataError for invalid
+    Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
     content. Faults passed to ``report`` are skipped if it returns.
     """
-    listing = _read(name_or_path, settings, known, report)
+    listing = _read(name_or_path, settings, other_names, report)
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
     elif Path(name_or_path).suffix.lower() not in table.SUFFIXES:
         listing = rename(listing, settings.classnames.expanduser())
-    if not listing.benchmark and find_benchmark(listing.name):  # whose settings and results are not for it
+    if not listing.benchmark and find_benchmark(
+        listing.name
+    ):  # its settings and results are not for this data
         listing = replace(listing, name=f"own-{listing.name}")
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
@@ -123,8 +109,8 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
     for note in listing.notes:
         warnings.warn(f"{listing.name}: {note}", stacklevel=3)
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    photos = {part: _images(listing, rows, store, settings) for part, rows in listing.splits.items()}
-    data = assemble(
+    photos = {part: _photos(listing.folder, rows, store, settings) for part, rows in listing.splits.items()}
+    return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
         [with_spaces(name) for name in listing.classnames],
@@ -132,14 +118,13 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         photos["train"],
         photos.get("val"),
         photos["test"],
-        sampling=settings.sampling,
-        allow_fewer=settings.allow_fewer,
-        balance=settings.balance,
+        settings,
+        notes=listing.notes,
+        keys=listing.keys,
     )
-    return replace(data, notes=listing.notes, keys=listing.keys)
 
 
-def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], report: Report) -> Listing:
+def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = Path(name_or_path).expanduser()
@@ -148,8 +133,8 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
         try:
             return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
         except DataError as error:
-            here = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
-            raise DataError(f"{error}{here}") from error
+            hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
+            raise DataError(f"{error}{hint}") from error
     if path.is_dir():
         return _read_folder(path, settings, report)
     suffix = path.suffix.lower()
@@ -161,19 +146,17 @@ def _read(name_or_path: str, settings: DataSettings, known: Iterable[str], repor
         raise DataError(
             f"{name_or_path} is not a supported file. Give a folder, a .csv or .jsonl file, or a .zip."
         )
-    raise missing(name_or_path, known)
+    raise missing_error(name_or_path, other_names)
 
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
-    """A folder by path: what lies in it says what it is, not what it is called."""
+    """A folder by path: its content decides what it is, not its name."""
     if huggingface.is_saved(folder):
         return huggingface.read_huggingface(str(folder), settings)
     split = split_file(folder)
     if split is not None:
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
-        return (
-            read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report=report)
-        )
+        return read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report)
     benchmark = find_benchmark(folder.resolve().name)
     if benchmark is None or not (folder / benchmark.images).is_dir():
         return read_folder(folder, settings, report)
@@ -203,49 +186,28 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     return replace(listing, name=listing.name if listing.benchmark else path.stem)
 
 
-def _images(
-    listing: Listing, rows: tuple[Row, ...], store: DecodeCache | None, settings: DataSettings
+def _photos(
+    folder: Path, rows: Sequence[Row], store: DecodeCache | None, settings: DataSettings
 ) -> PhotoImages:
     labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
-    return _images_of(listing.folder, [row.path for row in rows], labels, store, settings)
-
-
-def _images_of(
-    folder: Path,
-    paths: Sequence[str],
-    labels: Int[Tensor, "item"],
-    store: DecodeCache | None,
-    settings: DataSettings,
-) -> PhotoImages:
-    return PhotoImages(
-        folder,
-        paths,
-        labels,
-        settings.short_side,
-        store=store,
-        threads=settings.threads,
-    )
+    paths = [row.path for row in rows]
+    return PhotoImages(folder, paths, labels, settings.short_side, store=store, threads=settings.threads)
 
 
 def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
     broken = broken_images(listing, settings)
     if not broken:
         return listing
-    splits = {p: tuple(r for r in rows if r.path not in broken) for p, rows in listing.splits.items()}
-    for part, label in _emptied(listing.splits, splits):
-        raise DataError(
-            f"{listing.name}: class {label} ({listing.classnames[label]}) has no readable image in {part}: "
-            f"{next(iter(broken.values()))}"
-        )
+    splits = dict[str, tuple[Row, ...]]()
+    for part, rows in listing.splits.items():
+        splits[part] = tuple(row for row in rows if row.path not in broken)
+        lost = {row.label for row in rows} - {row.label for row in splits[part]}
+        if lost and part != "val":
+            label = min(lost)
+            name = f"{label} ({listing.classnames[label]})"
+            raise DataError(
+                f"{listing.name}: class {name} has no readable image in {part}: {next(iter(broken.values()))}"
+            )
     faults = first_few(broken.values())
     note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {faults}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)
-
-
-def _emptied(
-    before: Mapping[str, tuple[Row, ...]], after: Mapping[str, tuple[Row, ...]]
-) -> Iterator[tuple[str, int]]:
-    """Classes that lost all images of a split: the split and the label."""
-    for part in before:
-        gone = {row.label for row in before[part]} - {row.label for row in after[part]}
-        yield from ((part, label) for label in sorted(gone) if part != "val")

@@ -1,4 +1,4 @@
-"""Whether a name or path can be a data set: told before anything is loaded, without torch."""
+"""Check that a name or path can be a data set, before anything is loaded: without torch."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,23 +13,23 @@ from dear.errors import DataError, DearError, UnknownNameError
 
 def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks: bool = True) -> None:
     """Raise the error of `load_dataset` for a name that is unknown, a path that does not exist, or a
-    benchmark whose folder is missing. A command calls it first, so that these errors are told at once.
+    benchmark whose folder is missing. A command calls it first, so that these errors come at once.
     Without ``tasks`` those of the Attribute World are unknown: they have no files.
     """
-    known = task_names() if tasks else []
-    if name_or_path.startswith(PREFIX):  # only its library can tell
+    names = task_names() if tasks else []
+    if name_or_path.startswith(PREFIX):  # only its library knows
         return
-    if name_or_path in known or Path(name_or_path).expanduser().exists():
+    if name_or_path in names or Path(name_or_path).expanduser().exists():
         return
     benchmark = named_benchmark(name_or_path)
     if benchmark is None:
-        raise missing(name_or_path, known)
+        raise missing_error(name_or_path, names)
     home_of(benchmark, settings or DataSettings())
 
 
-def missing(name_or_path: str, known: Iterable[str] = ()) -> DearError:
-    """The error for a data set that is neither known by name nor there; ``known`` adds names to it."""
+def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:
+    """The error for a data set of no benchmark's name and no existing path; it lists ``other_names`` too."""
     if any(sign in name_or_path for sign in "/\\."):
         what = "file" if Path(name_or_path).suffix.lower() in (*SUFFIXES, ".zip") else "folder"
         return DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
-    return UnknownNameError("data set", name_or_path, [*known, *benchmarks()])
+    return UnknownNameError("data set", name_or_path, [*other_names, *benchmarks()])

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_notes() -> Iterator[list[warnings.WarningMessage]]:
-    """Hold warnings, such as the notes on data sets, until the block ends; an error in it drops them, so that
-    whoever reads it sees the error alone. Yields the list that they are held in.
+    """Hold warnings, such as the notes on data sets, until the block ends, and yield the list of them.
+
+    An error in the block drops them, so that the user sees the error alone.
     """
-    with warnings.catch_warnings(record=True) as held:
-        yield held
-    for one in held:
-        warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    with warnings.catch_warnings(record=True) as notes:
+        yield notes
+    for note in notes:
+        warnings.showwarning(note.message, note.category, note.filename, note.lineno)

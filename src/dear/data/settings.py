@@ -16,7 +16,7 @@ Sampling = Literal["dear", "coop"]
 
 Layout = Literal["auto", "classes", "domains"]
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ class DataSettings:
     def __post_init__(self) -> None:
         if not 0 < self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be above 0 and at most 1.")
-        for name, value, least in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
-            if value < least:
-                raise SettingsError(f"{name} is {value}: it must be at least {least}.")
+        for name, value, minimum in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
+            if value < minimum:
+                raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
 
     @property
     def threads(self) -> int:
-        return self.workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        return self.workers or min(MAX_WORKERS, os.cpu_count() or 1)
 
     def data_root(self) -> Path | None:
-        """The folder of the benchmarks, if one was given."""
-        named = self.root or os.environ.get("DEAR_DATA")
-        return Path(named).expanduser() if named else None
+        """The folder of the benchmarks, or None if neither setting nor environment names one."""
+        root = self.root or os.environ.get("DEAR_DATA")
+        return Path(root).expanduser() if root else None
 
     def cache_folder(self) -> Path:
         """The cache folder, which need not exist."""
@@ -84,7 +84,7 @@ class DataSettings:
         return Path(self.cache or os.environ.get("DEAR_CACHE") or usual).expanduser()
 
     def templates(self) -> tuple[str, ...] | None:
-        """The given prompts, or None for the data set's own. Raises DataError for an invalid prompt."""
+        """The prompts to use, or None for the data set's own. Raises DataError for an invalid prompt."""
         if self.template is None:
             return None
         file = Path(self.template).expanduser()
@@ -109,9 +109,9 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
     for text in texts:
         at_most("template", len(text), f"a template that begins with {text[:40]!r}")
         try:
-            places = [place for _, *place in Formatter().parse(text) if place[0] is not None]
+            fields = [field for _, *field in Formatter().parse(text) if field[0] is not None]
         except ValueError:
-            places = []
-        if places != [["", "", None]]:  # a width would allocate memory: {:>1000000000}
+            fields = []
+        if fields != [["", "", None]]:  # a width would allocate memory: {:>1000000000}
             raise DataError(f"the template {shown(text)} needs exactly one {{}}, for the class name.")
     return tuple(texts)

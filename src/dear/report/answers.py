@@ -14,8 +14,7 @@ from torch import Tensor
 from dear.data.images.decode import as_image, decode
 from dear.data.images.raster import read_image
 from dear.data.loading import of_world
-from dear.data.world.images import WorldImages
-from dear.data.world.tasks import load_task
+from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
 from dear.evaluation.answers import MISTAKES, content_hash
 from dear.evaluation.diagnosis import ClassScore, scores_of

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dear.data.world.factors import FACTORS
-from dear.data.world.images import WorldImages
+from dear.data.world.tasks import WorldImages
 from dear.methods.base import Method
 from dear.retrieval.panels import retrieval_panels
 

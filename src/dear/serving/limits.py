@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from dear.data.images.raster import READ, opened
+from dear.data.images.raster import FORMATS, opened
 from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 
@@ -114,7 +114,7 @@ def check_picture(data: bytes, limits: Limits) -> int:
     except LimitError as error:
         raise Refused(413, f"the image is too large: {error}") from None
     except Exception:  # Pillow's exceptions for a broken header differ from format to format
-        raise Refused(415, f"the file is not an image in a supported format: send {READ}.") from None
+        raise Refused(415, f"the file is not an image in a supported format: send {FORMATS}.") from None
     if width * height > limits.pixels:
         raise Refused(
             413,

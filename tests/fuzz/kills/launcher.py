@@ -20,7 +20,7 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[3]
 WATCHED = (
-    "data/sources/archive.py", "writing/files.py", "writing/folders.py", "data/images/decode_cache.py",
+    "data/sources/archive.py", "writing/files.py", "writing/folders.py", "data/images/photos.py",
     "evaluation/launch/claims.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
     "retrieval/catalogue.py", "retrieval/vectors.py", "adapters/export.py", "adapters/fit.py",

@@ -1,6 +1,7 @@
 """Files around a data set: split lists, tables, class names, templates and caches."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 
 from dear.data.image_check import broken_images
-from dear.data.images.decode_cache import DecodeCache
+from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row
@@ -47,6 +48,25 @@ def saved(name: str) -> Callable[[Path], Path]:
 
 def use_saved(file: Path) -> None:
     load_dataset(str(file.parent), DataSettings(cache=file.parent.parent / "cache"))
+
+
+def archive(folder: Path) -> Path:
+    """Writes a zip of a folder of images: one member stored, the others deflated."""
+    photo(folder / "x.png")
+    with zipfile.ZipFile(folder / "photos.zip", "w") as file:
+        for number, split in enumerate(NOWHERE * 2):
+            member = f"photos/{split}/{('red', 'sea')[number // 2]}/{number}.png"
+            file.write(folder / "x.png", member, zipfile.ZIP_DEFLATED if number else zipfile.ZIP_STORED)
+    return folder / "photos.zip"
+
+
+def use_archive(file: Path) -> None:
+    cache = file.parent / "cache"
+    load_dataset(str(file), DataSettings(cache=cache))
+    if outside := [
+        path for path in file.parent.iterdir() if path not in (file, cache, file.parent / "x.png")
+    ]:
+        raise TakenOver(f"it wrote {outside[0]}")
 
 
 NOWHERE = ("train", "test")

@@ -3,7 +3,7 @@
 from dear.cli.predict import _names
 from dear.data.images.decode import decode
 from dear.data.settings import DataSettings
-from dear.data.sources.coop import read_coop
+from dear.data.sources.splits import read_coop
 from dear.roles.phrases import load_pool
 from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
@@ -39,6 +39,10 @@ TARGETS = {
     "image (JPEG)": Target("binary", data_files.image("JPEG"), lambda file: decode(file, 23)),
     "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
     "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
+    "saved data set's Arrow file": Target(
+        "binary", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
+    ),
+    "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
     "shard's vectors": Target(
         "binary", model_files.shard_vectors, lambda file: model_files.merge(file.parents[2])

@@ -15,8 +15,7 @@ from torchvision import transforms
 from dear.data.dataset import Dataset
 from dear.data.images import photos as photos_module
 from dear.data.images.decode import as_image, as_picture, decode
-from dear.data.images.decode_cache import DecodeCache
-from dear.data.images.photos import PhotoImages, in_parallel
+from dear.data.images.photos import DecodeCache, PhotoImages, in_parallel
 from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import train_views, view_numbers
 from dear.data.loading import load_dataset

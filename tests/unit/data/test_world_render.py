@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from dear.data.world.factors import FACTORS, STYLES
+from dear.data.world.plate import EXTENT, distance, drawn_mask, local_frame, signed_distance, texture, wave
 from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes
-from dear.data.world.silhouettes import EXTENT, distance, drawn_mask, local_frame, signed_distance, wave
-from dear.data.world.textures import texture
 
 
 def clean(scene: Scene, **changes: torch.Tensor) -> Scene:

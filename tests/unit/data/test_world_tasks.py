@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from dear.data.world import adversarial
 from dear.data.world.classes import choose_classes
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
-from dear.data.world.finish import hued
 from dear.data.world.hashing import Stream
+from dear.data.world.render import hued
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
 from dear.data.world.tasks import (
     adversarial_candidates,
+    adversarial_numbers,
     downstream_names,
     load_task,
     make_task,
@@ -169,16 +169,16 @@ def test_adversarial_images_are_kept_and_checked(tmp_path):
     path = tmp_path / "adversarial.json"
     candidates = adversarial_candidates()
     with pytest.raises(DataError, match=bulk("tasks")["adversarial_command"]):
-        adversarial.adversarial_numbers(candidates, path)
+        adversarial_numbers(candidates, path)
     save_adversarial(candidates, [[1, 5], [203]], path)
-    numbers = adversarial.adversarial_numbers(candidates, path)
+    numbers = adversarial_numbers(candidates, path)
     assert numbers == [1, 5, 203]
     kept = candidates.keep(numbers)
     assert kept.labels.tolist() == [0, 0, 1]
     assert torch.equal(kept.load(torch.tensor([2])), candidates.load(torch.tensor([203])))
     assert kept.identity != candidates.identity
     with pytest.raises(DataError, match="other images"):
-        adversarial.adversarial_numbers(load_task("source").train, path)
+        adversarial_numbers(load_task("source").train, path)
 
 
 def test_a_full_hue_shift_passes_each_channel_on():
@@ -211,7 +211,7 @@ def test_habits_hold_for_their_share_of_the_images():
 
 
 def test_strengths_of_own_shifts_are_spread_evenly_over_each_half():
-    (hue, strengths), (turned, _) = load_task("street-signs").train.own
+    (hue, strengths), (turned, _) = load_task("street-signs").train.class_shifts
     assert (hue, turned) == ("hue", "turned")
     for half in (strengths[:8], strengths[8:]):
         assert sorted(half) == pytest.approx([0.8 * place / 7 for place in range(8)])
@@ -232,7 +232,7 @@ def test_own_shifts_are_those_of_each_class():
     plain, own = (make_task(row | more).val for more in ({}, {"own": [["turned", 0.5], ["cast", 1.0]]}))
     index = torch.tensor([47, 3, 20, 11, 4])
     before, after = plain.scenes(index), own.scenes(index)
-    (_, turned), (_, cast) = own.own
+    (_, turned), (_, cast) = own.class_shifts
     for place, label in enumerate(own.labels[index].tolist()):
         assert after.plate_turn[place] - before.plate_turn[place] == pytest.approx(
             0.5 * turned[label], abs=1e-6

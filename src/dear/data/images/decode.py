@@ -45,7 +45,7 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
 
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
-    """The same for an open image. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
+    """`decode` for an open image. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     return _picture(_upright(orientation(image), _rgb(image)), short_side)
 
 
@@ -92,11 +92,11 @@ def _rgb(image: Image.Image, *, packed: bool = False) -> Image.Image:
 
 def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
     """Apply a pixelwise conversion a few rows at a time, because it needs several copies of its input."""
-    whole, rows = Image.new(mode, image.size), max(1, BAND // image.width)
+    converted, rows = Image.new(mode, image.size), max(1, BAND // image.width)
     for top in range(0, image.height, rows):
         bottom = min(top + rows, image.height)
-        whole.paste(convert(image.crop((0, top, image.width, bottom))), (0, top))
-    return whole
+        converted.paste(convert(image.crop((0, top, image.width, bottom))), (0, top))
+    return converted
 
 
 def _require_light(highest: Sequence[Any], dark: int) -> None:

@@ -1,19 +1,27 @@
-"""A set of images from files: the files are checked at construction and decoded when loaded."""
+"""Sets of image files, checked at construction and decoded when loaded, and the cache of decoded pictures."""
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.data.dataset import fingerprint
+from dear.data.dataset import Images, fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.decode_cache import DecodeCache
 from dear.data.images.raster import read_image
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
+from dear.reading.files import ReadingError
+from dear.reading.tensors import map_array
+from dear.writing.files import atomic_write
 
+VERSION = 3
+"""Increment when `decode` gives other pixels for the same file or the format of the cache changes."""
 SHORT_SIDE = 256
 CACHE_BYTES = 512 * 2**20
 SKIP = "To skip such images, use --dataset.broken skip."
@@ -22,12 +30,52 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class DecodeCache:
+    """Pictures keyed by the SHA-256 of the file's bytes and the short side that they were reduced to.
+
+    Pictures are written atomically, so that processes may share a store; a file that occurs in several data
+    sets is stored once.
+    """
+
+    def __init__(self, folder: Path, short_side: int) -> None:
+        self.folder = folder / "decoded" / f"v{VERSION}-{short_side}"
+
+    @staticmethod
+    def key(content: bytes) -> str:
+        return hashlib.sha256(content).hexdigest()
+
+    def get(self, key: str) -> UInt8[Tensor, "3 height width"] | None:
+        """The memory-mapped picture of a key, or None if it is missing or damaged."""
+        try:
+            array = map_array(self._path(key), np.uint8)
+        except ReadingError:
+            return None
+        if array.ndim != 3 or array.shape[0] != 3 or not array.size or not _sealed(array):
+            return None
+        return torch.from_numpy(array)
+
+    def put(self, key: str, picture: UInt8[Tensor, "3 height width"]) -> None:
+        """Store a picture. Raises OutputError if the folder cannot be written."""
+        try:
+            with atomic_write(self._path(key), shared=True) as file:
+                np.save(file, picture.numpy())
+                file.write(_sum(picture.numpy()))
+        except OSError as error:
+            raise OutputError(
+                f"cannot write the decode cache {self.folder}: {error}. "
+                "Choose another cache folder, or turn the decode cache off."
+            ) from error
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.npy"
+
+
 class PhotoImages:
     """Image files of a folder, decoded by threads when they are loaded.
 
-    With a store, each file is decoded only once. Without one, pictures are kept in memory while there is
-    room; the first ones stay, because with repeated passes over all of them, evicting the oldest would never
-    give a hit. The identity covers relative paths, labels, file sizes and the short side, not contents.
+    With a store, each file is decoded only once. Without one, ``cache_bytes`` of pictures stay in memory: the
+    first ones, because with repeated passes over all of them, evicting the oldest would never give a hit.
+    The identity covers relative paths, labels, file sizes and the short side, not contents.
     """
 
     def __init__(
@@ -43,19 +91,19 @@ class PhotoImages:
     ) -> None:
         """Check every file without opening it. Raises DataError for a missing or empty file."""
         sizes = file_sizes(folder, paths)
-        for what, wrong in (("are not in", None), ("are empty (0 bytes) in", 0)):
-            found = [path for path, size in zip(paths, sizes, strict=True) if size == wrong]
-            if found:
+        for fault, fault_size in (("are not in", None), ("are empty (0 bytes) in", 0)):
+            faulty = [path for path, size in zip(paths, sizes, strict=True) if size == fault_size]
+            if faulty:
                 raise DataError(
-                    f"{len(found)} of {len(paths)} images {what} {folder}; the first is {found[0]}. "
+                    f"{len(faulty)} of {len(paths)} images {fault} {folder}; the first is {faulty[0]}. "
                     f"Is the data set unpacked completely? {SKIP}"
                 )
         self.folder, self.paths, self.labels = folder, tuple(paths), labels
-        self.short_side, self.room = short_side, cache_bytes
+        self.short_side, self._room = short_side, cache_bytes
         self.store, self.threads = store, threads
         items = zip(paths, labels.tolist(), sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
-        self._kept: dict[int, UInt8[Tensor, "3 height width"]] = {}
+        self._pictures: dict[int, UInt8[Tensor, "3 height width"]] = {}
         self._keys: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -63,26 +111,26 @@ class PhotoImages:
 
     def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
         """The pictures at the given indices. Raises DataError naming a file that cannot be decoded."""
-        wanted: list[int] = indices.tolist()
+        numbers: list[int] = indices.tolist()
         try:
-            pictures = in_parallel(self._picture, wanted, self.threads)
+            pictures = in_parallel(self._picture, numbers, self.threads)
         except DataError as error:
             raise DataError(f"{error} {SKIP}") from error
         if self.store is None:
-            for index, picture in zip(wanted, pictures, strict=True):
-                if index not in self._kept and picture.nbytes <= self.room:
-                    self._kept[index] = picture
-                    self.room -= picture.nbytes
+            for index, picture in zip(numbers, pictures, strict=True):
+                if index not in self._pictures and picture.nbytes <= self._room:
+                    self._pictures[index] = picture
+                    self._room -= picture.nbytes
         return pictures
 
     def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
-        if index in self._kept:
-            return self._kept[index]
+        if index in self._pictures:
+            return self._pictures[index]
         path = self.folder / self.paths[index]
         if self.store is None:
             return decode(path, self.short_side)
-        if index in self._keys and (known := self.store.get(self._keys[index])) is not None:
-            return known
+        if index in self._keys and (stored := self.store.get(self._keys[index])) is not None:
+            return stored
         content = read_image(path)
         key = self._keys[index] = self.store.key(content)
         picture = self.store.get(key)
@@ -92,10 +140,18 @@ class PhotoImages:
         return picture
 
 
+def fill(images: Images, batch: int = 256) -> Iterator[tuple[int, int]]:
+    """Load all images once to fill their store; yields the number of images and bytes of each batch."""
+    for indices in torch.arange(len(images)).split(batch):
+        pictures = images.load(indices)
+        yield len(pictures), sum(picture.nbytes for picture in pictures)
+
+
 def file_sizes(folder: Path, paths: Iterable[str]) -> list[int | None]:
     """Bytes of each file, None if it does not exist. Raises DataError for a folder that may not be read."""
     try:
-        return [place.stat().st_size if place.is_file() else None for place in (folder / p for p in paths)]
+        files = [folder / path for path in paths]
+        return [file.stat().st_size if file.is_file() else None for file in files]
     except PermissionError as error:
         raise DataError(f"no permission to read {error.filename}.") from error
 
@@ -106,3 +162,14 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: 
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
         return list(pool.map(work, items))
+
+
+def _sum(picture: np.ndarray) -> bytes:
+    """The checksum that follows a picture in its file, to detect overwritten files."""
+    return zlib.crc32(np.ascontiguousarray(picture).data).to_bytes(4, "little")
+
+
+def _sealed(picture: np.memmap) -> bool:
+    with open(str(picture.filename), "rb") as file:
+        file.seek(picture.offset + picture.nbytes)
+        return file.read(5) == _sum(picture)

@@ -41,19 +41,19 @@ STARTS: Final[dict[Kind, tuple[bytes, ...]]] = {
     "BMP": (b"BM",),
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
 }
-READ: Final = "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
+FORMATS: Final = "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
 EMPTY: Final = "it is empty (0 bytes)"
 
 EXIF: Final = b"Exif\0\0"
-MOST_EXIF: Final = 2**16
+MAX_EXIF: Final = 2**16
 """Bytes: the size of a JPEG segment. Many entries may refer to the same bytes and each is copied, so memory
 can grow with the square of the size."""
 SPARE: Final = 2**20  # bytes that may be read beyond the multiple of the file's length
-MOST_READS: Final = 2**18
+MAX_READS: Final = 2**18
 """Steps in which Pillow may read a file: about three for each chunk of a PNG, segment of a JPEG, block of a
 GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.6."""
-MOST_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
-MOST_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
+MAX_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
+MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
 # Pillow warns above 89 million pixels; here the only limit is an error that names the file.
@@ -64,26 +64,26 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 TiffImagePlugin.READ_LIBTIFF = True
 
 
-class _Heard(threading.local):
-    """Pillow's warnings while a thread reads an image, which do not name the file: kept instead of issued.
+class _Collector(threading.local):
+    """Pillow's warnings while a thread reads an image, which do not name the file: collected, not issued.
 
-    It takes the place of the pattern for the text in a filter of warnings. `warnings.catch_warnings` would
-    change the filters of all threads, and images are decoded by several.
+    It stands for the pattern of the text in a filter of warnings. `warnings.catch_warnings` would change the
+    filters of all threads, and images are decoded by several.
     """
 
     def __init__(self) -> None:
-        self.said: list[str] | None = None
+        self.texts: list[str] | None = None
 
     def match(self, text: str) -> bool:
-        """Whether a warning is ignored, because it is kept."""
-        if self.said is None:
+        """Collect a warning, if this thread reads an image; True then, which makes Python ignore it."""
+        if self.texts is None:
             return False
-        self.said.append(text)
+        self.texts.append(text)
         return True
 
 
-_heard = _Heard()
-_FILTER: Final[Any] = ("ignore", _heard, UserWarning, re.compile(r"PIL\."), 0)
+_collector = _Collector()
+_FILTER: Final[Any] = ("ignore", _collector, UserWarning, re.compile(r"PIL\."), 0)
 
 
 @contextmanager
@@ -94,13 +94,13 @@ def naming(path: Path) -> Iterator[None]:
         with suppress(ValueError):
             filters.remove(_FILTER)
         filters.insert(0, _FILTER)
-    said: list[str] = []
-    _heard.said = said
+    texts: list[str] = []
+    _collector.texts = texts
     try:
         yield
     finally:
-        _heard.said = None
-    for text in dict.fromkeys(said):
+        _collector.texts = None
+    for text in dict.fromkeys(texts):
         warnings.warn(f"{path}: {text.strip().rstrip('.')}.", stacklevel=3)
 
 
@@ -110,7 +110,7 @@ def read_image(path: Path) -> bytes:
     """
     try:
         if path.suffix.lower() in FOREIGN:
-            raise ReadingError(path, f"{path.suffix} files are not supported; {READ} files are")
+            raise ReadingError(path, f"{path.suffix} files are not supported; {FORMATS} files are")
         if content := read_bytes(path, "image_bytes"):
             return content
         raise ReadingError(path, EMPTY)
@@ -142,13 +142,13 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         raise ValueError(EMPTY)
     kind = kind_of(content)
     if kind is None:
-        raise ValueError(f"it is not an image of a supported format: {READ}")
+        raise ValueError(f"it is not an image of a supported format: {FORMATS}")
     source = _Bounded(_disarmed(kind, content), SPARE if kind == "GIF" else 4 * len(content) + SPARE)
     try:
         file = Image.open(source, formats=(kind,))
     except UnidentifiedImageError:  # Pillow's message names the buffer, not the file
         raise ValueError(f"it begins like {kind} but is not an image") from None
-    source.left = 4 * len(content) + SPARE
+    source.budget = 4 * len(content) + SPARE
     width, height = file.size
     at_most("image_side", max(width, height), f"its header ({width} x {height})")
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
@@ -161,8 +161,8 @@ def opened(content: bytes) -> ImageFile.ImageFile:
 
 def orientation(image: Image.Image) -> int:
     """The EXIF orientation of an image, 1 for upright; damaged or overlong EXIF is ignored."""
-    given = len(image.info.get("exif") or b"") + len(image.info.get("Raw profile type exif") or "") // 2
-    if given > MOST_EXIF:
+    size = len(image.info.get("exif") or b"") + len(image.info.get("Raw profile type exif") or "") // 2
+    if size > MAX_EXIF:
         return 1
     try:
         return int(image.getexif().get(0x0112, 1))
@@ -173,17 +173,17 @@ def orientation(image: Image.Image) -> int:
 class _Bounded(io.BytesIO):
     """A buffer that limits the number of reads and of bytes read, counting repeated reads."""
 
-    def __init__(self, content: bytes, left: int) -> None:
+    def __init__(self, content: bytes, budget: int) -> None:
         super().__init__(content)
-        self.left, self.reads = left, 0
+        self.budget, self.reads = budget, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
-        self.left -= len(data)
+        self.budget -= len(data)
         self.reads += 1
-        if self.reads > MOST_READS:
+        if self.reads > MAX_READS:
             raise ValueError("it is in far more pieces than its picture needs")
-        if self.left < 0:
+        if self.budget < 0:
             raise ValueError("it contains far more data than its picture needs")
         return data
 
@@ -195,13 +195,13 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
         at_most("image_scans", content.count(b"\xff\xda"), "its content")
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
-    if kind == "PNG" and content.count(b"iCCP") > MOST_PROFILES:
-        raise ValueError(f"it has more than {MOST_PROFILES} colour profiles")
+    if kind == "PNG" and content.count(b"iCCP") > MAX_PROFILES:
+        raise ValueError(f"it has more than {MAX_PROFILES} colour profiles")
     if kind == "TIFF" and content[2:4] in (b"+\0", b"\0+"):
         order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
         start = int.from_bytes(content[8:16], order)
-        if int.from_bytes(content[start : start + 8], order) > MOST_TAGS:
-            raise ValueError(f"it has more than {MOST_TAGS:,} tags")
+        if int.from_bytes(content[start : start + 8], order) > MAX_TAGS:
+            raise ValueError(f"it has more than {MAX_TAGS:,} tags")
     if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
         return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content

@@ -96,9 +96,8 @@ def _without_ends(image: Tensor) -> Tensor:
     short, long = sorted(image.shape[-2:])
     if long <= THIN * short:
         return image
-    kept = THIN // 2 * short + long % 2  # the same parity as before, so that the centre stays in place
-    start = (long - kept) // 2
-    return image.narrow(-2 if image.shape[-2] == long else -1, start, kept)
+    length = THIN // 2 * short + long % 2  # of the same parity, so that the centre does not move
+    return image.narrow(-2 if image.shape[-2] == long else -1, (long - length) // 2, length)
 
 
 def _resized(image: Tensor, height: int, width: int) -> Float[Tensor, "3 height width"]:

@@ -36,26 +36,19 @@ def unpack(archive: Path, cache: Path) -> Path:
             members = [member for member in file.infolist() if not member.is_dir()]
             for member in members:
                 _require_safe(archive, member)
-            wanted = [member for member in members if _wanted(member.filename)]
-            if not wanted:
+            members = [member for member in members if _is_data(member.filename)]
+            if not members:
                 raise DataError(f"{archive} contains no images.")
-            facts = (str(fact) for m in wanted for fact in (m.filename, m.file_size, m.CRC))
+            facts = (str(fact) for m in members for fact in (m.filename, m.file_size, m.CRC))
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():
                 size = os.fstat(source.fileno()).st_size
-                require_modest(archive, sum(member.file_size for member in wanted), size)
-                _unpack_into(target, file, wanted)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        NotImplementedError,
-        EOFError,
-        ValueError,
-    ) as error:
+                require_modest(archive, sum(member.file_size for member in members), size)
+                _unpack_into(target, file, members)
+    except DAMAGED as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
-        raise _not_written(cache, error) from error
+        raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
     return _content(target)
 
 
@@ -70,9 +63,9 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
     part = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
     try:
         for member in members:
-            place = part / member.filename
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with file.open(member) as source, place.open("wb") as sink:
+            path = part / member.filename
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with file.open(member) as source, path.open("wb") as sink:
                 shutil.copyfileobj(source, sink)
         try:
             part.rename(target)
@@ -100,7 +93,7 @@ def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
         raise DataError(f"{archive} is encrypted: unpack it by hand and give the folder.")
 
 
-def _wanted(name: str) -> bool:
+def _is_data(name: str) -> bool:
     path = Path(name)
     hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
     return not hidden and path.suffix.lower() in (*SUFFIXES, *LISTS)
@@ -108,12 +101,6 @@ def _wanted(name: str) -> bool:
 
 def _content(folder: Path) -> Path:
     """The folder itself, or its only subfolder if the zip has a single top-level folder."""
-    inside = [*folder.iterdir()]
-    while len(inside) == 1 and inside[0].is_dir():
-        folder = inside[0]
-        inside = [*folder.iterdir()]
+    while len(paths := [*folder.iterdir()]) == 1 and paths[0].is_dir():
+        folder = paths[0]
     return folder
-
-
-def _not_written(cache: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.data.sources.coop import PREFIX, read_coop, split_file
 from dear.data.sources.listing import Listing, Report, refuse, require_inside
+from dear.data.sources.naming import packaged_names
 from dear.data.sources.readers import READERS, Source
-from dear.data.sources.splits import record_split, seeded_split, split_note
+from dear.data.sources.splits import PREFIX, read_coop, recorded_split, split_file
 from dear.errors import DataError
 
 SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
@@ -67,10 +67,8 @@ def benchmarks() -> Mapping[str, Benchmark]:
 
 def find_benchmark(name: str) -> Benchmark | None:
     """The benchmark with a name, title or folder, ignoring case and punctuation, or None."""
-    wanted = _plain(name)
-    return next(
-        (b for b in benchmarks().values() if wanted in map(_plain, (b.name, b.title, b.folder))), None
-    )
+    plain = _plain(name)
+    return next((b for b in benchmarks().values() if plain in map(_plain, (b.name, b.title, b.folder))), None)
 
 
 def named_benchmark(name_or_path: str) -> Benchmark | None:
@@ -97,10 +95,10 @@ def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
 
 def published_names(benchmark: Benchmark) -> tuple[str, ...]:
     """The class names of a benchmark in label order, as in CoOp's lists."""
-    names, wnids = _lines(f"{benchmark.names or benchmark.name}.txt"), folder_names(benchmark)
+    names, wnids = packaged_names(f"{benchmark.names or benchmark.name}.txt"), folder_names(benchmark)
     if wnids is None:
         return names
-    by_wnid = dict(zip(_lines(f"{benchmark.names or benchmark.name}.wnids.txt"), names, strict=True))
+    by_wnid = dict(zip(packaged_names(f"{benchmark.names or benchmark.name}.wnids.txt"), names, strict=True))
     return tuple(by_wnid[wnid] for wnid in wnids)
 
 
@@ -108,13 +106,7 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
     """The WordNet ids of the classes in label order, for ImageNet and variants with such folders, or None."""
     if not benchmark.reader.startswith("wnid"):
         return None
-    return _lines(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
-
-
-@cache
-def wordnet_names() -> Mapping[str, str]:
-    """The class names of ImageNet's 1000 WordNet ids, as in CoOp's list."""
-    return dict(zip(_lines("ImageNet.wnids.txt"), _lines("ImageNet.txt"), strict=True))
+    return packaged_names(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
 
 
 def read_benchmark(
@@ -129,50 +121,28 @@ def read_benchmark(
         if listing.name != benchmark.name:
             raise DataError(f"{home} is for {benchmark.name}, but its list is {PREFIX}{listing.name}.json.")
     else:
-        listing = _read_own(benchmark, home, settings)
+        listing = _read_without_list(benchmark, home, settings)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}
     standard = not listing.notes and counts == dict(benchmark.published)
     return replace(listing, templates=(benchmark.template,), benchmark=True, standard=standard)
 
 
-def _read_own(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
+def _read_without_list(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
     names, wnids = published_names(benchmark), folder_names(benchmark)
     source = Source(benchmark.name, home, home / benchmark.images, names, wnids, benchmark.ignored)
-    found = READERS[benchmark.reader](source)
-    for row in chain.from_iterable(found.splits.values()):
+    classes = READERS[benchmark.reader](source)
+    for row in chain.from_iterable(classes.splits.values()):
         require_inside(benchmark.name, row.path)
-    notes = found.notes
-    splits, names, origin = found.splits, found.names, found.origin
-    shares: dict[str, float] = {}
-    if "all" in splits:
-        shares = SHARES
-        splits = seeded_split(splits["all"], shares, settings.split_seed, names)
-    elif "trainval" in splits:
-        shares = {"train": 1 - VAL_SHARE, "val": VAL_SHARE}
-        splits = {
-            **seeded_split(splits["trainval"], shares, settings.split_seed, names),
-            "test": splits["test"],
-        }
-    if shares:
-        recorded = record_split(splits, names, settings.cache_folder() / "splits", benchmark.name)
-        said = split_note(shares, settings.split_seed, recorded)
-        notes = (*notes, f"{said}; published results use {PREFIX}{benchmark.name}.json")
-        origin = f"dear, seed {settings.split_seed}" + (f", {origin}" if origin else "")
-    return Listing(
-        name=benchmark.name,
-        folder=source.images,
-        keys=found.keys,
-        classnames=names,
-        splits=splits,
-        origin=origin,
-        notes=notes,
-    )
-
-
-@cache
-def _lines(file: str) -> tuple[str, ...]:
-    text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
-    return tuple(text.splitlines())
+    splits, origin, notes = classes.splits, classes.origin, classes.notes
+    undivided = next((part for part in ("all", "trainval") if part in splits), None)
+    if undivided is not None:
+        shares = SHARES if undivided == "all" else {"train": 1 - VAL_SHARE, "val": VAL_SHARE}
+        splits, seed, note = recorded_split(
+            splits[undivided], shares, settings, classes.names, benchmark.name, splits.get("test")
+        )
+        notes = (*notes, f"{note}; published results use {PREFIX}{benchmark.name}.json")
+        origin = f"{seed}, {origin}" if origin else seed
+    return Listing(benchmark.name, source.images, classes.keys, classes.names, splits, origin, notes=notes)
 
 
 def _plain(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dear.data.findings import Fetched
 from dear.data.sources.benchmarks import Benchmark
-from dear.data.sources.coop import split_file
+from dear.data.sources.splits import PREFIX, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
 
 
@@ -31,20 +31,15 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
         except OSError as error:
             if not _is_network(error):
                 raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
-            why = _said(error)
+            why = _failure(error)
         except Exception as error:  # the hosts' errors share no exception class
-            why = _said(error)
+            why = _failure(error)
         if not fetched and home.is_dir() and not any(home.iterdir()):
             home.rmdir()
-    listed = home.is_dir() and split_file(home) is not None
-    left = [
-        line
-        for line in benchmark.by_hand
-        if not (listed and "split_zhou" in line) and not (fetched and "split_zhou" not in line)
-    ]
-    if why is not None and "already" in why:
-        left = [line for line in left if "split_zhou" in line]
-    return Fetched(benchmark.name, str(home), fetched, left, why)
+    has_split_list = home.is_dir() and split_file(home) is not None
+    has_images = bool(fetched) or (why is not None and "already" in why)
+    by_hand = [line for line in benchmark.by_hand if not (has_split_list if PREFIX in line else has_images)]
+    return Fetched(benchmark.name, str(home), fetched, by_hand, why)
 
 
 def _download(how: Mapping[str, Any], home: Path) -> list[str]:
@@ -61,17 +56,17 @@ def _download(how: Mapping[str, Any], home: Path) -> list[str]:
 
 
 def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
-    found = {source: sorted(part.glob(source)) for source, _ in moves}
-    if missing := [source for source, paths in found.items() if not paths]:
+    sources = {source: sorted(part.glob(source)) for source, _ in moves}
+    if missing := [source for source, paths in sources.items() if not paths]:
         raise DataError(f"torchvision's download has no {missing[0]}")
-    new = []
+    moved = []
     for source, target in moves:
-        for path in found[source]:
-            place = home / (path.name if target == "." else target)
-            if not place.exists():
-                path.rename(place)
-                new.append(place.name)
-    return new
+        for path in sources[source]:
+            destination = home / (path.name if target == "." else target)
+            if not destination.exists():
+                path.rename(destination)
+                moved.append(destination.name)
+    return moved
 
 
 def _is_network(error: OSError) -> bool:
@@ -79,5 +74,5 @@ def _is_network(error: OSError) -> bool:
     return error.filename is None and not of_the_disk(error)
 
 
-def _said(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     return f"the download failed ({first_line(error)})"

@@ -2,16 +2,26 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.domains import SPLITS, domains_of, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
-from dear.data.sources.splits import own_split
+from dear.data.sources.splits import make_split
 from dear.errors import DataError
+
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+}
+"""Folder names that are splits."""
+SHARED = 0.5  # a domain has more than this share of all classes
 
 
 def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
@@ -19,52 +29,110 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
 
     Raises DataError if there is no class, or a class without images.
     """
-    found = subfolders(folder)
-    parts = {SPLITS[name.lower()]: folder / name for name in found if name.lower() in SPLITS}
-    if "train" in parts and len(parts) > 1:
-        return _with_splits(folder, parts, report)
-    if len(parts) == len(found) == 1 and subfolders(alone := folder / found[0]):
-        return _only_part(folder, alone, settings, report)
-    domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(found)}
-    return _unsplit(folder, domains[settings.layout], settings, report)
+    names = subfolders(folder)
+    splits = {SPLITS[name.lower()]: folder / name for name in names if name.lower() in SPLITS}
+    if "train" in splits and len(splits) > 1:
+        return _with_splits(folder, splits, report)
+    if len(splits) == len(names) == 1 and subfolders(split := folder / names[0]):
+        return _only_split(folder, split, settings, report)
+    domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
+    return _without_splits(folder, domains[settings.layout], settings, report)
 
 
-def _unsplit(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
-    """A folder without a split, of classes or of domains."""
-    inside = [subfolders(folder / domain) for domain in domains] or [subfolders(folder)]
-    keys = sorted({key for names in inside for key in names})
-    if not keys:
+def domains_of(folder: Path) -> tuple[str, ...]:
+    """The domains in a folder, sorted; empty if its folders look like classes. [ours]
+
+    They are domains if there are at least two, all with at least two folders, most of which they share, and
+    without images beside them. Folders called train, val or test are splits, never domains or classes. Raises
+    DataError for a folder that cannot be read.
+    """
+    classes_by_domain = dict[str, set[str]]()
+    for domain in subfolders(folder):
+        classes = {*subfolders(folder / domain)}
+        has_splits = any(name.lower() in SPLITS for name in (domain, *classes))
+        if has_splits or len(classes) < 2 or _has_images(folder / domain):  # the first class ends the search
+            return ()
+        classes_by_domain[domain] = classes
+    all_classes = set[str]().union(*classes_by_domain.values())
+    alike = all(len(classes) > SHARED * len(all_classes) for classes in classes_by_domain.values())
+    return tuple(classes_by_domain) if len(classes_by_domain) > 1 and alike else ()
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
+    return sorted(
+        entry.name for entry in _entries(folder) if os.path.isdir(entry) and not entry.name.startswith("__")
+    )
+
+
+def class_images(
+    folder: Path, parent: str, classes: Sequence[str], report: Report = refuse
+) -> tuple[list[Row], list[str]]:
+    """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none.
+
+    A class without images is reported.
+    """
+    rows: list[Row] = []
+    ignored: list[str] = []
+    for label, name in enumerate(classes):
+        class_folder = folder / parent / name
+        files = _files(class_folder) if class_folder.is_dir() else []
+        images = [file for file in files if file.suffix.lower() in SUFFIXES]
+        if not images:
+            report(DataError(f"the class {name!r} has no images in {class_folder}."))
+        rows += [Row(file.relative_to(folder).as_posix(), label) for file in images]
+        ignored += [
+            file.relative_to(folder).as_posix() for file in files if file.suffix.lower() not in SUFFIXES
+        ]
+    return rows, ignored
+
+
+def image_files(path: Path) -> list[Path]:
+    """The file itself, or all images below a folder, sorted by path.
+
+    Raises DataError for a folder without images.
+    """
+    if not path.is_dir():
+        return [path]
+    images = [file for file in _files(path) if file.suffix.lower() in SUFFIXES]
+    if not images:
+        raise DataError(f"the folder {path} has no files with an image suffix: choose another one.")
+    return images
+
+
+def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
+    """A note on files without an image suffix, if there are any."""
+    return (f"{len(files)} files have no image suffix and are left out: {first_few(files)}",) if files else ()
+
+
+def _without_splits(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
+    """A folder of classes or of domains."""
+    classes_by_domain = [subfolders(folder / domain) for domain in domains] or [subfolders(folder)]
+    classes = sorted({name for names in classes_by_domain for name in names})
+    if not classes:
         raise DataError(
             f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
     with reporting(report):
-        require_distinct(str(folder), keys, keys)
+        require_distinct(str(folder), classes, classes)
     rows: list[Row] = []
-    other: list[str] = []
-    labels = {key: label for label, key in enumerate(keys)}
-    for within, held in zip(domains or [""], inside, strict=True):
-        found, left = class_rows(folder, within, held, report)
-        rows += [Row(row.path, labels[held[row.label]]) for row in found]
-        other += left
-    made = own_split(rows, settings, keys, folder.resolve().name)
-    return Listing(
-        name=folder.resolve().name,
-        folder=folder,
-        keys=tuple(keys),
-        classnames=tuple(keys),
-        splits=made.splits,
-        origin=made.origin,
-        notes=(*_about(domains, rows, folder), *made.notes, *left_out(other)),
-    )
+    ignored: list[str] = []
+    labels = {name: label for label, name in enumerate(classes)}
+    for domain, names in zip(domains or [""], classes_by_domain, strict=True):
+        images, files = class_images(folder, domain, names, report)
+        rows += [Row(row.path, labels[names[row.label]]) for row in images]
+        ignored += files
+    split = make_split(rows, settings, classes, folder.resolve().name)
+    notes = (*_domain_note(domains, rows, folder), *split.notes, *ignored_note(ignored))
+    return _listing(folder, classes, split.splits, split.origin, notes)
 
 
-def _about(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> tuple[str, ...]:
-    """A note on folders that are read as domains."""
+def _domain_note(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> tuple[str, ...]:
     if not domains:
         return ()
-    held = Counter(row.path.partition("/")[0] for row in rows)
-    counts = ", ".join(f"{domain} ({held[domain]} images)" for domain in domains)
+    images = Counter(row.path.partition("/")[0] for row in rows)
+    counts = ", ".join(f"{domain} ({images[domain]} images)" for domain in domains)
     return (
         f"its folders are read as domains of the same classes: {counts}; if they are classes, give "
         "--dataset.layout classes; to train on one domain and test on the others: dear run "
@@ -72,79 +140,59 @@ def _about(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> tuple[s
     )
 
 
-def _only_part(folder: Path, place: Path, settings: DataSettings, report: Report) -> Listing:
+def _only_split(folder: Path, split: Path, settings: DataSettings, report: Report) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
-    tested = SPLITS[place.name.lower()] != "train"
-    listing = _unsplit(place, (), replace(settings, test_share=1.0) if tested else settings, report)
-    note = f"{folder} has only {place.name}/" + (": all its images are for testing" if tested else "")
-    notes = (note, *listing.notes[tested:])  # that there is no split is said already
+    tested = SPLITS[split.name.lower()] != "train"
+    listing = _without_splits(split, (), replace(settings, test_share=1.0) if tested else settings, report)
+    note = f"{folder} has only {split.name}/" + (": all its images are for testing" if tested else "")
+    notes = (note, *listing.notes[tested:])  # the first says that there is no split
     return replace(listing, name=folder.resolve().name, notes=notes)
 
 
-def _with_splits(folder: Path, parts: dict[str, Path], report: Report) -> Listing:
+def _with_splits(folder: Path, split_folders: dict[str, Path], report: Report) -> Listing:
     notes: tuple[str, ...] = ()
-    if "test" not in parts:  # as ImageNet is distributed
-        parts = {"train": parts["train"], "test": parts["val"]}
-        notes = (f"{folder} has no test folder: {parts['test'].name} is used for testing",)
-    keys = subfolders(parts["train"])
-    if not keys:
-        raise DataError(f"{parts['train']} has no folders of classes.")
+    if "test" not in split_folders:  # as ImageNet is distributed
+        split_folders = {"train": split_folders["train"], "test": split_folders["val"]}
+        notes = (f"{folder} has no test folder: {split_folders['test'].name} is used for testing",)
+    classes = subfolders(split_folders["train"])
+    if not classes:
+        raise DataError(f"{split_folders['train']} has no folders of classes.")
     with reporting(report):
-        require_distinct(str(parts["train"]), keys, keys)
+        require_distinct(str(split_folders["train"]), classes, classes)
     splits: dict[str, tuple[Row, ...]] = {}
-    other: list[str] = []
-    for part, place in parts.items():
-        for foreign in sorted({*subfolders(place)} - {*keys}):
-            report(DataError(f"{place / foreign} is a class that is not in {parts['train']}."))
-        rows, found = class_rows(folder, place.name, keys, report)
-        splits[part], other = tuple(rows), [*other, *found]
-    return Listing(
-        name=folder.resolve().name,
-        folder=folder,
-        keys=tuple(keys),
-        classnames=tuple(keys),
-        splits=splits,
-        origin=", ".join(f"{place.name}/" for place in parts.values()),
-        notes=(*notes, *left_out(other)),
-    )
+    ignored: list[str] = []
+    for split, split_folder in split_folders.items():
+        for foreign in sorted({*subfolders(split_folder)} - {*classes}):
+            report(DataError(f"{split_folder / foreign} is a class that is not in {split_folders['train']}."))
+        rows, files = class_images(folder, split_folder.name, classes, report)
+        splits[split] = tuple(rows)
+        ignored += files
+    origin = ", ".join(f"{split_folder.name}/" for split_folder in split_folders.values())
+    return _listing(folder, classes, splits, origin, (*notes, *ignored_note(ignored)))
 
 
-def class_rows(
-    folder: Path, within: str, keys: Sequence[str], report: Report = refuse
-) -> tuple[list[Row], list[str]]:
-    """Images of `folder/within/key/...` in the order of classes and paths, and the other files found there.
-
-    A class without images is reported.
-    """
-    rows: list[Row] = []
-    other: list[str] = []
-    for label, key in enumerate(keys):
-        place = folder / within / key
-        found = [path.relative_to(folder).as_posix() for path in _files(place)] if place.is_dir() else []
-        images = [path for path in found if Path(path).suffix.lower() in SUFFIXES]
-        if not images:
-            report(DataError(f"the class {key!r} has no images in {place}."))
-        rows += [Row(path, label) for path in images]
-        other += [path for path in found if Path(path).suffix.lower() not in SUFFIXES]
-    return rows, other
+def _listing(
+    folder: Path,
+    classes: Sequence[str],
+    splits: dict[str, tuple[Row, ...]],
+    origin: str,
+    notes: tuple[str, ...],
+) -> Listing:
+    names = tuple(classes)
+    return Listing(folder.resolve().name, folder, names, names, splits, origin, notes=notes)
 
 
-def image_files(place: Path) -> list[Path]:
-    """The file itself, or all images below a folder, sorted by path.
-
-    Raises DataError for a folder without images.
-    """
-    if not place.is_dir():
-        return [place]
-    found = [path for path in _files(place) if path.suffix.lower() in SUFFIXES]
-    if not found:
-        raise DataError(f"the folder {place} has no files with an image suffix: choose another one.")
-    return found
+def _has_images(folder: Path) -> bool:
+    return any(Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file() for entry in _entries(folder))
 
 
-def left_out(other: Sequence[str]) -> tuple[str, ...]:
-    """A note on files without an image suffix, if there are any."""
-    return (f"{len(other)} files have no image suffix and are left out: {first_few(other)}",) if other else ()
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """What is in a folder, without hidden entries."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry for entry in entries if not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
 
 
 def _files(folder: Path) -> list[Path]:
@@ -153,8 +201,8 @@ def _files(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder, onerror=refuse, followlinks=False):
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=False):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in files if not name.startswith(".")]
-    return sorted(found)
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(files)

@@ -12,10 +12,10 @@ from typing import Any
 
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
-from dear.data.sources.domains import SPLITS
+from dear.data.sources.folder import SPLITS
 from dear.data.sources.huggingface_files import CellReader, require_confined, require_usable
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
-from dear.data.sources.splits import own_split
+from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, first_line, listing
 from dear.limits import LimitError
 
@@ -45,25 +45,25 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     folder = _unpacked(name, parts, image, settings.cache_folder())
     numbered = hasattr(features[label], "names")
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
-    splits = dict[str, tuple[Row, ...]]()
-    for part, labels_of_part in labels.items():
+    rows_by_part = dict[str, tuple[Row, ...]]()
+    for part, part_labels in labels.items():
         files = sorted(os.listdir(folder / part))
-        keys = [key if numbered else str(key) for key in labels_of_part]
+        keys = [key if numbered else str(key) for key in part_labels]
         rows = [
             Row(f"{part}/{file}", numbers[key])
             for file, key in zip(files, keys, strict=True)
             if key in numbers
         ]
-        if rows:  # the labels of some test splits are kept back: -1
-            splits[part] = tuple(rows)
-    called = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
-    kept, origin, notes = _parts(splits, settings, names, called)
-    notes = (*notes, f"its columns {image} and {label} are read; its images are unpacked in {folder}")
-    return Listing(called, folder, tuple(names), tuple(names), kept, origin, notes=notes)
+        if rows:  # some test splits have no labels but -1
+            rows_by_part[part] = tuple(rows)
+    short_name = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
+    split = _split(rows_by_part, settings, names, short_name)
+    notes = (*split.notes, f"its columns {image} and {label} are read; its images are unpacked in {folder}")
+    return Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
 
 
 def _loaded(name: str) -> dict[str, Any]:
-    """The splits of a data set; one that is no split of ours keeps its name."""
+    """The tables of a data set by the names of its splits."""
     try:
         import datasets
     except ImportError as error:
@@ -78,9 +78,9 @@ def _loaded(name: str) -> dict[str, Any]:
             require_confined(folder)
             loaded = datasets.load_from_disk(str(folder))
         else:
-            called, _, configuration = name.partition(":")
+            repository, _, configuration = name.partition(":")
             with _quiet_hub():
-                loaded = datasets.load_dataset(called, configuration or None)
+                loaded = datasets.load_dataset(repository, configuration or None)
         parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
         parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
         for table in parts.values():
@@ -101,18 +101,18 @@ def _loaded(name: str) -> dict[str, Any]:
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """Without the hub's line for each of its attempts: an error tells of the last."""
+    """Silence the hub's line for each attempt; the error of the last one is raised."""
     from huggingface_hub.utils import logging
 
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
 
 
-def _columns(name: str, features: Mapping[str, Any], wanted: str | None) -> tuple[str, str]:
+def _columns(name: str, features: Mapping[str, Any], label: str | None) -> tuple[str, str]:
     """The columns of the images and of the classes."""
     kinds = {column: type(feature).__name__ for column, feature in features.items()}
     images = [column for column, kind in kinds.items() if kind == "Image"]
@@ -120,13 +120,13 @@ def _columns(name: str, features: Mapping[str, Any], wanted: str | None) -> tupl
         raise DataError(f"{name} has no column of images: it has {listing([*kinds])}.")
     classes = [column for column, kind in kinds.items() if kind == "ClassLabel"]
     plain = [column for column in ("label", "labels", "class") if column in kinds]
-    found = [wanted] if wanted is not None else classes or plain[:1]
-    if len(found) != 1 or found[0] not in kinds:
-        which = f"the columns {listing(found)}" if len(found) > 1 else "no such column"
+    labels = [label] if label is not None else classes or plain[:1]
+    if len(labels) != 1 or labels[0] not in kinds:
+        which = f"the columns {listing(labels)}" if len(labels) > 1 else "no such column"
         raise DataError(
             f"{name} has {which} for the classes: name one of {listing([*kinds])} with --dataset.label."
         )
-    return images[0], found[0]
+    return images[0], labels[0]
 
 
 def _names(feature: Any, labels: Sequence[Any]) -> list[str]:
@@ -134,27 +134,27 @@ def _names(feature: Any, labels: Sequence[Any]) -> list[str]:
     return [*feature.names] if hasattr(feature, "names") else sorted({str(label) for label in labels})
 
 
-def _parts(
-    splits: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
-) -> tuple[dict[str, tuple[Row, ...]], str, tuple[str, ...]]:
-    """The splits under our names, where they are from, and notes. Raises DataError if there are none."""
-    ours = {SPLITS[part.lower()]: rows for part, rows in splits.items() if part.lower() in SPLITS}
-    left = [part for part in splits if part.lower() not in SPLITS]
+def _split(
+    rows_by_part: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
+) -> Split:
+    """The split of a data set under our names. Raises DataError if there are no images to test on."""
+    splits = {SPLITS[part.lower()]: rows for part, rows in rows_by_part.items() if part.lower() in SPLITS}
+    ignored = [part for part in rows_by_part if part.lower() not in SPLITS]
     notes: tuple[str, ...] = ()
-    if "test" not in ours and {"train", "val"} <= ours.keys():
-        ours["test"] = ours.pop("val")
+    if "test" not in splits and {"train", "val"} <= splits.keys():
+        splits["test"] = splits.pop("val")
         notes = ("it has no test split with labels: its validation split is used for testing",)
-    if (not ours and len(left) == 1) or ours.keys() == {"train"}:
-        rows = ours.get("train") or splits[left[0]]
-        made = own_split(rows, settings, names, name)
-        return made.splits, made.origin, (*notes, *made.notes)
-    if "test" not in ours:
-        raise DataError(f"{name} has the splits {listing([*splits])}: none is to test on.")
-    if left:
-        notes = (*notes, f"its splits {listing(left)} are left out")
-    if "train" not in ours:
+    if (not splits and len(ignored) == 1) or splits.keys() == {"train"}:
+        rows = splits.get("train") or rows_by_part[ignored[0]]
+        return make_split(rows, settings, names, name)
+    if "test" not in splits:
+        raise DataError(f"{name} has the splits {listing([*rows_by_part])}: none is to test on.")
+    if ignored:
+        notes = (*notes, f"its splits {listing(ignored)} are left out")
+    if "train" not in splits:
         notes = (*notes, "it has no images to train on: it can only be tested on")
-    return {part: ours.get(part, ()) for part in PARTS if part in {*ours, "train"}}, "its splits", notes
+    ordered = {part: splits.get(part, ()) for part in PARTS if part in {*splits, "train"}}
+    return Split(ordered, "its splits", notes)
 
 
 def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> Path:
@@ -174,19 +174,19 @@ def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> P
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         cells = CellReader(name, parts)
-        made = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
+        partial = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
         try:
             for part, table in parts.items():
-                (made / part).mkdir()
+                (partial / part).mkdir()
                 undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
                 for number, row in enumerate(undecoded):
                     content = cells.read(row[image], part, number)
                     kind = kind_of(content)
                     suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
-                    (made / part / f"{number:09}{suffix}").write_bytes(content)
-            made.rename(target)
+                    (partial / part / f"{number:09}{suffix}").write_bytes(content)
+            partial.rename(target)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if not target.is_dir():  # otherwise another process has unpacked it meanwhile
             raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error

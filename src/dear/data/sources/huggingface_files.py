@@ -1,4 +1,4 @@
-"""Which files a Hugging Face data set may name: those below its own folders, once links are resolved."""
+"""The files that a Hugging Face data set may name: those below its folders, once links are resolved."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from dear.reading.typed import typed
 SPLITS_LIST = "dataset_dict.json"
 STATE = "state.json"
 INFO = "dataset_info.json"
-LONGEST = 1000  # characters of a path
+MAX_PATH = 1000  # characters of a path
 
 
 def require_confined(folder: Path) -> None:
@@ -25,11 +25,11 @@ def require_confined(folder: Path) -> None:
 
     Raises DataError for malformed lists and for what is not a regular file below the folder.
     """
-    parts = [folder]
-    if (folder / SPLITS_LIST).is_file():
-        lists = typed(read_json(folder / SPLITS_LIST), dict[str, Any], folder / SPLITS_LIST)
-        names = typed(lists.get("splits"), list[str], folder / SPLITS_LIST, "splits")
-        parts = [file_below([folder], name, f"{folder / SPLITS_LIST}, splits") for name in names]
+    parts, splits_list = [folder], folder / SPLITS_LIST
+    if splits_list.is_file():
+        content = typed(read_json(splits_list), dict[str, Any], splits_list)
+        names = typed(content.get("splits"), list[str], splits_list, "splits")
+        parts = [file_below([folder], name, f"{splits_list}, splits") for name in names]
     for part in parts:
         read_json(_regular(folder, part / INFO))
         state = typed(read_json(_regular(folder, part / STATE)), dict[str, Any], part / STATE)
@@ -39,7 +39,7 @@ def require_confined(folder: Path) -> None:
             _regular(folder, part / name)
 
 
-def own_folders(name: str) -> tuple[Path, ...]:
+def data_folders(name: str) -> tuple[Path, ...]:
     """The folders whose files a data set may name: the one it was saved in, or, from the hub, its part of the
     hub's cache and the folder that the library unpacks archives into.
     """
@@ -57,7 +57,7 @@ def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
     """The path of a file that a data set names, links resolved. Raises DataError outside its folders."""
     for folder in folders:
         top = os.path.realpath(folder)
-        usable = "\0" not in name and len(name) <= LONGEST
+        usable = "\0" not in name and len(name) <= MAX_PATH
         path = os.path.realpath(os.path.join(top, name)) if usable else ""
         if path and os.path.commonpath([top, path]) == top:
             return Path(path)
@@ -74,8 +74,8 @@ class CellReader:
     """
 
     def __init__(self, name: str, tables: Mapping[str, Any]) -> None:
-        self.name, self.folders = name, own_folders(name)
-        self.named = set[Path]()
+        self.name, self.folders = name, data_folders(name)
+        self.counted = set[Path]()
         self.size = sum(table.data.nbytes for table in tables.values())
         self.unpacked = 0
 
@@ -92,8 +92,8 @@ class CellReader:
         elif name:
             path = file_below(self.folders, name, where)
             content = read_image(path)
-            if path not in self.named:
-                self.named.add(path)
+            if path not in self.counted:
+                self.counted.add(path)
                 self.size += len(content)
         self.unpacked += len(content or b"")
         require_modest(self.name, self.unpacked, self.size)

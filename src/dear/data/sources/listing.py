@@ -12,8 +12,7 @@ from dear.errors import DataError
 from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
-SHOWN = 3  # files named in a note
-
+FEW = 3  # files or classes that a note names
 
 Report = Callable[[DataError], None]
 """Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
@@ -117,18 +116,18 @@ def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Re
     """Report images that are in two splits, where training and test data would overlap."""
     part_of: dict[str, str] = {}
     for part, rows in splits.items():
-        for path in dict.fromkeys(one_path(row.path) for row in rows):
-            if (other := part_of.setdefault(path, part)) != part:
-                report(DataError(f"{where}: the image {path} is in both {other} and {part}. Keep one."))
+        for path in dict.fromkeys(normal_path(row.path) for row in rows):
+            if (first := part_of.setdefault(path, part)) != part:
+                report(DataError(f"{where}: the image {path} is in both {first} and {part}. Keep one."))
 
 
-def one_path(path: str) -> str:
+def normal_path(path: str) -> str:
     """The normal form of a relative path: "a/b" for "./a//b"."""
     return posixpath.normpath(path) if "//" in path or "./" in path else path
 
 
 def first_few(names: Iterable[str]) -> str:
     """A few names for a note: "a, b, c ... and 4 more"."""
-    listed = [*names]
-    rest = f" ... and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + rest
+    items = [*names]
+    more = f" ... and {len(items) - FEW} more" if len(items) > FEW else ""
+    return ", ".join(items[:FEW]) + more

@@ -1,18 +1,22 @@
-"""Class names from a file: a JSON list or mapping, a CSV of folder and name, or CoOp's classnames.txt."""
+"""Class names: from a file of the user (JSON, CSV, CoOp's classnames.txt), or ImageNet's for WordNet ids."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.listing import Listing, require_distinct
+from dear.data.sources.listing import Listing, first_few, require_distinct
 from dear.errors import DataError
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import parse_json
 from dear.reading.typed import shown
 
+WORDNET_ID = re.compile(r"n\d{8}")
 QUOTES = "Is there a quotation mark that is not closed?"
 
 
@@ -35,11 +39,12 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
         pairs = [tuple(cell.strip() for cell in row) for row in rows]
     else:
         pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
-    if wrong := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
-        raise DataError(f"{path}: {shown(' '.join(wrong))} is not a folder and a class name.")
+    if invalid := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
+        raise DataError(f"{path}: {shown(' '.join(invalid))} is not a folder and a class name.")
     names = {folder: name for folder, name in pairs}
     if len(names) < len(pairs):
-        raise DataError(f"{path} names a folder twice: {shown(_twice([pair[0] for pair in pairs]))}.")
+        repeated = Counter(pair[0] for pair in pairs).most_common(1)[0][0]
+        raise DataError(f"{path} names a folder twice: {shown(repeated)}.")
     return names
 
 
@@ -61,13 +66,45 @@ def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], sour
     return [*names]
 
 
+def name_wordnet_ids(listing: Listing) -> Listing:
+    """The listing with CoOp's names of ImageNet's classes in place of WordNet ids, and a note about them.
+
+    Two ids of one name (sunglasses, missile) keep the id in brackets. Ids that are not ImageNet's stay.
+    Source: CoOp's classnames.txt.
+    """
+    ids = [key for key in listing.keys if WORDNET_ID.fullmatch(key)]
+    if not ids or listing.keys != listing.classnames:
+        return listing
+    imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
+    uses = Counter(imagenet.get(key) for key in listing.keys)
+    names = [
+        key if key not in imagenet else imagenet[key] + (f" ({key})" if uses[imagenet[key]] > 1 else "")
+        for key in listing.keys
+    ]
+    notes = list(listing.notes)
+    if replaced := [f"{key} is {name}" for key, name in zip(listing.keys, names, strict=True) if name != key]:
+        notes.append(
+            f"{len(replaced)} of its {len(names)} classes are WordNet ids and take the names that CoOp has "
+            f"for ImageNet: {first_few(replaced)}; --dataset.classnames FILE gives others"
+        )
+    if unknown := [key for key in ids if key not in imagenet]:
+        notes.append(
+            f"{len(unknown)} classes are WordNet ids that are not ImageNet's 1000 and stay as they are: "
+            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
+        )
+    return replace(listing, classnames=tuple(names), notes=tuple(notes))
+
+
+@cache
+def packaged_names(file: str) -> tuple[str, ...]:
+    """The lines of a file of class names in this package."""
+    text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
 def _from_json(path: Path, text: str) -> dict[str, str] | list[str]:
     content: Any = parse_json(text, path)
     values = content.values() if isinstance(content, dict) else content
     if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
         raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
     return content
-
-
-def _twice(items: Sequence[str]) -> str:
-    return Counter(items).most_common(1)[0][0]

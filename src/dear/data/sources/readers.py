@@ -1,7 +1,7 @@
 """Readers of the benchmarks' own files, used without CoOp's split list. Class names come from the package.
 
 A reader returns the splits that the data set itself defines: train, val and test; or trainval and test; or
-"all" if it defines none. The rest is split by `dear.data.sources.splits`.
+"all" if it defines none. `dear.data.sources.splits` divides the last two.
 """
 
 import re
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.domains import subfolders
-from dear.data.sources.folder import class_rows, left_out
+from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError
@@ -40,8 +39,13 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a reader."""
+class SourceRows:
+    """The classes and rows of a data set.
+
+    Attributes:
+        keys: folders or labels of the classes, in label order; `names` are their names.
+        splits: rows by part: train, val and test; or trainval and test; or "all".
+    """
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
@@ -50,7 +54,7 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def class_folders(source: Source) -> Found:
+def class_folders(source: Source) -> SourceRows:
     """One folder per class: matched by name if the folders have the class names, else sorted."""
     keys = [key for key in _subfolders(source, source.images) if key not in source.ignored]
     if {*keys} == {*source.names}:
@@ -59,39 +63,43 @@ def class_folders(source: Source) -> Found:
         raise DataError(
             f"{source.images} has {len(keys)} folders of classes, but {source.name} has {len(source.names)}."
         )
-    rows, other = class_rows(source.images, "", keys)
-    return Found(tuple(keys), source.names, {"all": tuple(rows)}, notes=left_out(other))
+    rows, ignored = class_images(source.images, "", keys)
+    return SourceRows(tuple(keys), source.names, {"all": tuple(rows)}, notes=ignored_note(ignored))
 
 
-def wnid_folders(source: Source) -> Found:
+def wnid_folders(source: Source) -> SourceRows:
     """ImageNet: images/train/<wnid> and images/val/<wnid>; val is used for testing, as is usual."""
     train, first = _wnid_rows(source, "train")
     test, second = _wnid_rows(source, "val")
     splits = {"train": train, "test": test}
-    return Found(_wnids(source), _wnid_names(source), splits, "train/, val/", left_out([*first, *second]))
+    return SourceRows(
+        _wnids(source), _wnid_names(source), splits, "train/, val/", ignored_note([*first, *second])
+    )
 
 
-def wnid_test_folders(source: Source) -> Found:
+def wnid_test_folders(source: Source) -> SourceRows:
     """A test-only variant of ImageNet: images/<wnid>, for all or some of the classes."""
-    test, other = _wnid_rows(source, "")
+    test, ignored = _wnid_rows(source, "")
     splits: dict[str, tuple[Row, ...]] = {"train": (), "test": test}
-    other = [path for path in other if path != "README.txt"]
-    return Found(_wnids(source), _wnid_names(source), splits, "all to test on", left_out(other))
+    ignored = [path for path in ignored if path != "README.txt"]
+    return SourceRows(_wnids(source), _wnid_names(source), splits, "all to test on", ignored_note(ignored))
 
 
-def numbered_folders(source: Source) -> Found:
+def numbered_folders(source: Source) -> SourceRows:
     """ImageNetV2: one folder per class, named by its label."""
     keys = [str(label) for label in range(len(source.names))]
     _require_folders(source, source.images, keys)
-    rows, other = class_rows(source.images, "", keys)
+    rows, ignored = class_images(source.images, "", keys)
     names = source.names
     if (source.home / CLASSNAMES).is_file():  # in label order
-        named = read_names(source.home / CLASSNAMES)
-        names = tuple(in_order(keys, [*named.values()] if isinstance(named, dict) else named, CLASSNAMES))
-    return Found(tuple(keys), names, {"train": (), "test": tuple(rows)}, "all to test on", left_out(other))
+        listed = read_names(source.home / CLASSNAMES)
+        names = tuple(in_order(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES))
+    return SourceRows(
+        tuple(keys), names, {"train": (), "test": tuple(rows)}, "all to test on", ignored_note(ignored)
+    )
 
 
-def pets(source: Source) -> Found:
+def pets(source: Source) -> SourceRows:
     """OxfordPets: annotations/trainval.txt and test.txt, lines of image, label from 1, two more numbers."""
     splits = {}
     for part in ("trainval", "test"):
@@ -99,36 +107,36 @@ def pets(source: Source) -> Found:
         splits[part] = tuple(
             Row(f"{line[0]}.jpg", _label(source, line[1:2], 1)) for line in map(str.split, lines)
         )
-    return Found(source.names, source.names, splits, "annotations/test.txt")
+    return SourceRows(source.names, source.names, splits, "annotations/test.txt")
 
 
-def aircraft(source: Source) -> Found:
+def aircraft(source: Source) -> SourceRows:
     """FGVCAircraft: images_variant_<split>.txt, lines of image and class name; variants.txt orders them."""
     labels = {name.strip(): label for label, name in enumerate(_lines(source, "variants.txt"))}
     splits = {}
     for part in ("train", "val", "test"):
         lines = (line.strip().partition(" ") for line in _lines(source, f"images_variant_{part}.txt"))
-        splits[part] = tuple(Row(f"{image}.jpg", _known(source, labels, name)) for image, _, name in lines)
-    return Found(tuple(labels), source.names, splits, "images_variant_*.txt")
+        splits[part] = tuple(Row(f"{image}.jpg", _label_of(source, labels, name)) for image, _, name in lines)
+    return SourceRows(tuple(labels), source.names, splits, "images_variant_*.txt")
 
 
-def sun(source: Source) -> Found:
+def sun(source: Source) -> SourceRows:
     """SUN397: Training_01.txt and Testing_01.txt, lines of "/a/abbey/sun.jpg"; order: ClassName.txt."""
     home = source.home if (source.home / "ClassName.txt").is_file() else source.images
     keys = tuple(line.strip().lstrip("/") for line in _lines(source, "ClassName.txt", home))
     for key in keys:
         require_inside("ClassName.txt", key)
     if not (home / "Training_01.txt").is_file():
-        rows, other = class_rows(source.images, "", keys)
-        return Found(keys, source.names, {"all": tuple(rows)}, notes=left_out(other))
+        rows, ignored = class_images(source.images, "", keys)
+        return SourceRows(keys, source.names, {"all": tuple(rows)}, notes=ignored_note(ignored))
     labels, splits = {key: label for label, key in enumerate(keys)}, {}
     for part, file in (("trainval", "Training_01.txt"), ("test", "Testing_01.txt")):
         paths = [line.strip().lstrip("/") for line in _lines(source, file, home)]
-        splits[part] = tuple(Row(path, _known(source, labels, path.rpartition("/")[0])) for path in paths)
-    return Found(keys, source.names, splits, "Testing_01.txt")
+        splits[part] = tuple(Row(path, _label_of(source, labels, path.rpartition("/")[0])) for path in paths)
+    return SourceRows(keys, source.names, splits, "Testing_01.txt")
 
 
-def ucf(source: Source) -> Found:
+def ucf(source: Source) -> SourceRows:
     """UCF101: ucfTrainTestlist/trainlist01.txt and testlist01.txt, lines of "ApplyLipstick/v_....avi"."""
     if not (source.home / "ucfTrainTestlist").is_dir():
         return class_folders(source)
@@ -140,19 +148,19 @@ def ucf(source: Source) -> Found:
         for line in _lines(source, f"ucfTrainTestlist/{file}"):
             action, _, video = line.split()[0].partition("/")
             folder = "_".join(re.findall("[A-Z][^A-Z]*", action))
-            rows.append(Row(f"{folder}/{video.removesuffix('.avi')}.jpg", _known(source, labels, action)))
+            rows.append(Row(f"{folder}/{video.removesuffix('.avi')}.jpg", _label_of(source, labels, action)))
         splits[part] = tuple(rows)
-    return Found(tuple(labels), source.names, splits, "testlist01.txt")
+    return SourceRows(tuple(labels), source.names, splits, "testlist01.txt")
 
 
-def flowers(source: Source) -> Found:
+def flowers(source: Source) -> SourceRows:
     """OxfordFlowers: imagelabels.mat has the label, from 1, of each image in turn."""
     labels = _matlab(source, "imagelabels.mat")["labels"].flatten().tolist()
     rows = [Row(f"image_{i:05}.jpg", _label(source, [label], 1)) for i, label in enumerate(labels, start=1)]
-    return Found(source.names, source.names, {"all": tuple(rows)})
+    return SourceRows(source.names, source.names, {"all": tuple(rows)})
 
 
-def cars(source: Source) -> Found:
+def cars(source: Source) -> SourceRows:
     """StanfordCars: devkit/cars_train_annos.mat and cars_test_annos_withlabels.mat."""
     splits = {}
     for part, folder, file in (
@@ -161,24 +169,20 @@ def cars(source: Source) -> Found:
     ):
         annotations = _matlab(source, file)["annotations"].flatten()
         splits[part] = tuple(
-            Row(f"{folder}/{one['fname'].item()}", _label(source, [one["class"].item()], 1))
-            for one in annotations
+            Row(f"{folder}/{row['fname'].item()}", _label(source, [row["class"].item()], 1))
+            for row in annotations
         )
-    return Found(source.names, source.names, splits, "cars_test_annos_withlabels.mat")
+    return SourceRows(source.names, source.names, splits, "cars_test_annos_withlabels.mat")
 
 
-READERS: Mapping[str, Callable[[Source], Found]] = {
-    "class-folders": class_folders,
-    "wnid-folders": wnid_folders,
-    "wnid-test-folders": wnid_test_folders,
-    "numbered-folders": numbered_folders,
-    "pets": pets,
-    "aircraft": aircraft,
-    "sun": sun,
-    "ucf": ucf,
-    "flowers": flowers,
-    "cars": cars,
-}
+READERS: Mapping[str, Callable[[Source], SourceRows]] = {
+    reader.__name__.replace("_", "-"): reader
+    for reader in (
+        class_folders, wnid_folders, wnid_test_folders, numbered_folders, pets, aircraft, sun, ucf, flowers,
+        cars,
+    )
+}  # fmt: skip
+"""By the name in benchmarks.json."""
 
 
 def _wnids(source: Source) -> tuple[str, ...]:
@@ -192,27 +196,27 @@ def _wnid_names(source: Source) -> tuple[str, ...]:
     return tuple(in_order(_wnids(source), read_names(file), str(file))) if file.is_file() else source.names
 
 
-def _wnid_rows(source: Source, within: str) -> tuple[tuple[Row, ...], list[str]]:
-    _require_folders(source, source.images / within, _wnids(source))
-    rows, other = class_rows(source.images, within, _wnids(source))
-    return tuple(rows), other
+def _wnid_rows(source: Source, part: str) -> tuple[tuple[Row, ...], list[str]]:
+    _require_folders(source, source.images / part, _wnids(source))
+    rows, ignored = class_images(source.images, part, _wnids(source))
+    return tuple(rows), ignored
 
 
-def _require_folders(source: Source, place: Path, keys: tuple[str, ...] | list[str]) -> None:
-    there = {*_subfolders(source, place)}
-    if missing := [key for key in keys if key not in there]:
+def _require_folders(source: Source, folder: Path, keys: tuple[str, ...] | list[str]) -> None:
+    existing = {*_subfolders(source, folder)}
+    if missing := [key for key in keys if key not in existing]:
         raise DataError(
-            f"{place} lacks {len(missing)} of the {len(keys)} folders of {source.name}; "
+            f"{folder} lacks {len(missing)} of the {len(keys)} folders of {source.name}; "
             f"the first is {missing[0]}."
         )
 
 
-def _subfolders(source: Source, place: Path) -> list[str]:
-    if not place.is_dir():
+def _subfolders(source: Source, folder: Path) -> list[str]:
+    if not folder.is_dir():
         raise DataError(
-            f"{source.name} has no folder {place}. `dear data get {source.name}` says what to do."
+            f"{source.name} has no folder {folder}. `dear data get {source.name}` says what to do."
         )
-    return subfolders(place)
+    return subfolders(folder)
 
 
 def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
@@ -227,7 +231,7 @@ def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _known(source: Source, labels: Mapping[str, int], name: str) -> int:
+def _label_of(source: Source, labels: Mapping[str, int], name: str) -> int:
     if name not in labels or labels[name] >= len(source.names):
         raise DataError(f"{source.name} has no class {name!r}.")
     return labels[name]

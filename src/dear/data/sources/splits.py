@@ -1,38 +1,80 @@
-"""The package's own split for data sets without one: the same on every machine, saved in CoOp's format."""
+"""Split lists in CoOp's format, split_zhou_<name>.json: read, or made for data without one and recorded."""
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Row, first_few
+from dear.data.sources.listing import (
+    PARTS,
+    Listing,
+    Report,
+    Row,
+    first_few,
+    refuse,
+    reporting,
+    require_apart,
+    require_distinct,
+    require_inside,
+)
 from dear.errors import DataError
+from dear.reading.plain import read_json
+from dear.reading.typed import shown
 from dear.writing.files import atomic_write
 
+PREFIX = "split_zhou_"
 
-class OwnSplit(NamedTuple):
-    """A split made here: rows by part, where it comes from, and notes about it."""
+ClassRow = tuple[Row, str]
+"""A row with its class name."""
+
+
+class Split(NamedTuple):
+    """The split of a data set: rows by part, where it comes from, and notes about it."""
 
     splits: dict[str, tuple[Row, ...]]
     origin: str
     notes: tuple[str, ...]
 
 
-def own_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> OwnSplit:
+def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> Split:
     """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
     the cache; with 1, all images. A class with a single image has it to train on.
     """
     if settings.test_share == 1:
-        alone = "the data has no split: all its images are for testing"
-        return OwnSplit({"train": (), "test": tuple(rows)}, "all to test on", (alone,))
+        note = "the data has no split: all its images are for testing"
+        return Split({"train": (), "test": tuple(rows)}, "all to test on", (note,))
     shares = {"train": 1 - settings.test_share, "test": settings.test_share}
-    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=True)
-    recorded = record_split(splits, classnames, settings.cache_folder() / "splits", name)
-    notes = (split_note(shares, settings.split_seed, recorded), *lone_note(splits, classnames))
-    return OwnSplit(splits, f"dear, seed {settings.split_seed}", notes)
+    splits, origin, note = recorded_split(rows, shares, settings, classnames, name, lone=True)
+    return Split(splits, origin, (note, *_lone_note(splits, classnames)))
+
+
+def recorded_split(
+    rows: Sequence[Row],
+    shares: Mapping[str, float],
+    settings: DataSettings,
+    classnames: Sequence[str],
+    name: str,
+    test: tuple[Row, ...] | None = None,
+    *,
+    lone: bool = False,
+) -> tuple[dict[str, tuple[Row, ...]], str, str]:
+    """The `seeded_split` of some rows, where it comes from, and a note about it; with ``test``, those are its
+    test images. It is saved in the cache folder, unless that cannot be written: the split is reproducible.
+    """
+    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=lone)
+    if test is not None:
+        splits["test"] = test
+    path = _record(splits, classnames, settings.cache_folder() / "splits", name)
+    parts = ", ".join(f"{100 * share:.0f}% {part}" for part, share in shares.items())
+    record = f"recorded in {path}" if path else "not recorded (the cache folder cannot be written)"
+    note = (
+        f"the data has no split: split by dear, {parts} of each class, seed {settings.split_seed}, {record}"
+    )
+    return splits, f"dear, seed {settings.split_seed}", note
 
 
 def seeded_split(
@@ -43,7 +85,7 @@ def seeded_split(
     *,
     lone: bool = False,
 ) -> dict[str, tuple[Row, ...]]:
-    """Distribute each class's images over parts by their shares, rounded; the last part takes the rest.
+    """Distribute each class's images over parts by their shares, rounded; the last part takes what remains.
 
     Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
     the order of the file system or a random generator. Every part gets at least one image of each class.
@@ -51,11 +93,11 @@ def seeded_split(
     with fewer images than parts.
     """
     parts: dict[str, list[Row]] = {part: [] for part in shares}
-    of_class: list[list[Row]] = [[] for _ in classnames]
+    rows_by_class: list[list[Row]] = [[] for _ in classnames]
     for row in rows:
-        of_class[row.label].append(row)
+        rows_by_class[row.label].append(row)
     for label, name in enumerate(classnames):
-        items = sorted(of_class[label], key=lambda row: _draw(seed, row.path))
+        items = sorted(rows_by_class[label], key=lambda row: _draw(seed, row.path))
         if lone and len(items) == 1:
             parts[next(iter(shares))] += items
             continue
@@ -65,19 +107,52 @@ def seeded_split(
                 f"needs at least {len(shares)}."
             )
         start = 0
-        for place, (part, share) in enumerate(shares.items()):
-            left_over = len(shares) - place - 1
-            size = max(1, round(share * len(items))) if left_over else len(items)
-            end = min(start + size, len(items) - left_over)
+        for number, (part, share) in enumerate(shares.items(), start=1):
+            later_parts = len(shares) - number
+            size = max(1, round(share * len(items))) if later_parts else len(items)
+            end = min(start + size, len(items) - later_parts)
             parts[part] += items[start:end]
             start = end
-    return {part: tuple(listed) for part, listed in parts.items()}
+    return {part: tuple(items) for part, items in parts.items()}
 
 
-def lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -> tuple[str, ...]:
+def split_file(folder: Path) -> Path | None:
+    """The split list in a folder, or None if there is none. Raises DataError if there are several."""
+    files = sorted(folder.glob(f"{PREFIX}*.json"))
+    if len(files) > 1:
+        raise DataError(f"{folder} has {len(files)} split lists ({_names_of(files)}). Keep one.")
+    return files[0] if files else None
+
+
+def read_coop(folder: Path, report: Report = refuse) -> Listing:
+    """Read the split list of a folder and find the folder of its images. No image is opened.
+
+    Raises DataError naming the file for malformed or ambiguous data.
+    """
+    file = split_file(folder)
+    if file is None:
+        raise DataError(f"{folder} has no {PREFIX}*.json, the split list of CoOp's layout.")
+    parts = _class_rows(file, report)
+    class_rows = [*chain.from_iterable(parts.values())]
+    splits = {part: tuple(row for row, _ in rows) for part, rows in parts.items()}
+    require_apart(file.name, splits, report)
+    names = _classnames(file, class_rows)
+    with reporting(report):
+        require_distinct(str(file), [str(label) for label in range(len(names))], names)
+    return Listing(
+        name=file.stem.removeprefix(PREFIX),
+        folder=_image_folder(folder, file, [row for row, _ in class_rows]),
+        keys=tuple(names),
+        classnames=tuple(names),
+        splits=splits,
+        origin=file.name,
+    )
+
+
+def _lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -> tuple[str, ...]:
     """A note on the classes that have a single image, if there are any."""
-    times = Counter(row.label for rows in splits.values() for row in rows)
-    lone = [name for label, name in enumerate(classnames) if times[label] == 1]
+    images = Counter(row.label for rows in splits.values() for row in rows)
+    lone = [name for label, name in enumerate(classnames) if images[label] == 1]
     if not lone:
         return ()
     has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
@@ -88,17 +163,15 @@ def _draw(seed: int, path: str) -> tuple[bytes, str]:
     return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
 
 
-def record_split(
+def _record(
     splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
 ) -> Path | None:
-    """Save a split as a list in CoOp's format. Returns its path, or None if the folder cannot be written
-    (not an error: the split is reproducible).
-    """
-    content = {
-        p: [[row.path, row.label, classnames[row.label]] for row in rows] for p, rows in splits.items()
-    }
+    """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
     from dear.data.dataset import fingerprint  # loads torch, which the names of data sets do without
 
+    content = {
+        part: [[row.path, row.label, classnames[row.label]] for row in rows] for part, rows in splits.items()
+    }
     text = json.dumps(content, ensure_ascii=True, indent=0)
     path = folder / f"split_dear_{name}-{fingerprint(text)}.json"
     try:
@@ -110,8 +183,54 @@ def record_split(
     return path
 
 
-def split_note(shares: Mapping[str, float], seed: int, recorded: Path | None) -> str:
-    """A note on a split made here."""
-    parts = ", ".join(f"{100 * share:.0f}% {part}" for part, share in shares.items())
-    where = f"recorded in {recorded}" if recorded else "not recorded (the cache folder cannot be written)"
-    return f"the data has no split: split by dear, {parts} of each class, seed {seed}, {where}"
+def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
+    """The rows of train, test and, if there are any, val, with their class names."""
+    content: Any = read_json(file)
+    parts: dict[str, list[ClassRow]] = {}
+    for part in PARTS:
+        rows = content.get(part, []) if isinstance(content, dict) else None
+        if not isinstance(rows, list) or (part != "val" and not rows):
+            raise DataError(f'{file} needs a list "{part}" of [path, label, class name].')
+        for index, row in enumerate(rows):
+            with reporting(report):
+                parts.setdefault(part, []).append(_class_row(f"{file}, {part}[{index}]", row))
+    return parts
+
+
+def _class_row(where: str, row: Any) -> ClassRow:
+    match row:
+        case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
+            require_inside(where, path)
+            if label < 0:
+                raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
+            return Row(path, label), name
+    raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
+
+
+def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
+    names: dict[int, str] = {}
+    for row, name in rows:
+        if names.setdefault(row.label, name) != name:
+            raise DataError(f"{file}: label {row.label} has two names, {names[row.label]!r} and {name!r}.")
+    gap = next((label for label in range(len(names)) if label not in names), None)
+    if gap is not None:
+        raise DataError(f"{file}: labels run from 0 to {max(names)}, but no image has label {gap}.")
+    return [names[label] for label in range(len(names))]
+
+
+def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
+    """The folder that contains the listed paths: that of the split list, or one next to the list."""
+    neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = [path for path in (folder, *neighbours) if any((path / row.path).is_file() for row in rows)]
+    if not folders:
+        raise DataError(
+            f"none of the {len(rows)} images of {file} exists; the first is {rows[0].path}. "
+            f"Looked in {folder} and its folders ({_names_of(neighbours)})."
+        )
+    if len(folders) > 1:
+        raise DataError(f"the images of {file} are in more than one folder: {_names_of(folders)}. Keep one.")
+    return folders[0]
+
+
+def _names_of(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths) or "none"

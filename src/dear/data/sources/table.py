@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.domains import SPLITS
+from dear.data.sources.folder import SPLITS
 from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
-    one_path,
+    normal_path,
     refuse,
     reporting,
     require_distinct,
     require_inside,
 )
 from dear.data.sources.naming import QUOTES, in_order, read_names
-from dear.data.sources.splits import own_split
+from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import read_text
@@ -52,33 +52,33 @@ def read_table(
     entries = _entries(table, confined, report)
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    given = read_names(settings.classnames) if settings.classnames else None
-    entries = _sound(entries, given, settings, report)
-    keys, names = _classes(table, entries, given, settings)
+    names_file = settings.classnames
+    names = read_names(names_file) if names_file else None
+    entries = _labelled(entries, names, str(names_file), report)
+    keys = _keys(table, entries, None if names is None else len(names))
+    classnames = keys if names is None else in_order(keys, names, str(names_file))
     with reporting(report):
-        require_distinct(str(settings.classnames or table), keys, names)
+        require_distinct(str(names_file or table), keys, classnames)
     labels = {key: label for label, key in enumerate(keys)}
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
-    notes: tuple[str, ...] = ()
     if any(entry.split for entry in entries):
-        splits, notes = _by_split(table, entries, rows)
-        origin = f"the column split of {table.name}"
+        split = _by_split(table, entries, rows)
     else:
-        splits, origin, notes = own_split(rows, settings, names, table.stem)
+        split = make_split(rows, settings, classnames, table.stem)
     return Listing(
-        name=table.stem,
-        folder=table.parent,
-        keys=tuple(keys),
-        classnames=tuple(names),
-        splits=splits,
-        origin=origin,
-        notes=notes,
+        table.stem,
+        table.parent,
+        tuple(keys),
+        tuple(classnames),
+        split.splits,
+        split.origin,
+        notes=split.notes,
     )
 
 
-def _sound(entries: list[Entry], given: Names | None, settings: DataSettings, report: Report) -> list[Entry]:
+def _labelled(entries: list[Entry], names: Names | None, names_file: str, report: Report) -> list[Entry]:
     """The entries with valid labels; the others are reported."""
-    found = []
+    valid = []
     numbered = _are_numbers(entries)
     for entry in entries:
         with reporting(report):
@@ -87,42 +87,37 @@ def _sound(entries: list[Entry], given: Names | None, settings: DataSettings, re
                     f"{entry.where}: label {shown(entry.label)} is not a plain whole number: write 0, 1, 2 "
                     "and so on, or the names of the classes."
                 )
-            if numbered and given is not None and int(entry.label) >= len(given):
+            if numbered and names is not None and int(entry.label) >= len(names):
                 raise DataError(
                     f"{entry.where}: label {entry.label} is out of range: "
-                    f"{settings.classnames} has {len(given)} names."
+                    f"{names_file} has {len(names)} names."
                 )
             if not numbered and "-" in entry.label and entry.label.lstrip("-").isdigit():
                 raise DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0.")
-            found.append(entry)
-    return found
+            valid.append(entry)
+    return valid
 
 
 def _are_numbers(entries: list[Entry]) -> bool:
     return all(entry.label.isascii() and entry.label.isdigit() for entry in entries)
 
 
-def _classes(
-    table: Path, entries: list[Entry], given: Names | None, settings: DataSettings
-) -> tuple[list[str], list[str]]:
-    found = {entry.label for entry in entries}
-    if not found:
+def _keys(table: Path, entries: list[Entry], named_classes: int | None) -> list[str]:
+    """The labels as written, in label order: numbers from 0 without a gap, or sorted names."""
+    labels = {entry.label for entry in entries}
+    if not labels:
         raise DataError(f"{table} has no valid line.")
     if not _are_numbers(entries):
-        keys = sorted(found)
-    else:
-        last = max(int(label) for label in found) if given is None else len(given) - 1
-        if last >= len(found):  # checked before a list of that length is built
-            gap = next(label for label in count() if str(label) not in found)
-            raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
-        keys = [str(label) for label in range(last + 1)]
-    return keys, keys if given is None else in_order(keys, given, str(settings.classnames))
+        return sorted(labels)
+    last = max(map(int, labels)) if named_classes is None else named_classes - 1
+    if last >= len(labels):  # checked before a list of that length is built
+        gap = next(label for label in count() if str(label) not in labels)
+        raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
+    return [str(label) for label in range(last + 1)]
 
 
-def _by_split(
-    table: Path, entries: list[Entry], rows: list[Row]
-) -> tuple[dict[str, tuple[Row, ...]], tuple[str, ...]]:
-    """Rows by split, and notes; a table may list images to test on alone."""
+def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
+    """The split that a table states; it may list images to test on alone."""
     splits: dict[str, list[Row]] = {"train": []}
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
@@ -134,22 +129,25 @@ def _by_split(
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
     notes = () if splits["train"] else ("it lists no image to train on: it can only be tested on",)
-    return {part: tuple(listed) for part, listed in splits.items()}, notes
+    return Split(
+        {part: tuple(rows) for part, rows in splits.items()}, f"the column split of {table.name}", notes
+    )
 
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
-    text, found = read_text(table), dict[str, Entry]()
+    text, entries = read_text(table), dict[str, Entry]()
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
-    most = limit("table_rows")
+    max_rows = limit("table_rows")
     for rows, (number, row) in enumerate(read(table, text), start=1):
-        if rows > most:
+        if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
             entry = _entry(f"{table}, line {number}", row, confined)
-            if other := found.get(one_path(entry.path)):
-                raise DataError(f"{entry.where}: the image {entry.path} is already in {other.where}.")
-            found[one_path(entry.path)] = entry
-    return [*found.values()]
+            path = normal_path(entry.path)
+            if path in entries:
+                raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
+            entries[path] = entry
+    return [*entries.values()]
 
 
 def _entry(where: str, row: Any, confined: bool) -> Entry:
@@ -169,16 +167,16 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
     reader = csv.DictReader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
-    done = 0
+    line = 0
     try:
         if missing := [name for name in ("path", "label") if name not in (reader.fieldnames or [])]:
             raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-        done = reader.line_num
+        line = reader.line_num
         for row in reader:
-            done = reader.line_num
-            yield done, row
+            line = reader.line_num
+            yield line, row
     except csv.Error as error:
-        raise DataError(f"{table}, line {done + 1}: {error}. {QUOTES}") from error
+        raise DataError(f"{table}, line {line + 1}: {error}. {QUOTES}") from error
 
 
 def _json_lines(_table: Path, text: str) -> Iterator[tuple[int, Any]]:

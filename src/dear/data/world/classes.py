@@ -1,4 +1,8 @@
-"""The combinations of factor values that are the classes of a task, and their order."""
+"""The classes of a task: combinations of factor values in an order, and the habits and shifts of each.
+
+All are drawn from the seed of the task. Each half of the classes covers values and strengths evenly, so that
+neither half is harder by the draw.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,17 +23,16 @@ def choose_classes(values: Sequence[Sequence[int]], count: int, seed: int) -> li
     The first ceil(count / 2) are the base classes, the rest the novel ones. Each half covers the values
     evenly, and the novel half only uses values of the base half if there are enough such combinations.
     """
-    candidates = list(product(*values))
+    candidates = _ranked(values, seed)
     if count > len(candidates):
         raise ValueError(f"{count} classes were requested, but there are only {len(candidates)} combinations")
-    candidates = _ranked(values, seed)
     base = _spread(candidates, (count + 1) // 2)
-    seen = set(_values_of(base))
-    rest = [candidate for candidate in candidates if candidate not in base]
-    familiar = [candidate for candidate in rest if seen.issuperset(enumerate(candidate))]
+    base_values = {pair for combination in base for pair in enumerate(combination)}
+    unused = [candidate for candidate in candidates if candidate not in base]
+    familiar = [candidate for candidate in unused if base_values.issuperset(enumerate(candidate))]
     novel = _spread(familiar, min(count // 2, len(familiar)))
-    others = [candidate for candidate in rest if candidate not in novel]
-    return base + novel + _spread(others, count // 2 - len(novel))
+    unfamiliar = [candidate for candidate in unused if candidate not in novel]
+    return base + novel + _spread(unfamiliar, count // 2 - len(novel))
 
 
 def _ranked(values: Sequence[Sequence[int]], seed: int) -> list[Class]:
@@ -39,20 +42,15 @@ def _ranked(values: Sequence[Sequence[int]], seed: int) -> list[Class]:
     return [candidate for _, candidate in sorted(zip(rank, candidates, strict=True))]
 
 
-def _values_of(classes: Sequence[Class]) -> list[tuple[int, int]]:
-    """Every (position, value) that occurs, as often as it occurs."""
-    return [pair for combination in classes for pair in enumerate(combination)]
-
-
 def _spread(candidates: Sequence[Class], count: int) -> list[Class]:
     """Pick candidates one by one, always the one whose values were used least so far (ties: the first)."""
-    left, chosen, uses = list(candidates), list[Class](), Counter[tuple[int, int]]()
+    remaining, classes, uses = list(candidates), list[Class](), Counter[tuple[int, int]]()
     for _ in range(count):
-        best = min(left, key=lambda candidate: sum(uses[pair] ** 2 for pair in enumerate(candidate)))
-        left.remove(best)
-        chosen.append(best)
+        best = min(remaining, key=lambda candidate: sum(uses[pair] ** 2 for pair in enumerate(candidate)))
+        remaining.remove(best)
+        classes.append(best)
         uses.update(enumerate(best))
-    return chosen
+    return classes
 
 
 def classes_of(row: dict[str, Any]) -> list[Class]:
@@ -78,12 +76,12 @@ def _with_values_apart(row: dict[str, Any]) -> list[Class]:
     """A seeded choice in which some factors have other values in the novel half than in the base half."""
     seed, count = row["seed"], row["classes"]
     pools = {name: _pool(name, row["values"][name], seed) for name in row["factors"]}
-    chosen: list[Class] = []
-    for half, wanted in enumerate(((count + 1) // 2, count // 2)):
-        own = [_part(pool, half, seed) if name in row["apart"] else pool for name, pool in pools.items()]
-        left = [candidate for candidate in _ranked(own, seed) if candidate not in chosen]
-        chosen += _spread(left, wanted)
-    return chosen
+    classes: list[Class] = []
+    for half, size in enumerate(((count + 1) // 2, count // 2)):
+        values = [_part(pool, half, seed) if name in row["apart"] else pool for name, pool in pools.items()]
+        candidates = [candidate for candidate in _ranked(values, seed) if candidate not in classes]
+        classes += _spread(candidates, size)
+    return classes
 
 
 def _part(pool: Sequence[int], half: int, seed: int) -> list[int]:
@@ -92,12 +90,11 @@ def _part(pool: Sequence[int], half: int, seed: int) -> list[int]:
     return sorted(ranked[half::2])
 
 
-def _pool(factor: str, wanted: int | list[str], seed: int) -> list[int]:
-    known = FACTORS[factor].values
-    if isinstance(wanted, list):
-        return [known.index(value) for value in wanted]
-    rank = Stream(seed, torch.arange(len(known))).bits(f"pool {factor}")[:, 0].tolist()
-    return sorted(sorted(range(len(known)), key=rank.__getitem__)[:wanted])
+def _pool(factor: str, values: int | list[str], seed: int) -> list[int]:
+    names = FACTORS[factor].values
+    if isinstance(values, list):
+        return [names.index(value) for value in values]
+    return sorted(_shuffled(len(names), seed, f"pool {factor}")[:values])
 
 
 def classname(row: dict[str, Any], values: Class) -> str:
@@ -106,3 +103,34 @@ def classname(row: dict[str, Any], values: Class) -> str:
     for name, value in zip(row["factors"], values, strict=True):
         words[name] = FACTORS[name].words[value][0] if name == "place" else FACTORS[name].values[value]
     return str(row["pattern"].format(**words))
+
+
+def shift_strengths(kind: str, strongest: float, classes: int, seed: int) -> tuple[float, ...]:
+    """The strength of a shift for each class: in each half, evenly spaced from 0 to the strongest one."""
+    return tuple(
+        strongest * step / max(1, len(half) - 1)
+        for half in _halves(classes)
+        for step in _shuffled(len(half), seed, f"own {kind} {half.start}")
+    )
+
+
+def preferred_values(factor: str, classes: int, seed: int) -> tuple[int, ...]:
+    """The value of a factor that each class prefers: in each half, all values before one comes twice."""
+    size = len(FACTORS[factor])
+    return tuple(
+        _shuffled(size, seed, f"habit {factor} {half.start}")[index % size]
+        for half in _halves(classes)
+        for index in range(len(half))
+    )
+
+
+def _halves(classes: int) -> tuple[range, range]:
+    """The labels of the base and of the novel classes."""
+    middle = (classes + 1) // 2
+    return range(middle), range(middle, classes)
+
+
+def _shuffled(count: int, seed: int, slot: str) -> list[int]:
+    """The numbers below a count in a seeded order."""
+    rank = Stream(seed, torch.arange(count)).bits(slot)[:, 0].tolist()
+    return sorted(range(count), key=rank.__getitem__)

@@ -53,18 +53,18 @@ def held_out_pairs() -> tuple[HeldOutPair, ...]:
     for row in bulk("factors")["held_out"]:
         first, second = (FACTOR_NAMES.index(name) for name in row["factors"])
         grid = torch.cartesian_prod(torch.arange(SIZES[first]), torch.arange(SIZES[second]))
-        chosen = _held_out(grid[:, 0], grid[:, 1], row["offset"])
-        pairs.append(HeldOutPair((first, second), grid[chosen]))
+        held_out = _held_out(grid[:, 0], grid[:, 1], row["offset"])
+        pairs.append(HeldOutPair((first, second), grid[held_out]))
     return tuple(pairs)
 
 
 def is_held_out(factors: Int[Tensor, "*batch 5"]) -> Bool[Tensor, "*batch"]:
-    """Whether a combination contains at least one held-out pair (about 27% of all combinations do)."""
-    found = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
+    """True where a combination contains a held-out pair (about 27% of all combinations do)."""
+    held_out = torch.zeros(factors.shape[:-1], dtype=torch.bool, device=factors.device)
     for row in bulk("factors")["held_out"]:
         first, second = (factors[..., FACTOR_NAMES.index(name)] for name in row["factors"])
-        found |= _held_out(first, second, row["offset"])
-    return found
+        held_out |= _held_out(first, second, row["offset"])
+    return held_out
 
 
 def _held_out(first: Int[Tensor, "*any"], second: Int[Tensor, "*any"], offset: int) -> Bool[Tensor, "*any"]:

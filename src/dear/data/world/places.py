@@ -1,16 +1,61 @@
-"""Backgrounds behind the plate: the ten places, and three abstract backdrops never shown in pretraining."""
+"""Backgrounds behind the plate: the ten places, and three abstract backdrops that pretraining never has."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.world.factors import FACTORS, bulk
-from dear.data.world.painting import Painting, stripes
-from dear.data.world.silhouettes import wave
+from dear.data.world.hashing import Stream
+from dear.data.world.plate import wave
 
 BACKDROPS = ("rings", "mosaic", "flow")
+_DUST = 1 << 12
+
+Plane = Float[Tensor, "batch height width"]
+
+
+@dataclass
+class Painting:
+    """Pixel positions (0 to 1, y down), the width of a pixel, layout numbers, colours, the picture so far."""
+
+    x: Plane
+    y: Plane
+    layout: tuple[Plane, ...]
+    soft: float
+    palette: dict[str, list[float]]
+    picture: Tensor | None = None
+
+    def below(self, height: Plane) -> Plane:
+        """1 where positive, 0 where negative, soft over a pixel; heights are fractions of the picture."""
+        return (height * (1 / self.soft) + 0.5).clamp(0, 1)
+
+    def over(self, name: str, share: Plane | None = None) -> None:
+        """Paint a palette colour over the picture where `share` is 1."""
+        color = torch.tensor(self.palette[name], device=self.x.device)[None, :, None, None]
+        if self.picture is None or share is None:
+            self.picture = color.expand(len(self.layout[0]), 3, *self.x.shape[-2:])
+        else:
+            self.picture = (color - self.picture) * share[:, None] + self.picture
+
+    def disc(self, x: Plane | float, y: Plane | float, radius: float) -> Plane:
+        """1 inside a disc."""
+        across, down = self.x - x, self.y - y
+        return self.below(radius - torch.sqrt(across * across + down * down))
+
+    def dust(self, cell: float, chance: float, drift: Plane) -> Plane:
+        """Random cells of the given width, fixed by the layout's drift."""
+        table = Stream(67, torch.arange(_DUST)).chance("dust", chance).to(self.x.dtype).to(self.x.device)
+        shift = torch.floor(drift * 997)
+        index = torch.floor(self.x * (1 / cell)) * 131 + torch.floor(self.y * (1 / cell)) * 613 + shift
+        return table[index.to(torch.int64) & (_DUST - 1)]
+
+
+def stripes(position: Plane) -> Plane:
+    """A triangle wave of period 1 between 0 (whole numbers) and 1."""
+    return (position - torch.floor(position + 0.5)).abs() * 2
 
 
 def _beach(p: Painting) -> None:
@@ -43,8 +88,8 @@ def _desert(p: Painting) -> None:
     near = p.y - (wave(p.x * 0.8 + c) * 0.08 + 0.70)
     p.over("near", p.below(near))
     p.over("ripple", p.below(near) * p.below((stripes(near * 9) - 0.72) * 0.05))
-    left = torch.where(d < 0.5, 0.1, 0.9)
-    across, turned = (p.x - left).abs(), (p.x - left + 0.06).abs()
+    stem = torch.where(d < 0.5, 0.1, 0.9)
+    across, turned = (p.x - stem).abs(), (p.x - stem + 0.06).abs()
     p.over("cactus", p.below(torch.minimum(0.028 - across, torch.minimum(p.y - 0.3, 0.72 - p.y))))
     p.over("cactus", p.below(torch.minimum(0.075 - across, torch.minimum(p.y - 0.46, 0.51 - p.y))))
     p.over("cactus", p.below(torch.minimum(0.02 - turned, torch.minimum(p.y - 0.38, 0.50 - p.y))))
@@ -144,8 +189,8 @@ def _room(p: Painting) -> None:
     a, b, _, _ = p.layout
     p.over("wall")
     p.over("paper", p.below((stripes(p.x * 7 + a) - 0.5) * 0.07))
-    left = torch.where(b < 0.5, 0.02, 0.72)
-    x, y = p.x - left - 0.13, p.y - 0.2
+    edge = torch.where(b < 0.5, 0.02, 0.72)
+    x, y = p.x - edge - 0.13, p.y - 0.2
     inside = torch.minimum(0.13 - x.abs(), 0.17 - y.abs())
     p.over("frame", p.below(inside))
     pane = torch.minimum(inside - 0.025, x.abs() - 0.012)
@@ -178,21 +223,10 @@ def _flow(p: Painting) -> None:
     p.over("second", wave(p.x * 1.3 + wave(p.y * 1.1 + a) * 0.5 + b) * 0.5 + 0.5)
 
 
-_PAINTERS: dict[str, Callable[[Painting], None]] = {
-    "beach": _beach,
-    "forest": _forest,
-    "desert": _desert,
-    "city": _city,
-    "sea": _sea,
-    "snow": _snow,
-    "meadow": _meadow,
-    "mountains": _mountains,
-    "space": _space,
-    "room": _room,
-    "rings": _rings,
-    "mosaic": _mosaic,
-    "flow": _flow,
-}
+_PAINTERS: dict[str, Callable[[Painting], None]] = {painter.__name__[1:]: painter for painter in (
+    _beach, _forest, _desert, _city, _sea, _snow, _meadow, _mountains, _space, _room, _rings, _mosaic,
+    _flow
+)}  # fmt: skip
 
 
 def background(
@@ -215,3 +249,6 @@ def background(
             if painting.picture is not None:
                 picture[rows] = painting.picture
     return picture
+
+
+Plane = Float[Tensor, "batch height width"]

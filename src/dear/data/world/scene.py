@@ -74,9 +74,6 @@ class Scene:
         factors = changes.pop("factors", self.factors).clone()
         for name in [name for name in changes if name in FACTOR_NAMES]:
             factors[:, FACTOR_NAMES.index(name)] = changes.pop(name)
-        known = {field.name for field in fields(self)}
-        if unknown := changes.keys() - known:
-            raise TypeError(f"a Scene has no field {sorted(unknown)}; it has {sorted(known)}")
         return replace(self, factors=factors, **changes)
 
 
@@ -107,8 +104,8 @@ def draw_factors(stream: Stream, combinations: Combinations) -> Int[Tensor, "bat
     if combinations == "pretraining":
         allowed = ~is_held_out(attempts)
         first = allowed.to(torch.int64).argmax(dim=1)
-        chosen = attempts.gather(1, first[:, None, None].expand(-1, 1, len(SIZES)))[:, 0]
-        return torch.where(allowed.any(dim=1)[:, None], chosen, torch.zeros_like(chosen))
+        values = attempts.gather(1, first[:, None, None].expand(-1, 1, len(SIZES)))[:, 0]
+        return torch.where(allowed.any(dim=1)[:, None], values, torch.zeros_like(values))
     factors = attempts[:, 0].clone()
     kind = stream.integer("held-out kind", len(held_out_pairs()))
     for number, pair in enumerate(held_out_pairs()):

@@ -117,24 +117,10 @@ def _poster(scene: Scene, strength: float, stream: Stream) -> Scene:
     return scene.with_(levels=torch.where(stream.chance("shift poster", strength), levels, scene.levels))
 
 
-SHIFTS: Mapping[str, Shift] = MappingProxyType(
-    {
-        "cast": _cast,
-        "hue": _hue,
-        "haze": _haze,
-        "abstract": _abstract,
-        "far": _far,
-        "turned": _turned,
-        "dusk": _dusk,
-        "bars": _bars,
-        "inverted": _inverted,
-        "stretch": _stretch,
-        "tint": _tint,
-        "glare": _glare,
-        "sketch": _sketch,
-        "poster": _poster,
-    }
-)
+SHIFTS: Mapping[str, Shift] = MappingProxyType({shift.__name__[1:]: shift for shift in (
+    _cast, _hue, _haze, _abstract, _far, _turned, _dusk, _bars, _inverted, _stretch, _tint, _glare,
+    _sketch, _poster
+)})  # fmt: skip
 
 
 def shifted(scene: Scene, kind: str, strength: float, stream: Stream) -> Scene:

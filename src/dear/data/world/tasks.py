@@ -1,23 +1,139 @@
-"""Downstream tasks on the Attribute World: rows of tasks.json turned into labelled images and class names."""
+"""Tasks on the Attribute World: rows of tasks.json made class names and images, rendered when loaded."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Self
 
-from dear.data.world.adversarial import adversarial_numbers
-from dear.data.world.classes import classes_of, classname
-from dear.data.world.images import WorldImages
-from dear.data.world.looks import own_strengths, preferred_values
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from dear.data.world.classes import classes_of, classname, preferred_values, shift_strengths
+from dear.data.world.factors import FACTOR_NAMES, STYLES
+from dear.data.world.hashing import Stream, slot_number
 from dear.data.world.names import bulk
 from dear.data.world.names import downstream_names as downstream_names
 from dear.data.world.names import task_names as task_names
-from dear.errors import UnknownNameError
+from dear.data.world.render import render
+from dear.data.world.scene import Scene, draw_scenes, joined
+from dear.data.world.shifts import shifted
+from dear.errors import DataError, UnknownNameError
+
+SIZE = 48
+ADVERSARIAL = Path(__file__).with_name("adversarial.json")
+
+
+@dataclass(frozen=True)
+class WorldImages:
+    """Labelled images, `per_class` for each class, class by class; the number determines everything else.
+
+    Attributes:
+        source: the task and split, which also seed the images.
+        seed: the task's seed.
+        version: of the tasks; a new one means new images.
+        factors_of_class: the names of the factors that define a class.
+        classes: their values, for each class in label order.
+        shift: names and strengths of the shifts, in order of application.
+        class_shifts: names of further shifts, with a strength for each class.
+        habits: names of other factors, the value that each class prefers, and the share of its images that
+            have it.
+        selection: the numbers of the images that there are, in order, or None for all.
+    """
+
+    source: str
+    seed: int
+    version: int
+    factors_of_class: tuple[str, ...]
+    classes: tuple[tuple[int, ...], ...]
+    per_class: int
+    shift: tuple[tuple[str, float], ...]
+    class_shifts: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    habits: tuple[tuple[str, tuple[int, ...], float], ...] = ()
+    selection: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> Int[Tensor, "item"]:
+        if self.selection is not None:
+            return torch.tensor(self.selection, dtype=torch.int64)
+        return torch.arange(len(self.classes) * self.per_class)
+
+    @property
+    def labels(self) -> Int[Tensor, "item"]:
+        """The class of each image, from 0."""
+        return torch.div(self._numbers, self.per_class, rounding_mode="floor")
+
+    @cached_property
+    def factors(self) -> Int[Tensor, "item 5"]:
+        """The values of colour, shape, texture, object and place of each image."""
+        return self.scenes(torch.arange(len(self))).factors
+
+    @cached_property
+    def identity(self) -> str:
+        """A stable string that changes with the images: task, split, seed, version, hash of all else."""
+        facts: list[object] = [
+            self.factors_of_class,
+            self.classes,
+            self.per_class,
+            self.shift,
+            self.selection,
+        ]
+        facts += [looks for looks in (self.class_shifts, self.habits) if looks]
+        digest = slot_number(json.dumps(facts))
+        return f"world/{self.source}/seed{self.seed}/v{self.version}/{digest:08x}"
+
+    def scenes(self, indices: Int[Tensor, "batch"]) -> Scene:
+        """The scenes of the given items: the class sets its factors, the other factors vary freely but for
+        the class's habits.
+        """
+        numbers = self._numbers[indices]
+        seed = (self.seed << 32) + slot_number(self.source)
+        scene, stream = draw_scenes(seed, numbers), Stream(seed, numbers)
+        labels = torch.div(numbers, self.per_class, rounding_mode="floor")
+        factors = scene.factors.clone()
+        for name, value in zip(
+            self.factors_of_class, torch.tensor(self.classes)[labels].unbind(1), strict=True
+        ):
+            factors[:, FACTOR_NAMES.index(name)] = value
+        for name, preferred, share in self.habits:
+            column, usual = FACTOR_NAMES.index(name), torch.tensor(preferred)[labels]
+            has = stream.chance(f"habit {name}", share)
+            factors[:, column] = torch.where(has, usual, factors[:, column])
+        scene = scene.with_(factors=factors)
+        if "color" in self.factors_of_class:  # a sketch has no colour, so its label would be undecidable
+            sketch = scene.style == STYLES.values.index("sketch")
+            scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
+        for kind, strength in self.shift:
+            scene = shifted(scene, kind, strength, stream)
+        return self._shifted_by_class(scene, stream, labels) if self.class_shifts and len(labels) else scene
+
+    def _shifted_by_class(self, scene: Scene, stream: Stream, labels: Int[Tensor, "batch"]) -> Scene:
+        order, counts = labels.argsort(stable=True), labels.unique(return_counts=True)[1]
+        parts = []
+        for rows in order.split(counts.tolist()):
+            part, numbers = scene[rows], Stream(stream.seed, stream.index[rows])
+            for kind, strengths in self.class_shifts:
+                part = shifted(part, kind, strengths[int(labels[rows[0]])], numbers)
+            parts.append(part)
+        return joined(parts)[order.argsort()]
+
+    def load(self, indices: Int[Tensor, "batch"]) -> UInt8[Tensor, "batch 3 48 48"]:
+        """Render the given items."""
+        return render(self.scenes(indices), SIZE)
+
+    def keep(self, numbers: Sequence[int]) -> Self:
+        """Only the images with the given numbers, in that order."""
+        return replace(self, selection=tuple(numbers))
 
 
 @dataclass(frozen=True)
 class WorldTask:
-    """A classification task. The first ceil(n / 2) classes are the base classes, the rest the novel ones.
+    """A classification task. The first ceil(n / 2) classes are the base classes, the others the novel ones.
 
     ``check`` is a fourth split, for measurements while a task is being set: neither trained nor tested on.
     """
@@ -33,12 +149,12 @@ class WorldTask:
 
 
 def factor_alone(names: Sequence[str]) -> dict[str, str]:
-    """The factor that alone tells the classes apart, of those tasks that have one: no habit tells it too."""
+    """The factor that alone tells the classes apart, of those tasks that have one: no habit does so too."""
     images = {name: load_task(name).train for name in names}
     return {
-        name: one.factors_of_class[0]
-        for name, one in images.items()
-        if len(one.factors_of_class) == 1 and not one.habits
+        name: train.factors_of_class[0]
+        for name, train in images.items()
+        if len(train.factors_of_class) == 1 and not train.habits
     }
 
 
@@ -93,8 +209,8 @@ def _images(row: dict[str, Any], split: str) -> WorldImages:
         classes=tuple(classes),
         per_class=counts[split],
         shift=tuple((kind, float(strength)) for kind, strength in row["shift"]),
-        own=tuple(
-            (kind, own_strengths(kind, float(strongest), len(classes), seed))
+        class_shifts=tuple(
+            (kind, shift_strengths(kind, float(strongest), len(classes), seed))
             for kind, strongest in row.get("own", ())
         ),
         habits=tuple(
@@ -102,3 +218,25 @@ def _images(row: dict[str, Any], split: str) -> WorldImages:
             for factor, share in row.get("habits", ())
         ),
     )
+
+
+def adversarial_numbers(candidates: WorldImages, path: Path = ADVERSARIAL) -> list[int]:
+    """The images of the adversarial variant of `source`, class by class: zero-shot CLIP misclassifies them.
+
+    Raises DataError if they are not stored yet, or if they were chosen from other candidates.
+    """
+    command = bulk("tasks")["adversarial_command"]
+    if not path.is_file():
+        raise DataError(
+            f"the adversarial images are not chosen yet: {path} is missing. Create it with `{command}`."
+        )
+    selection = json.loads(path.read_text(encoding="utf-8"))
+    if selection["candidates"] != candidates.identity:
+        raise DataError(
+            f"{path} was chosen from other images ({selection['candidates']}, not {candidates.identity}). "
+            f"Create it again with `{command}`."
+        )
+    numbers = [int(number) for numbers in selection["chosen"] for number in numbers]
+    if not numbers or max(numbers) >= len(candidates):
+        raise DataError(f"{path} names images that do not exist. Create it again with `{command}`.")
+    return numbers

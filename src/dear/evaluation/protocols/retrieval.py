@@ -48,7 +48,7 @@ class Retrieval(BaseToNovel):
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
 
     def run(self, trial: Trial) -> dict[str, Any]:
-        from dear.data.world.images import WorldImages
+        from dear.data.world.tasks import WorldImages
         from dear.retrieval.world import world_retrieval
 
         trial.train(self.training_classes(len(trial.source.classnames)))
@@ -65,7 +65,7 @@ class Retrieval(BaseToNovel):
             )
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
-        from dear.data.world.images import WorldImages
+        from dear.data.world.tasks import WorldImages
 
         del targets
         if not isinstance(trained_on.test, WorldImages):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dear.data.sources.domains import domains_of, subfolders
+from dear.data.sources.folder import domains_of, subfolders
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import check_scores, part_of

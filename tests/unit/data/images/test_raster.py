@@ -159,7 +159,7 @@ class TestRoom:
     ) -> None:
         with pytest.raises(DataError, match="far more pieces than its picture needs"):
             decode(tmp_path / "x", 99, content)
-        monkeypatch.setattr(raster, "MOST_READS", 2**20)
+        monkeypatch.setattr(raster, "MAX_READS", 2**20)
         assert decode(tmp_path / "x", 99, content).shape == (3, 8, 8)
 
     def test_colour_profiles_are_not_unpacked_again_and_again(self, tmp_path: Path) -> None:

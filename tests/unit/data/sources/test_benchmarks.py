@@ -34,7 +34,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Benchmark]:
     def make(name: str, **fields: Any) -> Benchmark:
         small = replace(benchmarks()[name], classes=3, **fields)
         monkeypatch.setattr(rows, "benchmarks", lambda: {name: small})
-        monkeypatch.setattr(rows, "_lines", lambda file: WNIDS if file.endswith("wnids.txt") else NAMES)
+        monkeypatch.setattr(
+            rows, "packaged_names", lambda file: WNIDS if file.endswith("wnids.txt") else NAMES
+        )
         return small
 
     return make
@@ -120,7 +122,7 @@ class TestReaders:
         self, tmp_path: Path, known: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         known("UCF101")
-        monkeypatch.setattr(rows, "_lines", lambda _: ("Hammering", "Hammer_Throw"))
+        monkeypatch.setattr(rows, "packaged_names", lambda _: ("Hammering", "Hammer_Throw"))
         class_folders(tmp_path / "ucf101/UCF-101-midframes", {"Hammering": 3, "Hammer_Throw": 3})
         data = load("ucf101", tmp_path)
         assert data.classnames == ("Hammering", "Hammer Throw")
@@ -218,7 +220,7 @@ class TestReaders:
         (lists / "testlist01.txt").write_text("Bee/v_3.avi\n")
         with pytest.raises(DataError, match=r"class 2 \(emu\) has 0 images"):
             load("UCF101", tmp_path)
-        rows._lines = lambda _: ("Ant_Walk", "Bee")  # the fixture puts it back
+        rows.packaged_names = lambda _: ("Ant_Walk", "Bee")  # the fixture puts it back
         data = load("UCF101", tmp_path)
         assert (paths(data.test), data.test.labels.tolist()) == (["Bee/v_3.jpg"], [1])
 

@@ -15,7 +15,7 @@ from dear.data.images.decode import decode
 from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.sources.coop import read_coop
+from dear.data.sources.splits import read_coop
 from dear.errors import DataError
 
 CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"

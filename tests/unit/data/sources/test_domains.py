@@ -8,7 +8,7 @@ import pytest
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.sources.domains import domains_of
+from dear.data.sources.folder import domains_of
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 from tests.unit.data.photos import class_folders, load, picture, refused
