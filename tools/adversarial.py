@@ -16,7 +16,7 @@ from dear.data.world.adversarial import CHOSEN
 from dear.data.world.images import WorldImages
 from dear.data.world.tasks import adversarial_candidates, load_task
 from dear.errors import DataError
-from dear.evaluation.metrics import hits
+from dear.evaluation.predictions import predict
 from dear.methods.registry import frozen_clip
 from tools import end_with
 
@@ -51,7 +51,7 @@ def main() -> None:
     task, candidates = load_task("source"), adversarial_candidates()
     method = frozen_clip(load_clip("tiny"))
     method.set_classes(task.classnames, (task.template,))
-    wrong = ~hits(method, candidates)[0]
+    wrong = ~predict(method, candidates).correct
     chosen = choose_adversarial(wrong, candidates.labels)
     save_adversarial(candidates, chosen)
     share, images = float(wrong.double().mean()), sum(map(len, chosen))
