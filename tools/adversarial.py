@@ -14,7 +14,7 @@ from torch import Tensor
 from dear.backbone.load import load_clip
 from dear.data.world.tasks import ADVERSARIAL, WorldImages, adversarial_candidates, load_task
 from dear.errors import DataError
-from dear.evaluation.metrics import hits
+from dear.evaluation.predictions import predict
 from dear.methods.registry import frozen_clip
 from tools import end_with
 
@@ -49,7 +49,7 @@ def main() -> None:
     task, candidates = load_task("source"), adversarial_candidates()
     method = frozen_clip(load_clip("tiny"))
     method.set_classes(task.classnames, (task.template,))
-    wrong = ~hits(method, candidates)[0]
+    wrong = ~predict(method, candidates).correct
     chosen = choose_adversarial(wrong, candidates.labels)
     save_adversarial(candidates, chosen)
     share, images = float(wrong.double().mean()), sum(map(len, chosen))

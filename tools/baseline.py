@@ -290,10 +290,9 @@ def malformed_files() -> dict[str, Any]:
 
     A case draws from its reader's name and its number, so that new readers change no other case.
     """
+    from dear import DearError
     from tests.fuzz.readers.mutate import mutated
     from tests.fuzz.readers.targets import TARGETS
-
-    from dear import DearError
 
     cases: dict[str, Any] = {}
     for name, target in TARGETS.items():

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from dear.errors import DataError
 from dear.evaluation.records import read_record
-from dear.report.reading import Record, data_set, grouped, method_label, readable
-from dear.report.side_by_side import methods_grid
-from dear.report.tables import base_to_novel_table
+from dear.report.base_to_novel import base_to_novel_table
+from dear.report.comparison import methods_grid
+from dear.report.records import Record, data_set, grouped, method_label, readable
 from tools.document import with_table
 
 PAGE = Path("docs/methods.md")

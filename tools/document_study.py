@@ -17,7 +17,7 @@ from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import FROZEN, OWN
 from dear.report.intervals import paired
-from dear.report.reading import Record, accuracy, data_set, grouped, method_label, readable
+from dear.report.records import Record, accuracy, data_set, grouped, method_label, readable
 from tools.document import with_table
 from tools.facts import Fact, check_facts
 

@@ -11,7 +11,7 @@ from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import FROZEN, METHODS, OWN
 from dear.report import published
 from dear.report.intervals import half_width
-from dear.report.reading import Record, accuracy, data_set, grouped, readable
+from dear.report.records import Record, accuracy, data_set, grouped, readable
 from tools.headroom import Headroom
 
 ALONE = ("color", "shape", "texture", "object", "place")

@@ -11,7 +11,7 @@ from pathlib import Path
 from dear.backbone import tiny
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.data.world.tasks import downstream_names
-from dear.report.html import write_whole
+from dear.report.html import write_html
 from tools import add_fields, end_with, fields_of
 from tools.factors import accuracy_by_factor
 from tools.gathering import gathering
@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
         clip, downstream_names(), progress=lambda task: console.print(f"ablating heads on {task}")
     )
     card = model_card(clip, run, accuracy, options.device, gathered=gathered, roles=roles)
-    write_whole(options.out / "README.md", card)
+    write_html(options.out / "README.md", card)
     rows = [
         (combinations, style, *(100 * value for value in by_factor.values()))
         for combinations, by_style in accuracy.items()

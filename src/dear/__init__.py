@@ -50,15 +50,15 @@ _HOME = {
     "role_table": "dear.roles.packaged",
     "run_all": "dear.evaluation.runs",
     "save_sheet": "dear.retrieval.sheet",
-    "write_evaluation": "dear.adapters.diagnosis",
+    "write_evaluation": "dear.adapters.evaluation_page",
     "write_predictions": "dear.adapters.predictions",
 }
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
-    from dear.adapters.diagnosis import write_evaluation as write_evaluation
     from dear.adapters.encoder import BundleEncoder as BundleEncoder
+    from dear.adapters.evaluation_page import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
     from dear.adapters.predictions import write_predictions as write_predictions
     from dear.adapters.predictor import Predictor as Predictor

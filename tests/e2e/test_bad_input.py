@@ -213,7 +213,7 @@ def test_ctrl_c(
         if during == "the write":
             patch.setattr(records.os, "fsync", stop)
         else:
-            place = {"training": (trial, "train"), "test": (trial, "evaluate")}[during]
+            place = {"training": (trial, "train"), "test": (trial, "predict")}[during]
             patch.setattr(*place, stop)
         assert main(words) == 130
     printed = capsys.readouterr()

@@ -28,13 +28,13 @@ def test_all_images_of_the_other_domains_are_tested_on(
     domains: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tested: list[int] = []
-    measure = trial.evaluate
+    measure = trial.predict
 
     def counted(method: Any, images: Any, **options: Any) -> Any:
         tested.append(len(images))
         return measure(method, images, **options)
 
-    monkeypatch.setattr(trial, "evaluate", counted)
+    monkeypatch.setattr(trial, "predict", counted)
     assert main([*WORDS, "--data", str(domains), "--source", "photo", "--out", str(out)]) == 0
     (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
     assert record["dataset"]["name"] == "photo"

@@ -1,11 +1,8 @@
-"""Calibration: a temperature for logits, and the calibration error of probabilities."""
+"""Calibration: the temperature of a classifier's logits."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-
-from dear.evaluation.diagnosis import expected_error, reliability
 
 LOW, HIGH = 1e-2, 1e2
 STEPS = 60
@@ -19,35 +16,11 @@ def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "i
     al., ICML 2017, section 4.2.
     """
     scores = logits.double()
-    wanted = scores.gather(1, labels[:, None]).mean()
+    of_labels = scores.gather(1, labels[:, None]).mean()
     low, high = torch.tensor(1 / HIGH).double().log(), torch.tensor(1 / LOW).double().log()
     for _ in range(STEPS):
         middle = (low + high) / 2
-        shares = (scores * middle.exp()).softmax(dim=1)
-        slope = (shares * scores).sum(dim=1).mean() - wanted
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
         low, high = (low, middle) if slope > 0 else (middle, high)
     return float((-(low + high) / 2).exp())
-
-
-def log_loss(
-    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], temperature: float = 1.0
-) -> float:
-    """Mean negative log-likelihood, in nats, of the labels under softmax(logits / T)."""
-    return float(cross_entropy(logits.double() / temperature, labels))
-
-
-def calibration_error(
-    logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"], temperature: float = 1.0
-) -> float:
-    """Expected calibration error (fraction): the mean gap between confidence and accuracy over 15 equal bins
-    of confidence, weighted by their number of items. Source: Guo et al., ICML 2017, eq. 3.
-    """
-    confidence, guess = probabilities(logits, temperature).max(dim=1)
-    return expected_error(reliability(confidence, guess == labels))
-
-
-def probabilities(
-    logits: Float[Tensor, "item class"], temperature: float = 1.0
-) -> Float[Tensor, "item class"]:
-    """softmax(logits / T), in float64."""
-    return (logits.double() / temperature).softmax(dim=1)

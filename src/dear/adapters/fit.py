@@ -11,9 +11,9 @@ import torch
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_place
 from dear.adapters.calibration import best_temperature
-from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.scoring import all_logits, evaluate_bundle
-from dear.backbone.choice import Precision, backbone_or_default, warn_of_toy
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import evaluate_bundle
+from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
@@ -23,7 +23,9 @@ from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
+from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan, Select
+from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.records import environment, teacher_facts
 from dear.evaluation.resolve import ResolvedRun
@@ -39,7 +41,6 @@ from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 
 CURVE = ("epoch", "loss", "val")  # what a bundle keeps of each epoch
-METRICS = ("accuracy", "zero_shot", "chance", "top5", "log_loss", "calibration_error", "per_class")
 
 
 def fit(
@@ -143,7 +144,9 @@ def fit(
             measured = asdict(
                 evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=tell)
             )
-            bundle = replace(bundle, metrics={name: measured[name] for name in METRICS})
+            bundle = replace(
+                bundle, metrics={name: value for name, value in measured.items() if name in METRICS}
+            )
     if out is not None:
         bundle.save_pretrained(out)
     return bundle
@@ -217,10 +220,9 @@ def _held_out(images: Dataset, picked: Collection[int]) -> Images:
     return Subset(images.train, torch.tensor(left))
 
 
-@torch.no_grad()
-def _temperature(method: Method, held: Images, precision: Precision) -> float:
-    known = Vocabulary.of(method, precision)
-    return best_temperature(all_logits(known, held).float(), held.labels.cpu())
+def _temperature(method: Method, images: Images, precision: Precision) -> float:
+    predictions = predict(method, images, precision=precision)
+    return best_temperature(predictions.logits.float(), predictions.labels)
 
 
 def _kept(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,10 @@
 loading torch.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dear.errors import OutputError, SettingsError, listing
 
@@ -17,7 +18,8 @@ SUFFIXES = (".csv", ".jsonl")
 
 @dataclass(frozen=True)
 class BundleScores:
-    """Accuracy, log-loss and calibration error on labelled images.
+    """Accuracy, log-loss and calibration error on labelled images. A field with the name of a metric
+    (`dear.evaluation.metrics`) holds its value.
 
     Attributes:
         classes: Number of candidate classes.
@@ -33,23 +35,32 @@ class BundleScores:
     split: str
     images: int
     classes: int
-    accuracy: float
-    top5: float
-    zero_shot: float
-    chance: float
-    log_loss: float
-    calibration_error: float
+    accuracy: float = field(metadata={"title": "accuracy", "unit": "%"})
+    top5: float = field(metadata={"title": "top 5", "unit": "%"})
+    zero_shot: float = field(metadata={"title": "zero-shot", "unit": "%"})
+    chance: float = field(metadata={"title": "chance", "unit": "%"})
+    log_loss: float = field(metadata={"title": "log-loss", "unit": "nats"})
+    calibration_error: float = field(metadata={"title": "calibration error", "unit": "%"})
     per_class: dict[str, float]
 
-    @property
-    def summary(self) -> str:
-        """The accuracy beside what it is to be compared with, in percent."""
-        return beside(self.accuracy, self.zero_shot, self.chance)
+
+def shown_metrics(metrics: Mapping[str, Any], decimals: int) -> dict[str, str]:
+    """The metrics of a bundle as text, by their titles; ``decimals`` are those of a percentage."""
+    shown = {}
+    for column in fields(BundleScores):
+        if column.metadata and column.name in metrics:
+            value, unit = metrics[column.name], column.metadata["unit"]
+            text = f"{100 * value:.{decimals}f}%" if unit == "%" else f"{value:.{decimals + 1}f} {unit}"
+            shown[column.metadata["title"]] = text
+    return shown
 
 
-def beside(accuracy: float, zero_shot: float, chance: float) -> str:
-    """An accuracy beside zero-shot and chance: fractions, shown in percent."""
-    return f"accuracy {100 * accuracy:.2f}% (zero-shot {100 * zero_shot:.2f}%, chance {100 * chance:.2f}%)"
+def summary(metrics: Mapping[str, Any]) -> str:
+    """All metrics of a bundle in one line, the accuracy beside zero-shot and chance."""
+    texts = shown_metrics(metrics, 2)
+    accuracy, zero_shot, chance = (texts.pop(title) for title in ("accuracy", "zero-shot", "chance"))
+    others = "".join(f", {title} {text}" for title, text in texts.items())
+    return f"accuracy {accuracy} (zero-shot {zero_shot}, chance {chance}){others}"
 
 
 ExportForm = Literal["onnx", "torch-export"]

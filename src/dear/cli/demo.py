@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dear.report.tables import Table
+from dear.report.base_to_novel import Table
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -59,8 +59,8 @@ def command(
     from dear.evaluation.run_context import RunContext
     from dear.evaluation.runs import run_one
     from dear.methods.registry import OWN, USUAL
+    from dear.report.base_to_novel import base_to_novel_table
     from dear.report.html import write_report
-    from dear.report.tables import base_to_novel_table
     from dear.roles.packaged import role_table
     from dear.training.settings import TrainSettings
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.results import BundleScores
+from dear.adapters.results import BundleScores, summary
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
 
@@ -51,7 +51,7 @@ def command(
     check_bundle(bundle)
     check_name(data, dataset)
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
-    from dear.adapters.diagnosis import write_evaluation
+    from dear.adapters.evaluation_page import write_evaluation
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import evaluate_bundle
     from dear.data.loading import load_dataset
@@ -73,9 +73,8 @@ def render(result: Evaluated, console: Console) -> None:
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     console.print(
-        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: {result.summary}, "
-        f"top 5 {100 * result.top5:.2f}%, log-loss {result.log_loss:.3f} nats, "
-        f"calibration error {100 * result.calibration_error:.2f}%",
+        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: "
+        f"{summary(vars(result))}",
         markup=False,
         soft_wrap=True,
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from dear.adapters.results import beside
+from dear.adapters.results import summary
 from dear.backbone.choice import check_model
 from dear.cli.running import settings_of_methods
 from dear.data.settings import DataSettings
@@ -121,11 +121,7 @@ def render(result: Fitted, console: Console) -> None:
     metrics = result.metrics
     measured = f"there are no test images; chance is {100 / result.classes:.2f}%"
     if metrics:
-        compared = beside(metrics["accuracy"], metrics["zero_shot"], metrics["chance"])
-        measured = (
-            f"on {result.test_images} test images: {compared}, "
-            f"top 5 {100 * metrics['top5']:.2f}%, calibration error {100 * metrics['calibration_error']:.2f}%"
-        )
+        measured = f"on {result.test_images} test images: {summary(metrics)}"
     console.print(
         f"{result.method} on {result.backbone}: {result.classes} classes, {result.parameters:,} trained "
         f"parameters ({result.bytes / 1e6:.2f} MB), temperature {result.temperature:.3g}\n"

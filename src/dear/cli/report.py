@@ -24,7 +24,7 @@ def command(
     out: Path | None = None,
     title: str = "Results",
     weights: str | None = None,
-    answers_of: tuple[str, ...] = (),
+    mistakes_of: tuple[str, ...] = (),
 ) -> Reported:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
@@ -33,13 +33,13 @@ def command(
         out: Folder of the report; "report" in the folder of the records if not given.
         title: Title of the page.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        answers_of: Methods whose confusions, classes and mistakes the page shows; if not given, those that
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows; if not given, those that
             there is room for.
     """
     from dear.report.folder import write_folder_report
 
-    made = write_folder_report(folder, out, title=title, weights=weights, answers_of=answers_of)
-    return Reported([*made.tables], made.html, [*made.files], made.records)
+    report = write_folder_report(folder, out, title=title, weights=weights, mistakes_of=mistakes_of)
+    return Reported([*report.tables], report.html, [*report.files], report.records)
 
 
 def render(result: Reported, console: Console) -> None:

@@ -62,7 +62,7 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
     from dear.evaluation.launch.dispatch import first_process, launch  # loads torch
-    from dear.report.sections import tables_of
+    from dear.report.protocols import tables_of
 
     runs = sum(len(experiment.runs()) for experiment in experiments)
     with RunProgress(runs, experiments[0].train.epochs) as progress:

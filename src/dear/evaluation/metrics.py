@@ -1,173 +1,132 @@
-"""Accuracies of a method on labelled images, as fractions."""
+"""The metrics of a classifier, each a function of its predictions, as fractions unless stated otherwise.
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+A new metric is a function here, named in `METRICS`; a result has it once a field bears its name: `Scores` for
+run records, `dear.adapters.results.BundleScores` for bundles.
+"""
 
-import torch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from dear.backbone.choice import Precision
-from dear.backbone.precision import mixed, precision_for
-from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import eval_views
+from dear.data.dataset import Images
+from dear.evaluation.predictions import Predictions, predict
 from dear.methods.base import Method
-from dear.training.batches import trunk_facts
-from dear.training.trunks import TrunkCache
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+BINS = 15
+Result = TypeVar("Result", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracy among the method's classes: fused, by the class feature alone, and per class."""
+    """What a run record has of a part of the results."""
 
     accuracy: float
     decoupled: float
     per_class: dict[str, float]
 
 
+def evaluate(method: Method, images: Images, **options: Any) -> Scores:
+    """Score a method on all images; ``options`` are those of `predict`."""
+    return measure(predict(method, images, **options), Scores)
+
+
+def measure(predictions: Predictions, result: type[Result], **facts: Any) -> Result:
+    """A result whose fields named like metrics have their values, and whose other fields are ``facts``."""
+    names = [field.name for field in fields(result) if field.name in METRICS]
+    return result(**facts, **{name: METRICS[name](predictions) for name in names})
+
+
+def accuracy(predictions: Predictions) -> float:
+    """Share of the images that are classified correctly."""
+    return _share(predictions.correct)
+
+
+def decoupled(predictions: Predictions) -> float:
+    """Accuracy by the class feature alone."""
+    return _share(predictions.decoupled.argmax(dim=1) == predictions.labels)
+
+
+def top5(predictions: Predictions) -> float:
+    """Share of the images whose class is among the five with the highest logits."""
+    ranked = predictions.logits.topk(min(5, len(predictions.classes)), dim=1).indices
+    return _share((ranked == predictions.labels[:, None]).any(dim=1))
+
+
+def zero_shot(predictions: Predictions) -> float:
+    """Accuracy of the frozen backbone, which must have been evaluated."""
+    assert predictions.zero_shot is not None
+    return _share(predictions.zero_shot.argmax(dim=1) == predictions.labels)
+
+
+def chance(predictions: Predictions) -> float:
+    """Accuracy of guessing."""
+    return 1 / len(predictions.classes)
+
+
+def log_loss(predictions: Predictions) -> float:
+    """Mean negative log-likelihood of the labels, in nats."""
+    logits = predictions.logits.double() / predictions.temperature
+    return float(cross_entropy(logits, predictions.labels))
+
+
+def calibration_error(predictions: Predictions) -> float:
+    """Expected calibration error: the mean gap between confidence and accuracy over 15 equal bins of
+    confidence, weighted by their number of images. Source: Guo et al., ICML 2017, eq. 3.
+    """
+    confidence, predicted = predictions.probabilities().max(dim=1)
+    return expected_error(reliability(confidence, predicted == predictions.labels))
+
+
+def per_class(predictions: Predictions) -> dict[str, float]:
+    """Accuracy of each class that has images."""
+    correct = predictions.correct
+    images_of = {name: predictions.labels == label for label, name in enumerate(predictions.classes)}
+    return {name: _share(correct[images]) for name, images in images_of.items() if bool(images.any())}
+
+
+METRICS: dict[str, Callable[[Predictions], Any]] = {
+    metric.__name__: metric
+    for metric in (
+        accuracy, decoupled, top5, zero_shot, chance, log_loss, calibration_error, per_class,
+    )
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
-class Answers:
-    """A method's answers on labelled images, on the CPU.
+class Bin:
+    """The images whose confidence is above ``low`` and at most ``high``; means are 0 if there are none."""
 
-    Attributes:
-        guesses: The class with the highest score, the first of equals.
-        confidence: Its probability, the softmax of the scores.
-        probability: That of the image's own class.
-    """
-
-    guesses: Int[Tensor, "item"]
-    confidence: Float[Tensor, "item"]
-    probability: Float[Tensor, "item"]
+    low: float
+    high: float
+    images: int
+    confidence: float
+    accuracy: float
 
 
-@torch.no_grad()
-def evaluate(
-    method: Method,
-    images: Images,
-    *,
-    batch: int = 250,
-    cache: TrunkCache | None = None,
-    novel: bool = False,
-    precision: Precision = "auto",
-    watch: Callable[[Answers], None] | None = None,
-) -> Scores:
-    """Score a method on all images; text features are computed once. Ties go to the first class.
-
-    ``novel`` means that the method was not trained on these classes or this data set: it is then scored as
-    by its authors. ``precision`` is as in training; the scores themselves are computed in the type of the
-    CLIP's weights, float32 but for 16-true. ``watch`` is given the answers that are scored.
-    """
-    said, alone = answers(method, images, batch=batch, cache=cache, precision=precision)
-    if novel and method.novel_decoupled:
-        said = alone
-    if watch is not None:
-        watch(said)
-    labels = images.labels.cpu()
-    fused, decoupled = said.guesses == labels, alone.guesses == labels
-    per_class = {
-        name: float(fused[images.labels == label].double().mean())
-        for label, name in enumerate(method.classnames)
-        if bool((images.labels == label).any())
-    }
-    return Scores(float(fused.double().mean()), float(decoupled.double().mean()), per_class)
+def reliability(confidence: Float[Tensor, "item"], correct: Bool[Tensor, "item"]) -> tuple[Bin, ...]:
+    """Accuracy and mean confidence in 15 equal bins of confidence. Source: Guo et al., ICML 2017."""
+    bins = []
+    numbers: Int[Tensor, item] = (confidence.double() * BINS).ceil().long().clamp(1, BINS) - 1
+    for number in range(BINS):
+        inside = numbers == number
+        images = int(inside.sum())
+        means = (float(confidence[inside].double().mean()), _share(correct[inside])) if images else (0.0, 0.0)
+        bins.append(Bin(number / BINS, (number + 1) / BINS, images, *means))
+    return tuple(bins)
 
 
-@torch.no_grad()
-def hits(
-    method: Method,
-    images: Images,
-    *,
-    batch: int = 250,
-    cache: TrunkCache | None = None,
-    precision: Precision = "auto",
-) -> tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]:
-    """Which images are classified correctly: fused, and by the class feature alone."""
-    labels = images.labels.cpu()
-    said, alone = answers(method, images, batch=batch, cache=cache, precision=precision)
-    return said.guesses == labels, alone.guesses == labels
+def expected_error(bins: Sequence[Bin]) -> float:
+    """The expected calibration error: the gaps of the bins, weighted by their images."""
+    gaps = sum(bin.images * abs(bin.accuracy - bin.confidence) for bin in bins)
+    return gaps / sum(bin.images for bin in bins)
 
 
-@torch.no_grad()
-def answers(
-    method: Method,
-    images: Images,
-    *,
-    batch: int = 250,
-    cache: TrunkCache | None = None,
-    precision: Precision = "auto",
-) -> tuple[Answers, Answers]:
-    """The answers on all images: fused, and by the class feature alone."""
-    like, precision = method.clip.image.projection, precision_for(method.clip, precision)
-    with mixed(like.device, precision):
-        text = method.text_features().to(like)
-    seen = trunks(method, images, batch, cache or TrunkCache(0), precision)
-    labels = images.labels.to(like.device).split(batch)
-    fused, decoupled = [], []
-    for own, trunk in zip(labels, seen, strict=True):
-        with mixed(like.device, precision):
-            features = method.image_features(trunk).to(like)
-        fused.append(_said(method.logits(features, text), own))
-        if len(features) == 1:  # nothing to decouple
-            decoupled.append(fused[-1])
-        else:
-            decoupled.append(_said(method.logits(features, text, decoupled=True), own))
-    return _joined(fused), _joined(decoupled)
-
-
-Said = tuple[Int[Tensor, "batch"], Float[Tensor, "batch"], Float[Tensor, "batch"]]
-
-
-def _said(logits: Float[Tensor, "batch class"], labels: Int[Tensor, "batch"]) -> Said:
-    """The fields of `Answers` for a batch, on the device."""
-    guesses, shares = logits.argmax(dim=1), logits.float().softmax(dim=1)
-    first, own = (shares.gather(1, one[:, None])[:, 0] for one in (guesses, labels))
-    return guesses, first, own
-
-
-def _joined(batches: Sequence[Said]) -> Answers:
-    """All batches, on the CPU: it waits for the GPU only here, not after each batch."""
-    guesses, confidence, probability = (torch.cat(parts).cpu() for parts in zip(*batches, strict=True))
-    return Answers(guesses, confidence, probability)
-
-
-def trunks(
-    method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
-) -> Iterator[Float[Tensor, "item token width"]]:
-    """Trunk outputs of all images in the test view; images of the next batches are loaded in the background.
-    An output cached at an earlier layer, for a method whose span begins there, is continued from that layer.
-    """
-    device, precision = method.clip.image.projection.device, precision_for(method.clip, precision)
-
-    def key(start: int, layer: int) -> tuple[object, ...]:
-        return (images.identity, *trunk_facts(method, precision, layer), start, batch)
-
-    def held_at(start: int) -> int | None:
-        layers = range(method.image_from, 0, -1)
-        return next((layer for layer in layers if key(start, layer) in cache), None)
-
-    batches = torch.arange(len(images)).split(batch)
-    missing = [chosen for chosen in batches if held_at(int(chosen[0])) is None]
-    with closing(prefetch(images, missing, device)) as ahead:
-        waiting = {int(chosen[0]) for chosen in missing}
-        for chosen in batches:
-            start = int(chosen[0])
-            pictures = next(ahead) if start in waiting else None
-
-            def compute(
-                start: int = start, chosen: Tensor = chosen, pictures: Pictures | None = pictures
-            ) -> Tensor:
-                layer = held_at(start)
-                with mixed(device, precision):
-                    if layer is not None:
-                        return method.continue_trunk(cache[key(start, layer)], layer)
-                    return eval_trunk(method, images.load(chosen) if pictures is None else pictures)
-
-            yield cache.get(key(start, method.image_from), compute)
-
-
-def eval_trunk(method: Method, pictures: Pictures) -> Float[Tensor, "item token width"]:
-    """Trunk outputs of images in the test view."""
-    views = eval_views(pictures, method.clip.image_size)
-    return method.image_trunk(views.to(method.clip.image.projection.device))
+def _share(correct: Bool[Tensor, "item"]) -> float:
+    return float(correct.double().mean())

@@ -53,7 +53,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "train": {"epochs": trial.epochs},
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
-        "answers": trial.answers,
+        "mistakes": trial.mistakes,
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {

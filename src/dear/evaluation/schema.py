@@ -72,8 +72,8 @@ class Memory(TypedDict, total=False):
     gpu: float | None
 
 
-class Wrong(TypedDict):
-    """A wrong answer on a test image; ``label`` (its class) and ``answer`` are places in the list of
+class MistakeEntry(TypedDict):
+    """A misclassified test image; ``label`` (its class) and ``prediction`` are numbers in the list of
     classes.
     """
 
@@ -81,24 +81,24 @@ class Wrong(TypedDict):
     file: NotRequired[str]
     sha256: NotRequired[str]
     label: Count
-    answer: Count
+    prediction: Count
     confidence: Share
     probability: Share
 
 
-class PartAnswers(TypedDict):
-    """The answers in a part of the results; counts by class, in the order of ``classes``."""
+class MistakesEntry(TypedDict):
+    """The mistakes in a part of the results; counts by class, in the order of ``classes``."""
 
     part: list[str | int]
     classes: list[str]
     images: list[Count]
-    right: list[Count]
-    answered: list[Count]
+    correct: list[Count]
+    predicted: list[Count]
     confusions: list[tuple[Count, Count, Positive]]
     left_out: Count
     identity: NotRequired[str]
     folder: NotRequired[str]
-    mistakes: list[Wrong]
+    examples: list[MistakeEntry]
 
 
 class Record(TypedDict):
@@ -123,7 +123,7 @@ class Record(TypedDict):
     train: NotRequired[Train]
     selection: NotRequired[Selection]
     results: dict[str, Any]
-    answers: NotRequired[list[PartAnswers]]
+    mistakes: NotRequired[list[MistakesEntry]]
     fusion_weights: NotRequired[dict[str, float] | None]
     trainable_parameters: NotRequired[Count]
     seconds: NotRequired[Seconds]

@@ -6,14 +6,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
-from dear.evaluation.answers import answers_of
 from dear.evaluation.memory import start_counting
-from dear.evaluation.metrics import Answers, evaluate
+from dear.evaluation.metrics import Scores, evaluate, measure
+from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
+from dear.evaluation.predictions import predict
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.methods.base import Method
@@ -32,7 +35,7 @@ class Trial:
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
-        answers: What the record holds of its answers, by part of the results.
+        mistakes: What it gets wrong, by part of the results, as in the record.
         test_seconds: Seconds spent in `test`.
     """
 
@@ -56,7 +59,7 @@ class Trial:
         self.epochs: list[dict[str, Any]] = []
         self.epoch_tested: int | None = None
         self.teacher: Trial | None = None
-        self.answers: list[dict[str, Any]] = []
+        self.mistakes: list[dict[str, Any]] = []
         self.test_seconds = 0.0
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
@@ -132,8 +135,8 @@ class Trial:
         novel: bool = False,
         part: Sequence[str | int] = (),
     ) -> dict[str, Any]:
-        """Scores on the test images of some classes, among these classes; ``novel`` as in `evaluate`. The
-        answers go into the record, if ``part`` names the place of the scores in the results.
+        """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
+        mistakes go into the record if ``part`` names the keys of the scores in the results.
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
@@ -141,19 +144,13 @@ class Trial:
         self._set_classes(dataset, classes)
         every = len(classes) == len(dataset.classnames)
         images = dataset.test if every else ClassSubset(dataset.test, classes)
-        answers: list[Answers] = []
-        scores = evaluate(
-            self.method,
-            images,
-            cache=self.context.cache,
-            precision=self.run.training.precision,
-            novel=novel,
-            watch=answers.append,
-        )
+        precision = self.run.training.precision
+        predictions = predict(self.method, images, cache=self.context.cache, precision=precision, novel=novel)
+        scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
-            names = self.method.classnames
-            self.answers += [answers_of(part, dataset, images, names, scored) for scored in answers]
+            mistakes = find_mistakes(predictions, images, RECORDED_MISTAKES, torch.float32)
+            self.mistakes.append(record_entry(part, mistakes, dataset.test))
         return asdict(scores)
 
     def _set_classes(self, dataset: Dataset, labels: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import PROTOCOLS
-from dear.evaluation.schema import SCHEMA, PartAnswers, Record, check_scores
+from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import shown, typed
@@ -47,23 +47,23 @@ def _check(record: Record) -> None:
         heads = typed(roles["table"], Table, "", "roles.table")["heads"]
         at_most("layers", max((head.layer for head in heads), default=0), "its role table")
         at_most("heads", max((head.head + 1 for head in heads), default=0), "its role table")
-    for at, part in enumerate(record.get("answers", [])):
-        check_scores(record, *part["part"])
-        _check_answers(part, f"its answers[{at}]")
+    for at, entry in enumerate(record.get("mistakes", [])):
+        check_scores(record, *entry["part"])
+        _check_mistakes(entry, f"its mistakes[{at}]")
     for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
         if "loss" not in epoch:
             raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
 
 
-def _check_answers(part: PartAnswers, what: str) -> None:
-    count = len(part["classes"])
+def _check_mistakes(entry: MistakesEntry, what: str) -> None:
+    count = len(entry["classes"])
     at_most("classes", count, what)
-    images, right, answered = part["images"], part["right"], part["answered"]
-    if any(len(one) != count for one in (images, right, answered)):
+    images, correct, predicted = entry["images"], entry["correct"], entry["predicted"]
+    if any(len(counts) != count for counts in (images, correct, predicted)):
         raise DataError(f"{what} has counts of another number of classes than {count}")
-    if any(hit > min(of, said) for of, hit, said in zip(images, right, answered, strict=True)):
-        raise DataError(f"{what}.right counts more images than there are")
-    named = [at for label, answer, _ in part["confusions"] for at in (label, answer)]
-    named += [at for one in part["mistakes"] for at in (one["label"], one["answer"])]
-    if any(at >= count for at in named):
-        raise DataError(f"{what} names class {max(named)} of {count}, counted from 0")
+    if any(hits > min(both) for hits, *both in zip(correct, images, predicted, strict=True)):
+        raise DataError(f"{what}.correct counts more images than there are")
+    labels = [label for *pair, _ in entry["confusions"] for label in pair]
+    labels += [label for example in entry["examples"] for label in (example["label"], example["prediction"])]
+    if any(label >= count for label in labels):
+        raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")

@@ -1,14 +1,17 @@
-"""Differences: between methods, paired over data sets, and to published numbers, over seeds."""
+"""Methods compared: side by side with their costs, paired over data sets, and with published numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from dear.evaluation.schema import harmonic_mean
 from dear.report import published
+from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Table
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.intervals import half_width, paired
-from dear.report.reading import (
+from dear.report.method_plots import Costs
+from dear.report.records import (
+    CHANCE,
     UNLABELLED,
     Record,
     accuracy,
@@ -18,13 +21,87 @@ from dear.report.reading import (
     grouped,
     method_label,
 )
-from dear.report.tables import MEASURES, SHOWN
 
 FEWEST = 3  # data sets for an interval
 TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
     "and says nothing."
 )
+COSTS = ("Trainable parameters", "Seconds per run")
+PEAK = "Peak memory, MiB"
+
+
+def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Record] | None) -> Grid | None:
+    """One row per method of the base-to-novel table of some records: its average; its number of trained
+    parameters, on the data set with the most; the median time of a run, training and tests; and the highest
+    peak GPU memory (process memory without a GPU) in the records ``memory``, a column omitted without them.
+    None for a single method.
+    """
+    if len(table.methods) < 2:
+        return None
+    runs, peaks = grouped(records, method_label), grouped(memory or (), method_label)
+    rows: list[GridRow] = []
+    for method, entries in zip(table.methods, table.average.entries, strict=True):
+        averages = [None if entries is None else entries[measure] for measure in MEASURES]
+        costs = [_cost(max, map(_parameters, runs[method])), _cost(median, map(_seconds, runs[method]), 1)]
+        peak = [] if memory is None else [_cost(max, map(_memory, peaks.get(method, ())))]
+        rows.append(GridRow(method, (*averages, *costs, *peak)))
+    if table.average.chance is not None:
+        costless = [None] * (len(COSTS) + (memory is not None))
+        rows.insert(0, GridRow(CHANCE, (*(table.average.chance[m] for m in MEASURES), *costless)))
+    several = any(cell and cell.spread is not None for row in rows for cell in row.cells)
+    notes = (
+        f"Percent, average of the data sets{', mean ± standard deviation over seeds' if several else ''}.",
+        "Seconds: median over runs; a run reuses what earlier runs of its process have cached.",
+        *([] if memory is None else ["Runs that share a process share its peak memory."]),
+    )
+    names = (*(MEASURE_TITLES[measure] for measure in MEASURES), *COSTS, *([] if memory is None else [PEAK]))
+    return Grid(
+        "base-to-novel-methods", "Methods side by side", "Method", names, tuple(rows), (" ".join(notes),)
+    )
+
+
+def costs_of(table: Table, records: Sequence[Record]) -> list[Costs]:
+    """The costs of the methods of the table that have an average, as in `methods_grid`."""
+    runs = grouped(records, method_label)
+
+    def cost(statistic: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+        cell = _cost(statistic, values)
+        return None if cell is None else cell.mean or None
+
+    return [
+        Costs(
+            method,
+            entry["hm"].mean,
+            cost(max, map(_parameters, runs[method])),
+            cost(median, map(_seconds, runs[method])),
+        )
+        for method, entry in zip(table.methods, table.average.entries, strict=True)
+        if entry
+    ]
+
+
+def _cost(
+    statistic: Callable[[list[float]], float], values: Iterable[float | None], decimals: int = 0
+) -> Cell | None:
+    """A statistic of the values that the records have; None if no record has any."""
+    recorded = [value for value in values if value is not None]
+    return Cell(statistic(recorded), decimals=decimals) if recorded else None
+
+
+def _parameters(record: Record) -> float | None:
+    return record.get("trainable_parameters")
+
+
+def _seconds(record: Record) -> float | None:
+    """Training and test time."""
+    spent = record.get("seconds") or {}
+    return spent["train"] + spent["test"] if {"train", "test"} <= {*spent} else None
+
+
+def _memory(record: Record) -> float | None:
+    peaks = record.get("peak_memory") or {}
+    return peaks.get("gpu") or peaks.get("resident")
 
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:
@@ -37,32 +114,28 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
     methods = grouped(checked(records), method_label)
     first = next(iter(methods))
     means = {
-        method: {name: _mean(runs) for name, runs in _by_data(group).items()}
+        method: {name: _mean(runs) for name, runs in grouped(group, data_set).items()}
         for method, group in methods.items()
     }
-    rows, few = [], False
+    rows, any_few = [], False
     for method in [*methods][1:]:
         shared = [name for name in means[first] if name in means[method]]
         if not shared:
             continue
         cells = []
         for measure in MEASURES:
-            one, other = ([means[m][name][measure] for name in shared] for m in (method, first))
-            mean, half = paired(one, other)
+            minuend, subtrahend = ([means[m][name][measure] for name in shared] for m in (method, first))
+            mean, half = paired(minuend, subtrahend)
             cells.append(Cell(mean, half if len(shared) >= FEWEST else None, len(shared)))
-            few = few or len(shared) < FEWEST
+            any_few = any_few or len(shared) < FEWEST
         rows.append(GridRow(f"{method} − {first}", tuple(cells)))
     if not rows:
         return None
     notes = ["Points. Mean over data sets ± half-width of the 95% t interval of the paired differences."]
-    if few:
-        notes = (
-            notes
-            if any(cell and cell.spread is not None for row in rows for cell in row.cells)
-            else ["Points. Mean over data sets."]
-        )
-        notes.append(TOO_FEW)
-    columns = tuple(SHOWN[measure] for measure in MEASURES)
+    if any_few:
+        any_interval = any(cell and cell.spread is not None for row in rows for cell in row.cells)
+        notes = [*(notes if any_interval else ["Points. Mean over data sets."]), TOO_FEW]
+    columns = tuple(MEASURE_TITLES[measure] for measure in MEASURES)
     return Grid(
         "base-to-novel-paired", f"Difference to {first}", "Methods", columns, tuple(rows), tuple(notes)
     )
@@ -77,10 +150,10 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         DataError: for records that cannot be combined in one table.
     """
     printed = published.base_to_novel()
-    rows, shown = [], []
+    rows, compared = [], []
     for method, group in grouped(checked(records), method_label).items():
         paper = _printed_as(method, group[0])
-        for runs in _by_data(group).values():
+        for runs in grouped(group, data_set).values():
             name = published.paper_data_set(data_set(runs[0]))
             if paper is None or (paper, name) not in printed or not published.comparable(paper, runs[0]):
                 continue
@@ -88,7 +161,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
             seeds = [_measured(run) for run in runs]
             cells: list[Cell | None] = []
             for measure in MEASURES:
-                values = [one[measure] for one in seeds]
+                values = [measured[measure] for measured in seeds]
                 difference = fmean(values) - numbers[measure]
                 cells += [
                     Cell(fmean(values), None, len(values)),
@@ -96,10 +169,10 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
                     Cell(difference, half_width(values), len(values)),
                 ]
             rows.append(GridRow(f"{data_set_title(runs[0])}: {method}", tuple(cells)))
-            shown.append((paper, name))
+            compared.append((paper, name))
     if not rows:
         return None
-    columns = [f"{SHOWN[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
+    columns = [f"{MEASURE_TITLES[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
     source = str(published.sources()["base_to_novel"])
     note = "Points; ± half-width of the 95% t interval over seeds, where there are at least two."
     return Grid(
@@ -108,13 +181,13 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         "Data set: method",
         tuple(columns),
         tuple(rows),
-        (note, f"Published: {source}.", *slip_notes("base_to_novel", shown)),
+        (note, f"Published: {source}.", *slip_notes("base_to_novel", compared)),
     )
 
 
-def slip_notes(table: str, shown: Iterable[tuple[str, str]]) -> list[str]:
-    """A note for each slip that concerns printed numbers shown, by the paper's method and data set."""
-    return [f"Slip: {slip}." for slip in published.slips_of(table, shown)]
+def slip_notes(table: str, numbers: Iterable[tuple[str, str]]) -> list[str]:
+    """A note for each slip that concerns these numbers of a table, by the paper's method and data set."""
+    return [f"Slip: {slip}." for slip in published.slips_of(table, numbers)]
 
 
 def _printed_as(method: str, run: Record) -> str | None:
@@ -124,15 +197,11 @@ def _printed_as(method: str, run: Record) -> str | None:
     return published.paper_method(method, settings if isinstance(settings, Mapping) else None)
 
 
-def _by_data(records: Sequence[Record]) -> dict[str, list[Record]]:
-    return grouped(records, data_set)
-
-
 def _measured(run: Record) -> dict[str, float]:
     base, novel = 100 * accuracy(run, "base"), 100 * accuracy(run, "novel")
     return {"base": base, "novel": novel, "hm": harmonic_mean(base, novel)}
 
 
 def _mean(runs: Sequence[Record]) -> dict[str, Any]:
-    found = [_measured(run) for run in runs]
-    return {measure: fmean(one[measure] for one in found) for measure in MEASURES}
+    by_run = [_measured(run) for run in runs]
+    return {measure: fmean(measured[measure] for measured in by_run) for measure in MEASURES}

@@ -10,13 +10,12 @@ from dear.evaluation.schema import part_of
 from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.report.answers_page import answers_files
-from dear.report.files import figure_files
 from dear.report.grid import Grid, markdown_text
-from dear.report.html import made_report
-from dear.report.protocols.registry import report_of
-from dear.report.reading import Record, protocol, readable
-from dear.report.sections import tables_of, weights_of
+from dear.report.html import report_page
+from dear.report.protocols import report_of, tables_of
+from dear.report.records import Record, protocol, readable, weights_of
+from dear.report.run_mistakes import mistakes_files
+from dear.report.svg import figure_files
 from dear.writing.folders import LIST, write_folder
 
 PAGE = "report.html"
@@ -46,7 +45,7 @@ def read_folder(folder: Path) -> list[Record]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the one that contains the run records.")
-    found: list[Record] = []
+    records: list[Record] = []
     for path in sorted(folder.rglob("*.json")):
         try:
             record: Any = read_json(path)
@@ -59,25 +58,25 @@ def read_folder(folder: Path) -> list[Record]:
                 check_record(record)
             except DataError as error:
                 raise DataError(f"{path}: {error}. Remove it and run it again.") from error
-            found.append(record)
-    if not found:
+            records.append(record)
+    if not records:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
-    return found
+    return records
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
 
     Raises:
-        DataError: if there are several and none is chosen, or none begins with ``sha``.
+        DataError: if there are several and ``sha`` is None, or none begins with ``sha``.
     """
-    found = readable(records)
-    known = weights_of(found)
-    chosen = [one for one in known if one.startswith(sha or "")]
-    if len(chosen) == 1:
-        return [record for record in found if part_of(record, "weights", "sha256") == chosen[0]]
-    names = ", ".join(f"{one[:12]} ({_name(found, one)})" for one in known)
-    if sha and not chosen:
+    records = readable(records)
+    hashes = weights_of(records)
+    matching = [full for full in hashes if full.startswith(sha or "")]
+    if len(matching) == 1:
+        return [record for record in records if part_of(record, "weights", "sha256") == matching[0]]
+    names = ", ".join(f"{full[:12]} ({_weights_title(records, full)})" for full in hashes)
+    if sha and not matching:
         raise DataError(f"no record has weights {sha!r}: available are {names}.")
     raise DataError(
         f"the records are of different weights, whose results must not be averaged: {names}. Choose one with "
@@ -91,10 +90,10 @@ def write_folder_report(
     *,
     title: str = "Results",
     weights: str | None = None,
-    answers_of: Sequence[str] = (),
+    mistakes_of: Sequence[str] = (),
 ) -> FolderReport:
     """Write the report of a folder's records into ``out`` (its subfolder "report" if None);
-    ``answers_of`` names the methods whose answers are shown (if none, those there is room for).
+    ``mistakes_of`` names the methods whose mistakes are shown (if none, those there is room for).
 
     Raises:
         DataError: for records that cannot be combined in one report.
@@ -106,15 +105,13 @@ def write_folder_report(
     if not runs:
         raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
     tables = tuple(tables_of(runs))
-    made = made_report(title=title, records=records, notes=notes_of(tables), answers_of=answers_of)
-    files = {PAGE: made.text}
+    page = report_page(title=title, records=records, notes=notes_of(tables), mistakes_of=mistakes_of)
+    contents = {PAGE: page.text.encode()}
     for grid in tables:
-        files[f"{grid.name}.md"] = grid.to_markdown()
-        files[f"{grid.name}.tex"] = grid.to_latex()
-        files[f"{grid.name}.csv"] = grid.to_csv()
-    files["report.md"] = f"# {markdown_text(title)}\n\n" + "\n".join(grid.to_markdown() for grid in tables)
-    contents = {name: content.encode() for name, content in files.items()}
-    contents |= answers_files(runs) | figure_files(made.drawings)
+        contents |= grid.files()
+    markdown = "\n".join(grid.to_markdown() for grid in tables)
+    contents["report.md"] = f"# {markdown_text(title)}\n\n{markdown}".encode()
+    contents |= mistakes_files(runs) | figure_files(page.drawings)
     try:
         write_folder(out, {**contents, LIST: "\n".join(contents).encode()})
     except OSError as error:
@@ -126,13 +123,13 @@ def write_folder_report(
 
 def notes_of(tables: Sequence[Grid]) -> tuple[str, ...]:
     """The notes of a report with these tables: on published numbers only if there are any."""
-    printed = any(
+    has_published = any(
         any(row.published for row in grid.rows) or any("published" in name for name in grid.columns)
         for grid in tables
     )
-    return (PUBLISHED, SELECTION) if printed else (SELECTION,)
+    return (PUBLISHED, SELECTION) if has_published else (SELECTION,)
 
 
-def _name(records: Sequence[Record], sha: str) -> str:
+def _weights_title(records: Sequence[Record], sha: str) -> str:
     weights = next(r["weights"] for r in records if r["weights"]["sha256"] == sha)
     return f"{weights.get('model')}/{weights.get('pretrained')}"

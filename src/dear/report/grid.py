@@ -17,6 +17,8 @@ from dear.errors import printable
 DECIMALS = 2
 MISSING = "–"
 Mark = Literal["best", "second"]
+Rows = Sequence[Sequence[object]]
+"""The rows of a file, the names of its columns first."""
 
 
 @dataclass(frozen=True)
@@ -105,58 +107,57 @@ class Grid:
 
     def to_csv(self) -> str:
         """One line per row, with a column of spreads and one of seeds after each column of numbers."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
         names = [f"{name}{part}" for name in self.columns for part in ("", " ±", " seeds")]
-        writer.writerow(map(csv_text, [self.corner, "published", *names]))
+        rows: list[Sequence[object]] = [[*map(csv_text, [self.corner, "published", *names])]]
         for row in self.rows:
             numbers: list[object] = []
             for cell in row.cells:
                 spread = "" if cell is None or cell.spread is None else f"{cell.spread:.4f}"
                 numbers += ["", "", ""] if cell is None else [f"{cell.mean:.4f}", spread, cell.seeds]
-            writer.writerow([csv_text(row.label), "yes" if row.published else "no", *numbers])
-        return stream.getvalue()
+            rows.append([csv_text(row.label), "yes" if row.published else "no", *numbers])
+        return _csv(rows)
+
+    def files(self) -> dict[str, bytes]:
+        """The table as Markdown, LaTeX and CSV, by file name."""
+        texts = {"md": self.to_markdown(), "tex": self.to_latex(), "csv": self.to_csv()}
+        return {f"{self.name}.{suffix}": text.encode() for suffix, text in texts.items()}
 
     def render(self, console: Console) -> None:
         """Print the table for people."""
-        shown = RichTable(title=escape(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        shown.add_column(escape(self.corner))
+        printed = RichTable(title=escape(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        printed.add_column(escape(self.corner))
         for name in self.columns:
-            shown.add_column(escape(name), justify="right")
+            printed.add_column(escape(name), justify="right")
         for row in self.rows:
             cells = [MISSING if cell is None else str(cell) for cell in row.cells]
             bold = [cell is not None and cell.mark == "best" for cell in row.cells]
-            shown.add_row(
+            printed.add_row(
                 escape(_label(row)),
                 *(f"[bold]{cell}[/bold]" if b else cell for cell, b in zip(cells, bold, strict=True)),
             )
-        console.print(shown)
+        console.print(printed)
         for note in self.notes:
             console.print(note, markup=False)
 
 
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
     """The rows with the best and second of each column marked among our own; equal as shown is a tie."""
-    own = [row for row in rows if not row.published]
+    ours = [row for row in rows if not row.published]
     marks: list[dict[float, Mark]] = []
-    for at in range(len(rows[0].cells) if rows else 0):
-        values = sorted({round(c.mean, DECIMALS) for row in own if (c := row.cells[at])}, reverse=True)
-        known = len([row for row in own if row.cells[at]])
+    for column in range(len(rows[0].cells) if rows else 0):
+        cells = [cell for row in ours if (cell := row.cells[column])]
+        values = sorted({round(cell.mean, DECIMALS) for cell in cells}, reverse=True)
         names: tuple[Mark, ...] = ("best", "second")
         # The lowest is not marked second if there is nothing below it.
-        marks.append(dict(zip(values, names[: max(known - 1, 0)], strict=False)))
-    return tuple(
-        row
-        if row.published
-        else replace(
-            row,
-            cells=tuple(
-                cell and replace(cell, mark=marks[at].get(round(cell.mean, DECIMALS)))
-                for at, cell in enumerate(row.cells)
-            ),
+        marks.append(dict(zip(values, names[: max(len(cells) - 1, 0)], strict=False)))
+
+    def with_marks(cells: Sequence[Cell | None]) -> tuple[Cell | None, ...]:
+        return tuple(
+            cell and replace(cell, mark=by_value.get(round(cell.mean, DECIMALS)))
+            for cell, by_value in zip(cells, marks, strict=True)
         )
-        for row in rows
-    )
+
+    return tuple(row if row.published else replace(row, cells=with_marks(row.cells)) for row in rows)
 
 
 def _label(row: GridRow) -> str:
@@ -201,3 +202,20 @@ def csv_text(text: str) -> str:
     """
     text = printable(text, lines=True)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+
+
+def csv_file(rows: Rows) -> bytes:
+    """Rows as CSV; fractions with six digits, no text that a spreadsheet takes for a formula."""
+    return _csv([[_csv_cell(value) for value in row] for row in rows]).encode()
+
+
+def _csv(rows: Rows) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return csv_text(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file, written atomically."""
+"""The report of run records: one self-contained HTML file, written atomically."""
 
 import json
 import os
@@ -14,10 +14,8 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report import plots
-from dear.report.answers_page import answers_shown
-from dear.report.protocols.base import Figure
-from dear.report.protocols.registry import report_of
-from dear.report.reading import (
+from dear.report.protocols import Figure, appendix_of, by_protocol, report_of
+from dear.report.records import (
     Record,
     data_set,
     data_set_title,
@@ -28,9 +26,11 @@ from dear.report.reading import (
     method_label,
     protocol,
     readable,
+    weights_of,
 )
-from dear.report.sections import appendix_of, by_protocol, weights_of
-from dear.report.svg import Drawing, inline
+from dear.report.roles_plots import head_role_map
+from dear.report.run_mistakes import mistakes_page
+from dear.report.svg import Drawing
 from dear.writing.files import atomic_write
 
 OTHER_TOKENS_READ = {
@@ -40,133 +40,104 @@ OTHER_TOKENS_READ = {
 """What the tokens of other attributes read in a core head, by mask form."""
 
 
-def write_report(
-    path: str | os.PathLike[str],
-    *,
-    title: str,
-    records: Iterable[Record],
-    role_table: Mapping[str, Any] | None = None,
-    timings: Sequence[Mapping[str, Any]] = (),
-    notes: Sequence[str] = (),
-) -> Path:
-    """Write the report of run records to one self-contained HTML file, replacing an existing one.
-
-    Raises:
-        DataError: for records that cannot be combined in one table, or other malformed input.
-        OutputError: if the file cannot be written; an existing file is then left unchanged.
-    """
-    text = report_html(
-        title=title,
-        records=records,
-        role_table=role_table,
-        timings=timings,
-        notes=notes,
-    )
-    return write_whole(Path(path), text)
-
-
-def report_html(
-    *,
-    title: str,
-    records: Iterable[Record],
-    role_table: Mapping[str, Any] | None = None,
-    timings: Sequence[Mapping[str, Any]] = (),
-    notes: Sequence[str] = (),
-) -> str:
-    """The text of the report; a deterministic function of its input."""
-    return made_report(title=title, records=records, role_table=role_table, timings=timings, notes=notes).text
-
-
 @dataclass(frozen=True)
-class MadeReport:
+class ReportPage:
     """The text of a report and its figures, in the order of the page."""
 
     text: str
     drawings: tuple[Drawing, ...]
 
 
-def made_report(
+def write_report(path: str | os.PathLike[str], **content: Any) -> Path:
+    """Write the report of run records to one self-contained HTML file, replacing an existing one; ``content``
+    as in `report_page`.
+
+    Raises:
+        DataError: for records that cannot be combined in one table, or other malformed input.
+        OutputError: if the file cannot be written; an existing file is then left unchanged.
+    """
+    return write_html(Path(path), report_page(**content).text)
+
+
+def report_page(
     *,
     title: str,
     records: Iterable[Record],
     role_table: Mapping[str, Any] | None = None,
     timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
-    answers_of: Sequence[str] = (),
-) -> MadeReport:
-    """The text of the report with its figures; a deterministic function of its input and of the tested images
-    that it shows. ``answers_of`` names the methods whose answers are shown (`answers_shown`).
+    mistakes_of: Sequence[str] = (),
+) -> ReportPage:
+    """The report of run records; a deterministic function of its input and of the tested images that it
+    shows.
+
+    Args:
+        role_table: In its JSON form; by default that of the records, if they have one.
+        timings: Steps and their seconds.
+        mistakes_of: The methods whose mistakes are shown; by default those there is room for.
     """
-    drawings: list[Drawing] = []
-
-    def shown(value: Any) -> Any:
-        if not isinstance(value, Drawing):
-            return value
-        drawings.append(value)
-        return inline(value)
-
     everything = readable(records)
-    found = [record for record in everything if not report_of(protocol(record)).illustrates]
-    if not found:
+    runs = [record for record in everything if not report_of(protocol(record)).illustrates]
+    if not runs:
         raise DataError("there are no run records to report, only illustrations")
     if len(weights := weights_of(everything)) > 1:
         names = ", ".join(sha[:16] for sha in weights)
         raise DataError(f"the records mix different weights ({names}); report them separately")
     groups = by_protocol(everything)
     first = next((name for name, group in groups.items() if report_of(name).headline(group)), None)
-    by_method = grouped(report_of(first).headline(groups[first]) if first else found, method_label)
-    main, reference = _main(by_method), _reference(by_method)
+    by_method = grouped(report_of(first).headline(groups[first]) if first else runs, method_label)
+    main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
     fusion = mean_fusion_weights(by_method[main])
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
-    role_table = role_table or role_table_of(found)
-    own: dict[str, Any] = {}
-    figures: dict[str, Figure] = {}
+    role_table = role_table or role_table_of(runs)
+    variables: dict[str, Any] = {}
     for name in PROTOCOLS:
-        material = report_of(name).page(groups.get(name, []), main, reference)
-        own |= {key: shown(value) for key, value in material.items()}
+        variables |= report_of(name).page(groups.get(name, []), main, reference)
+    drawings = [value for value in variables.values() if isinstance(value, Drawing)]
+    figures: dict[str, Figure] = {}
     blocks: list[dict[str, Any]] = []
-    for name, group in by_protocol(found).items():
+    for name, group in by_protocol(runs).items():
         report = report_of(name)
-        new = report.figures(group)
-        drawings += [one.svg for one in new.values()]
-        figures |= new
-        tables = [grid for grid in report.tables(group) if grid.name not in report.placed]
+        figures |= report.figures(group)
+        tables = [grid for grid in report.tables(group) if grid.name not in report.tables_in_section]
         blocks.append({"section": report.section, "grids": tables})
-    blocks.append({"section": None, "grids": appendix_of(found)})
-    illustrations = [report_of(name) for name in groups if report_of(name).illustrates]
-    answers = answers_shown(found, main, reference, answers_of)
-    if answers is not None:
-        drawings += answers.drawings(answers_of or [main])
-    text = page(
+    blocks.append({"section": None, "grids": appendix_of(runs)})
+    drawings += [figure.drawing for figure in figures.values()]
+    mistakes = mistakes_page(runs, main, reference, mistakes_of)
+    drawings += mistakes.matrices(mistakes_of or [main]) if mistakes else []
+    ends = {
+        "fusion": plots.fusion_heat_map(fusion) if fusion else None,
+        "training": plots.training_curves(losses, validated) if losses else None,
+        "roles": head_role_map(role_table) if role_table else None,
+    }
+    drawings += [drawing for drawing in ends.values() if drawing]
+    text = render_page(
         "report.html.j2",
-        **own,
+        **variables,
+        **ends,
         title=title,
         main=main,
         reference=reference,
         head=report_of(first).head if first else None,
         blocks=blocks,
-        figures={name: (inline(one.svg), one.name, one.caption) for name, one in figures.items()},
-        illustrations=[report.section for report in illustrations if report.section],
-        fusion=shown(plots.fusion_heat_map(fusion)) if fusion else None,
+        figures=figures,
+        illustrations=[
+            section for name in groups if report_of(name).illustrates and (section := report_of(name).section)
+        ],
         validated=bool(validated),
-        training=shown(plots.training_curves(losses, validated)) if losses else None,
-        roles=shown(plots.head_role_map(role_table)) if role_table else None,
-        role_source=_role_source(found, role_table),
-        other_tokens_read=_other_tokens_read(found),
-        answers=answers,
+        role_source=_role_source(runs, role_table),
+        other_tokens_read=_other_tokens_read(runs),
+        mistakes=mistakes,
         timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
-        provenance=_provenance(found),
-        settings={method: _settings(runs) for method, runs in by_method.items()},
+        provenance=_provenance(runs),
+        settings={method: _settings(of_method) for method, of_method in by_method.items()},
         data_sets=[
-            (
-                data_set_title(runs[0]),
-                [str(name) for name in part_of(runs[0], "dataset").get("classes") or ()],
-            )
-            for runs in grouped(found, data_set).values()
+            (data_set_title(of_data[0]), [*map(str, part_of(of_data[0], "dataset").get("classes") or ())])
+            for of_data in grouped(runs, data_set).values()
         ],
     )
-    return MadeReport(text, tuple(drawings))
+    return ReportPage(text, tuple(drawings))
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
@@ -175,31 +146,29 @@ def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
     return next((table for table in tables if table), None)
 
 
-def _main(by_method: Mapping[str, Sequence[Record]]) -> str:
+def _main_method(by_method: Mapping[str, Sequence[Record]]) -> str:
     """The method that the report is about: the first with fusion weights that is not an ablation, or the
     last.
     """
-    plain = [method for method, runs in by_method.items() if not runs[0].get("variant")]
-    fused = [method for method in plain if any(run.get("fusion_weights") for run in by_method[method])]
-    others = [method for method in plain or by_method if method != FROZEN]
+    unmodified = [method for method, runs in by_method.items() if not runs[0].get("variant")]
+    fused = [method for method in unmodified if any(run.get("fusion_weights") for run in by_method[method])]
+    others = [method for method in unmodified or by_method if method != FROZEN]
     return (fused or others[-1:] or list(by_method))[0]
 
 
-def _reference(by_method: Mapping[str, Sequence[Record]]) -> str | None:
-    return FROZEN if FROZEN in by_method else None
-
-
 def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None) -> str:
-    found = distinct((record.get("roles") or {}).get("source") for record in records)
-    sources = [(role_table or {}).get("source"), *found]
+    of_records = distinct((record.get("roles") or {}).get("source") for record in records)
+    sources = [(role_table or {}).get("source"), *of_records]
     return str(next((source for source in sources if source), "not recorded"))
 
 
 def _other_tokens_read(records: Sequence[Record]) -> str:
     """The clauses for the mask forms that runs used."""
-    settings = [record.get("settings") or {} for record in records]
-    forms = distinct(one["core_mask"] for one in settings if one.get("core_mask") in OTHER_TOKENS_READ)
-    return "".join(OTHER_TOKENS_READ[form] for form in forms or ["exclusive"])
+    forms = distinct((record.get("settings") or {}).get("core_mask") for record in records)
+    return (
+        "".join(OTHER_TOKENS_READ[form] for form in forms if form in OTHER_TOKENS_READ)
+        or (OTHER_TOKENS_READ["exclusive"])
+    )
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -210,35 +179,36 @@ def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("SHA-256 of the weights", str(weights["sha256"])),
         ("Seeds", ", ".join(str(seed) for seed in distinct(record.get("seed") for record in records))),
     ]
-    keys = distinct(key for record in records for key in record.get("environment") or {})
-    for key in keys:
-        values = distinct((record.get("environment") or {}).get(key) for record in records)
-        rows.append((str(key).replace("_", " "), _values(values)))
+    environments = [record.get("environment") or {} for record in records]
+    for key in distinct(key for environment in environments for key in environment):
+        values = distinct(environment.get(key) for environment in environments)
+        rows.append((str(key).replace("_", " "), _joined(values)))
     return rows
 
 
 def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
     """A method's settings, with its number of trained parameters and the duration of a run."""
     rows = []
-    for key in distinct(key for run in runs for key in run.get("settings") or {}):
-        rows.append((str(key), _values(distinct((run.get("settings") or {}).get(key) for run in runs))))
+    settings = [run.get("settings") or {} for run in runs]
+    for key in distinct(key for of_run in settings for key in of_run):
+        rows.append((str(key), _joined(distinct(of_run.get(key) for of_run in settings))))
     if parameters := distinct(run.get("trainable_parameters") for run in runs):
-        rows.append(("trainable parameters", _values(parameters)))
+        rows.append(("trainable parameters", _joined(parameters)))
     for part in ("train", "test"):
-        spent = [(run.get("seconds") or {}).get(part) for run in runs]
-        if known := [float(seconds) for seconds in spent if seconds]:
-            rows.append((f"seconds per run, {part}", f"{sum(known) / len(known):.1f}"))
+        seconds = [float(spent) for run in runs if (spent := (run.get("seconds") or {}).get(part))]
+        if seconds:
+            rows.append((f"seconds per run, {part}", f"{sum(seconds) / len(seconds):.1f}"))
     return rows
 
 
-def _values(values: Sequence[Any]) -> str:
+def _joined(values: Sequence[Any]) -> str:
     return " | ".join(
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         for value in values
     )
 
 
-def page(template: str, **material: Any) -> str:
+def render_page(template: str, **variables: Any) -> str:
     """Render a template of the package; a name that the template uses but is not given is an error."""
     environment = Environment(
         loader=PackageLoader("dear.report"),
@@ -247,12 +217,11 @@ def page(template: str, **material: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inline"] = inline
-    return environment.get_template(template).render(**material)
+    return environment.get_template(template).render(**variables)
 
 
-def write_whole(path: Path, text: str) -> Path:
-    """Write a text atomically. Raises OutputError."""
+def write_html(path: Path, text: str) -> Path:
+    """Write a page atomically. Raises OutputError."""
     try:
         with atomic_write(path) as file:
             file.write(text.encode())

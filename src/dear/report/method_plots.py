@@ -1,6 +1,6 @@
-"""Figures that compare methods: gain over zero-shot by data set, and accuracy against what a method costs."""
+"""Figures that compare methods: averages, the gain over zero-shot by data set, accuracy against costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import cos, pi, sin
@@ -12,56 +12,139 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import EngFormatter, NullFormatter
 from matplotlib.transforms import Bbox
 
-from dear.report.plots import NEUTRAL, PALETTE, plain
-from dear.report.svg import INK, Drawing, draw
-from dear.report.tables import MEASURES, SHOWN, Table
+from dear.errors import DataError
+from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Entry, Table
+from dear.report.plots import NEUTRAL, PALETTE, plain_axes
+from dear.report.svg import INK, Drawing
 
 ACROSS = 4  # panels beside each other
 GAIN, LOSS = PALETTE[0], PALETTE[4]
-AWAY = (7, 12, 18, 26, 36, 48, 62)
-"""Distances in points at which a place for a label is sought; from the third on a line leads to it."""
+DISTANCES = (7, 12, 18, 26, 36, 48, 62)
+"""Distances in points at which a label is tried; from the third on a line leads to it."""
 DIRECTIONS = 12
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a method reaches (average HM in percent) and needs; None if a record does not say."""
+    """The average HM of a method, in percent, and what it needs; None if a record does not say."""
 
     method: str
-    reached: float
+    hm: float
     parameters: float | None
     seconds: float | None
 
 
+def averages_down(table: Table) -> Drawing | None:
+    """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
+    averages = _averages(table)
+    if not averages:
+        return None
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(1, len(MEASURES), sharey=True)
+        rows = range(len(averages))
+        for axes, measure in zip(panels, MEASURES, strict=True):
+            means = [entry[measure].mean for _, entry in averages]
+            spreads = [entry[measure].spread or 0.0 for _, entry in averages]
+            best = max(means)
+            axes.barh(rows, means, 0.74, color=[PALETTE[0] if m == best else NEUTRAL for m in means])
+            if any(spreads):
+                axes.errorbar(means, rows, xerr=spreads, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+            for row, mean, spread in zip(rows, means, spreads, strict=True):
+                axes.text(mean + spread + 1.5, row, f"{mean:.1f}", va="center", fontsize=8)
+            axes.set_title(MEASURE_TITLES[measure], fontsize=10)
+            axes.set_xlim(0, max(m + s for m, s in zip(means, spreads, strict=True)) * 1.22)
+            axes.set_yticks(rows, [method for method, _ in averages])
+            axes.tick_params(length=0)
+            axes.set_xticks([])
+            axes.spines[:].set_visible(False)
+        panels[0].invert_yaxis()
+
+    longest = max(len(method) for method, _ in averages)
+    return _averages_drawing(averages, (7.4 + 0.06 * longest, 0.5 + 0.25 * len(averages)), paint)
+
+
+def accuracy_bars(table: Table) -> Drawing:
+    """The table's averages as bars, in percent: one bar per method, with deviations where known."""
+    averages = _averages(table)
+    if not averages:
+        raise DataError("no method has results on every data set, so there is no average to draw")
+    colors = [NEUTRAL, *PALETTE]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        width = 0.8 / len(averages)
+        for number, (method, entry) in enumerate(averages):
+            x = [group - 0.4 + width * (number + 0.5) for group in range(len(MEASURES))]
+            means = [entry[measure].mean for measure in MEASURES]
+            spreads = [entry[measure].spread or 0.0 for measure in MEASURES]
+            axes.bar(x, means, width * 0.9, color=colors[number % len(colors)], label=method)
+            if any(spreads):
+                axes.errorbar(x, means, spreads, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
+            for centre, mean, spread in zip(x, means, spreads, strict=True):
+                axes.text(
+                    centre, mean + spread + 1, f"{mean:.1f}", ha="center", va="bottom",
+                    fontsize=9 if len(averages) < 5 else 7.5,
+                )  # fmt: skip
+        axes.set_xticks(range(len(MEASURES)), [MEASURE_TITLES[measure] for measure in MEASURES])
+        axes.set_ylabel("average accuracy (%)")
+        cells = [entry[measure] for _, entry in averages for measure in MEASURES]
+        axes.set_ylim(0, max(cell.mean + (cell.spread or 0) for cell in cells) * 1.12 + 1)
+        plain_axes(axes)
+        axes.tick_params(axis="x", length=0)
+        ncols = min(len(averages), 4)
+        figure.legend(loc="outside upper center", ncols=ncols, handlelength=1.1, handleheight=1.0)
+
+    return _averages_drawing(averages, (min(4.4 + 0.5 * len(averages), 7.2), 3.2), paint)
+
+
+def _averages(table: Table) -> list[tuple[str, Entry]]:
+    """The methods that have an average."""
+    entries = zip(table.methods, table.average.entries, strict=True)
+    return [(method, entry) for method, entry in entries if entry]
+
+
+def _averages_drawing(
+    averages: Sequence[tuple[str, Entry]], size: tuple[float, float], paint: Callable[[Figure], None]
+) -> Drawing:
+    words = "; ".join(
+        f"{method}: " + ", ".join(f"{MEASURE_TITLES[m]} {entry[m].mean:.1f}" for m in MEASURES)
+        for method, entry in averages
+    )
+    data: list[list[object]] = [["method", *(MEASURE_TITLES[m] for m in MEASURES)]]
+    data += [[method, *(entry[m].mean for m in MEASURES)] for method, entry in averages]
+    return Drawing("bars", f"Average accuracy in percent. {words}.", size, paint, data)
+
+
 def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
     """Method -> data set -> HM minus that of the reference, in points, where both have a run."""
-    at = table.methods.index(reference)
-    found: dict[str, dict[str, float]] = {}
+    column = table.methods.index(reference)
+    by_method: dict[str, dict[str, float]] = {}
     for row in table.rows:
-        base = row.entries[at]
+        base = row.entries[column]
         for method, entry in zip(table.methods, row.entries, strict=True):
             if base is not None and entry is not None and method != reference:
-                found.setdefault(method, {})[row.title] = entry["hm"].mean - base["hm"].mean
-    return found
+                by_method.setdefault(method, {})[row.title] = entry["hm"].mean - base["hm"].mean
+    return by_method
 
 
 def gain_bars(table: Table, reference: str) -> Drawing | None:
     """A panel a method: its gain in HM over the reference, by data set, all on one scale; None if no method
     has a data set in common with the reference.
     """
-    found = gains(table, reference)
-    if not found:
+    by_method = gains(table, reference)
+    if not by_method:
         return None
-    titles = [row.title for row in table.rows if any(row.title in one for one in found.values())]
-    across = min(ACROSS, len(found))
-    down = -(-len(found) // across)
+    titles = [row.title for row in table.rows if any(row.title in gain for gain in by_method.values())]
+    across = min(ACROSS, len(by_method))
+    down = -(-len(by_method) // across)
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-        for axes, (method, by_title) in zip(panels.flat, found.items(), strict=False):
-            places = [titles.index(title) for title in by_title]
+        for axes, (method, by_title) in zip(panels.flat, by_method.items(), strict=False):
+            y = [titles.index(title) for title in by_title]
             values = [*by_title.values()]
-            axes.barh(places, values, 0.72, color=[GAIN if value >= 0 else LOSS for value in values])
+            axes.barh(y, values, 0.72, color=[GAIN if value >= 0 else LOSS for value in values])
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_title(fill(method, 22), fontsize=10)
             axes.set_yticks(range(len(titles)), titles, fontsize=8)
@@ -70,22 +153,24 @@ def gain_bars(table: Table, reference: str) -> Drawing | None:
             axes.spines[["top", "right", "left"]].set_visible(False)
             axes.grid(axis="x", color=INK, alpha=0.15, linewidth=0.8)
             axes.set_axisbelow(True)
-        for axes in panels.flat[len(found) :]:
+        for axes in panels.flat[len(by_method) :]:
             axes.set_visible(False)
         panels[0, 0].invert_yaxis()
         figure.supxlabel(f"points of HM over {reference}", fontsize=9)
 
     words = "; ".join(
         f"{method}: " + ", ".join(f"{title} {value:+.1f}" for title, value in by_title.items())
-        for method, by_title in found.items()
+        for method, by_title in by_method.items()
     )
     longest = max(map(len, titles))
     size = (0.075 * longest + 1.75 * across + 0.3, down * (0.17 * len(titles) + 0.42) + 0.5)
-    rows: list[Sequence[object]] = [["method", "data set", f"points of HM over {reference}"]]
+    rows: list[list[object]] = [["method", "data set", f"points of HM over {reference}"]]
     rows += [
-        [method, title, value] for method, by_title in found.items() for title, value in by_title.items()
+        [method, title, value] for method, by_title in by_method.items() for title, value in by_title.items()
     ]
-    return draw("gains", f"Gain in HM over {reference} by data set, in points. {words}.", size, paint, rows)
+    return Drawing(
+        "gains", f"Gain in HM over {reference} by data set, in points. {words}.", size, paint, rows
+    )
 
 
 def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None:
@@ -93,65 +178,59 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None
     without parameters is a line. None for fewer than two methods with a cost.
     """
     panels = {"trained parameters": "parameters", "seconds per run": "seconds"}
-    known = {
-        words: [(one, value) for one in methods if (value := getattr(one, field))]
-        for words, field in panels.items()
+    points_of = {
+        title: {costs.method: (value, costs.hm) for costs in methods if (value := getattr(costs, field))}
+        for title, field in panels.items()
     }
-    known = {words: some for words, some in known.items() if len({one.method for one, _ in some}) > 1}
-    if not known:
+    points_of = {title: points for title, points in points_of.items() if len(points) > 1}
+    if not points_of:
         return None
-    line = next((one for one in methods if one.method == reference), None)
+    line = next((costs for costs in methods if costs.method == reference), None)
 
     def paint(figure: Figure) -> None:
-        drawn = []
-        for axes, (words, some) in zip(
-            figure.subplots(1, len(known), squeeze=False)[0], known.items(), strict=True
-        ):
+        axes_of_panels = figure.subplots(1, len(points_of), squeeze=False)[0]
+        for axes, (title, points) in zip(axes_of_panels, points_of.items(), strict=True):
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.margins(0.16, 0.14)
-            colors = [NEUTRAL if one.method == reference else PALETTE[0] for one, _ in some]
-            axes.scatter(
-                [value for _, value in some], [one.reached for one, _ in some], s=26, color=colors, zorder=3
-            )
-            if line is not None and line.method not in {one.method for one, _ in some}:
-                axes.axhline(line.reached, color=NEUTRAL, linestyle="--", linewidth=1.2, label=line.method)
+            colors = [NEUTRAL if method == reference else PALETTE[0] for method in points]
+            axes.scatter(*zip(*points.values(), strict=True), s=26, color=colors, zorder=3)
+            if line is not None and line.method not in points:
+                axes.axhline(line.hm, color=NEUTRAL, linestyle="--", linewidth=1.2, label=line.method)
                 axes.legend(loc="lower right", fontsize=8)
-            axes.set(xlabel=words, ylabel="average HM (%)")
-            plain(axes)
-            drawn.append((axes, {one.method: (value, one.reached) for one, value in some}))
+            axes.set(xlabel=title, ylabel="average HM (%)")
+            plain_axes(axes)
         figure.draw_without_rendering()  # settles the layout, in which labels then find their places
-        for axes, points in drawn:
+        for axes, points in zip(axes_of_panels, points_of.values(), strict=True):
             place_labels(axes, points)
 
     words = "; ".join(
-        f"{one.method}: HM {one.reached:.1f}"
-        + (f", {one.parameters:,.0f} parameters" if one.parameters is not None else "")
-        + (f", {one.seconds:,.1f} seconds" if one.seconds is not None else "")
-        for one in methods
+        f"{costs.method}: HM {costs.hm:.1f}"
+        + (f", {costs.parameters:,.0f} parameters" if costs.parameters is not None else "")
+        + (f", {costs.seconds:,.1f} seconds" if costs.seconds is not None else "")
+        for costs in methods
     )
-    data: list[Sequence[object]] = [["method", "average HM (%)", "trained parameters", "seconds per run"]]
-    data += [[one.method, one.reached, one.parameters, one.seconds] for one in methods]
-    return draw("costs", f"Average HM against costs. {words}.", (4.7 * len(known), 4.0), paint, data)
+    data: list[list[object]] = [["method", "average HM (%)", "trained parameters", "seconds per run"]]
+    data += [[costs.method, costs.hm, costs.parameters, costs.seconds] for costs in methods]
+    return Drawing("costs", f"Average HM against costs. {words}.", (4.7 * len(points_of), 4.0), paint, data)
 
 
 def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[Annotation]:
     """Name points so that no name covers another, a point or the edge of the axes where that is possible:
-    each name takes the nearest free place, further ones with a line that leads to the point. The figure's
+    each name takes the nearest free position, distant ones with a line that leads to the point. The figure's
     layout must be settled.
     """
     inside = axes.get_window_extent()
     marks = [axes.transData.transform(point) for point in points.values()]
-    taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in marks]
+    occupied = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in marks]
     placed = []
     for name, point in sorted(points.items(), key=lambda item: item[1]):
         best: tuple[float, Annotation, Bbox] | None = None
-        for away, step in product(AWAY, range(DIRECTIONS)):
-            angle = 2 * pi * step / DIRECTIONS
-            label = _label(axes, name, point, away, angle)
+        for distance, step in product(DISTANCES, range(DIRECTIONS)):
+            label = _label(axes, name, point, distance, 2 * pi * step / DIRECTIONS)
             box = label.get_window_extent().padded(1.5)
-            crossed = sum(_overlap(box, other) for other in taken)
+            crossed = sum(_overlap(box, other) for other in occupied)
             crossed += box.width * box.height - _overlap(box, inside)
             if best is None or crossed < best[0] - 1e-6:
                 if best is not None:
@@ -162,64 +241,25 @@ def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[
             if best[0] <= 1e-6:
                 break
         assert best is not None
-        taken.append(best[2])
+        occupied.append(best[2])
         placed.append(best[1])
     return placed
 
 
-def _label(axes: Axes, name: str, point: tuple[float, float], away: float, angle: float) -> Annotation:
-    x, y = away * cos(angle), away * sin(angle)
+def _label(axes: Axes, name: str, point: tuple[float, float], distance: float, angle: float) -> Annotation:
+    x, y = distance * cos(angle), distance * sin(angle)
     line = {"arrowstyle": "-", "color": INK, "alpha": 0.45, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
     label = axes.annotate(
         name, point, (x, y), textcoords="offset points", fontsize=8,
         ha="left" if x > 1 else "right" if x < -1 else "center",
         va="bottom" if y > 1 else "top" if y < -1 else "center",
-        arrowprops=line if away >= AWAY[2] else None,
+        arrowprops=line if distance >= DISTANCES[2] else None,
     )  # fmt: skip
     label.set_in_layout(False)
     return label
 
 
-def _overlap(one: Bbox, other: Bbox) -> float:
+def _overlap(box: Bbox, other: Bbox) -> float:
     """The area that two boxes share."""
-    shared = Bbox.intersection(one, other)
+    shared = Bbox.intersection(box, other)
     return 0.0 if shared is None else shared.width * shared.height
-
-
-def averages_down(table: Table) -> Drawing | None:
-    """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
-    shown = [(m, entry) for m, entry in zip(table.methods, table.average.entries, strict=True) if entry]
-    if not shown:
-        return None
-
-    def paint(figure: Figure) -> None:
-        panels = figure.subplots(1, len(MEASURES), sharey=True)
-        for axes, measure in zip(panels, MEASURES, strict=True):
-            means = [entry[measure].mean for _, entry in shown]
-            spreads = [entry[measure].spread or 0.0 for _, entry in shown]
-            best = max(means)
-            axes.barh(
-                range(len(shown)), means, 0.74, color=[PALETTE[0] if m == best else NEUTRAL for m in means]
-            )
-            if any(spreads):
-                axes.errorbar(
-                    means, range(len(shown)), xerr=spreads, fmt="none", ecolor=INK, elinewidth=1, capsize=2
-                )
-            for at, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
-                axes.text(mean + spread + 1.5, at, f"{mean:.1f}", va="center", fontsize=8)
-            axes.set_title(SHOWN[measure], fontsize=10)
-            axes.set_xlim(0, max(m + s for m, s in zip(means, spreads, strict=True)) * 1.22)
-            axes.set_yticks(range(len(shown)), [method for method, _ in shown])
-            axes.tick_params(length=0)
-            axes.set_xticks([])
-            axes.spines[:].set_visible(False)
-        panels[0].invert_yaxis()
-
-    words = "; ".join(
-        f"{method}: " + ", ".join(f"{SHOWN[measure]} {entry[measure].mean:.1f}" for measure in MEASURES)
-        for method, entry in shown
-    )
-    size = (7.4 + 0.06 * max(len(method) for method, _ in shown), 0.5 + 0.25 * len(shown))
-    rows: list[Sequence[object]] = [["method", *(SHOWN[measure] for measure in MEASURES)]]
-    rows += [[method, *(entry[measure].mean for measure in MEASURES)] for method, entry in shown]
-    return draw("bars", f"Average accuracy in percent. {words}.", size, paint, rows)

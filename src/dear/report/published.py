@@ -16,7 +16,7 @@ TOLERANCE = 0.05
 """
 
 AVERAGE = "Average"
-SPELLED = {"base": "base", "novel": "novel", "hm": "HM"}
+MEASURE_NAMES = {"base": "base", "novel": "novel", "hm": "HM"}
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ class Slip:
 
     Attributes:
         table: The table, by the name of its file.
-        method, dataset: Where, by the paper's names; a row of all data sets has None.
-        said: What is wrong.
-        source: Where it shows; "" if in the table itself.
+        method, dataset: The paper's names; a row of all data sets has None.
+        error: What is wrong.
+        source: What shows it; "" if the table itself does.
     """
 
     table: str
     method: str
     dataset: str | None
-    said: str
+    error: str
     source: str = ""
 
     def __str__(self) -> str:
         where = self.method if self.dataset is None else f"{self.method}, {self.dataset}"
-        return f"{where}: {self.said}{self.source and f' ({self.source})'}"
+        return f"{where}: {self.error}{self.source and f' ({self.source})'}"
 
 
 @cache
@@ -75,12 +75,12 @@ def transfer(protocol: str) -> dict[str, dict[str, float]]:
 @cache
 def ablation(name: str) -> dict[str, dict[str, dict[str, float]]]:
     """Data of an ablation ("average of 11", "ImageNet") -> row -> base, novel, hm, where printed."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_data: dict[str, dict[str, dict[str, float]]] = {}
     for row in _rows("ablations"):
         if row["ablation"] == name:
             numbers = {m: float(row[m]) for m in ("base", "novel", "hm") if row[m]}
-            found.setdefault(row["data"], {})[row["row"]] = numbers
-    return found
+            by_data.setdefault(row["data"], {})[row["row"]] = numbers
+    return by_data
 
 
 @cache
@@ -91,11 +91,11 @@ def slips() -> tuple[Slip, ...]:
     return (*_contradictions(), *_listed())
 
 
-def slips_of(table: str, shown: Iterable[tuple[str, str]]) -> list[Slip]:
+def slips_of(table: str, numbers: Iterable[tuple[str, str]]) -> list[Slip]:
     """The slips that concern numbers of a table: of these (method, data set), by the paper's names, and of
     the whole rows of these methods.
     """
-    cells = set(shown)
+    cells = set(numbers)
     methods = {method for method, _ in cells}
     return [
         slip
@@ -109,24 +109,24 @@ def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str 
     """The paper's name for a method that ran with some settings, if it prints one: it may print a method
     with some of its settings only.
     """
-    found = sources()["methods"].get(method)
-    if not isinstance(found, dict):
-        return None if found is None else str(found)
-    fits = all((settings or {}).get(name) == value for name, value in found["settings"].items())
-    return str(found["name"]) if fits else None
+    name = sources()["methods"].get(method)
+    if not isinstance(name, dict):
+        return None if name is None else str(name)
+    fits = all((settings or {}).get(key) == value for key, value in name["settings"].items())
+    return str(name["name"]) if fits else None
 
 
 def comparable(paper: str, record: Mapping[str, Any]) -> bool:
     """Whether a run has the backbone and the number of shots of the printed numbers of a method, by the
     paper's name: otherwise a difference to them says nothing.
     """
-    told, weights = sources()["backbone"], record.get("weights") or {}
-    known = told["weights"].get(paper, told["weights"]["usual"])
+    backbone, weights = sources()["backbone"], record.get("weights") or {}
+    pretrained = backbone["weights"].get(paper, backbone["weights"]["usual"])
     trained = (record.get("trainable_parameters") or 0) > 0
     return (
-        weights.get("model") in told["architectures"]
-        and weights.get("pretrained") in known
-        and (not trained or record.get("shots") == told["shots"])
+        weights.get("model") in backbone["architectures"]
+        and weights.get("pretrained") in pretrained
+        and (not trained or record.get("shots") == backbone["shots"])
     )
 
 
@@ -137,36 +137,36 @@ def paper_data_set(name: str) -> str:
 
 def _contradictions() -> list[Slip]:
     """The HMs and averages of the base-to-novel table that its own numbers do not give."""
-    found = []
+    slips = []
     table = base_to_novel()
     for (method, dataset), numbers in table.items():
         computed = harmonic_mean(numbers["base"], numbers["novel"])
         if abs(computed - numbers["hm"]) > TOLERANCE:
-            said = f"the published HM is {numbers['hm']:.2f}; its own base and novel give {computed:.2f}"
-            found.append(Slip("base_to_novel", method, dataset, said))
+            error = f"the published HM is {numbers['hm']:.2f}; its own base and novel give {computed:.2f}"
+            slips.append(Slip("base_to_novel", method, dataset, error))
     for method in dict.fromkeys(method for method, _ in table):
         averages = table[method, AVERAGE]
-        rows = [row for (one, dataset), row in table.items() if one == method and dataset != AVERAGE]
+        rows = [row for (name, dataset), row in table.items() if name == method and dataset != AVERAGE]
         for measure in ("base", "novel"):
             computed = fmean(row[measure] for row in rows)
             if abs(computed - averages[measure]) > TOLERANCE:
-                said = f"the published average {measure} is {averages[measure]:.2f}; that of its own "
-                found.append(Slip("base_to_novel", method, None, f"{said}data sets is {computed:.2f}"))
-    return found
+                error = f"the published average {measure} is {averages[measure]:.2f}; that of its own "
+                slips.append(Slip("base_to_novel", method, None, f"{error}data sets is {computed:.2f}"))
+    return slips
 
 
 def _listed() -> list[Slip]:
     """The slips of ``slips.json``."""
-    told = json.loads(_text("slips.json"))
-    found = []
-    for one in told["slips"]:
-        said = one.get("said")
-        if said is None:
-            name = SPELLED[one["measure"]]
-            said = f"the published {name} is {one['printed']:.2f}; elsewhere it is {one['elsewhere']:.2f}"
-        source = told.get(one["source"], one["source"])
-        found.append(Slip(one["table"], one["method"], one.get("dataset"), said, source))
-    return found
+    listed = json.loads(_text("slips.json"))
+    slips = []
+    for slip in listed["slips"]:
+        error = slip.get("said")
+        if error is None:
+            name = MEASURE_NAMES[slip["measure"]]
+            error = f"the published {name} is {slip['printed']:.2f}; elsewhere it is {slip['elsewhere']:.2f}"
+        source = listed.get(slip["source"], slip["source"])
+        slips.append(Slip(slip["table"], slip["method"], slip.get("dataset"), error, source))
+    return slips
 
 
 def _rows(name: str) -> list[dict[str, str]]:

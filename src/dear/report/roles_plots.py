@@ -1,32 +1,91 @@
-"""Figures of a role table: heads by concept, the histogram of concept entropy, the map of phrases."""
+"""Figures of a role table: the roles of its heads, their concepts and concept entropy, what the heads of each
+layer carry, the map of phrases.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dear.errors import DataError
-from dear.report.plots import NEUTRAL, PALETTE, ROLE_COLORS, ROLE_WORDS
-from dear.report.svg import INK, draw
+from dear.report.plots import MARKERS, NEUTRAL, PALETTE, cell_axes, concept_styles, draw_cell
+from dear.report.svg import INK, Drawing
 from dear.roles.entropy import UNIT
 from dear.roles.layers import LITTLE, Ablated, LayerCurve
 
-MARKERS = ("o", "s", "^", "D", "P")
+ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
+ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
 CORE = "#0072B2"
 
 
-def concept_looks(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each concept; the pairs are distinct for up to 35 concepts."""
-    return {
-        concept: (PALETTE[at % len(PALETTE)], MARKERS[at // len(PALETTE) % len(MARKERS)])
-        for at, concept in enumerate(concepts)
-    }
+def head_role_map(table: Mapping[str, Any]) -> Drawing:
+    """The heads of a role table: layers down, the last at the bottom; coloured by role or attribute."""
+    heads: Sequence[Mapping[str, Any]] = table["heads"]
+    if not heads:
+        raise DataError("the role table has no heads; there is nothing to draw")
+    layers = sorted({int(head["layer"]) for head in heads})
+    columns = range(max(int(head["head"]) for head in heads) + 1)
+    core = [head.get("attribute") for head in heads if head["role"] == "core"]
+    attributes = dict.fromkeys(map(str, [*(table.get("attributes") or ()), *core]))
+    colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(attributes)}
+    width = min(max(7.0 / len(columns), 0.66), 1.2)
+
+    def paint(figure: Figure) -> None:
+        axes = cell_axes(figure, [*map(str, columns)], [*map(str, layers)], "head", "layer")
+        for head in heads:
+            color, word, share = _head_cell(head, colors)
+            x, y = int(head["head"]), layers.index(int(head["layer"]))
+            draw_cell(axes, x, y, color)
+            text: dict[str, Any] = {"ha": "center", "va": "center", "color": _readable_on(color)}
+            axes.text(x, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
+            if share:
+                axes.text(x, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
+        keys = [Patch(color=color, label=attribute) for attribute, color in colors.items()]
+        keys += [Patch(color=ROLE_COLORS[role], label=role) for role in ROLE_COLORS]
+        figure.legend(handles=keys, loc="outside lower center", ncols=4, handlelength=1.1, handleheight=1.0)
+
+    rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
+    size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
+    data: list[list[object]] = [["layer", "head", "role", "attribute"]]
+    data += [[head["layer"], head["head"], head["role"], head.get("attribute") or ""] for head in heads]
+    return Drawing("roles", _role_words(heads), size, paint, data)
 
 
-def concept_map(table: Mapping[str, Any]) -> str:
+def _head_cell(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
+    """A head's colour, its label, and for a core head the attribute's share, such as "70%", where known."""
+    attribute, role = str(head.get("attribute")), str(head["role"])
+    if role == "core" and attribute in colors:
+        share = (head.get("share") or {}).get(attribute)
+        return colors[attribute], attribute, "" if share is None else f"{100 * share:.0f}%"
+    if role not in ROLE_COLORS:
+        raise DataError(f"layer {head['layer']}, head {head['head']} has the unknown role {role!r}")
+    concept = str(head.get("concept") or "")
+    word = concept.lower() if role == "other-specialized" and 0 < len(concept) < 10 else ROLE_WORDS[role]
+    return ROLE_COLORS[role], word, ""
+
+
+def _readable_on(color: str) -> str:
+    """Black or white, whichever has more contrast (WCAG's relative luminance)."""
+    channels = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(color)
+    ]
+    luminance = 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+    return "#111111" if (luminance + 0.05) / 0.056 > 1.05 / (luminance + 0.05) else "#FFFFFF"
+
+
+def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
+    words = "; ".join(
+        f"layer {head['layer']} head {head['head']}: {head.get('attribute') or head['role']}"
+        for head in heads
+    )
+    return f"Role of each attention head. {words}."
+
+
+def concept_map(table: Mapping[str, Any]) -> Drawing:
     """Heads as bars of their distribution over concepts: layers down, heads across.
 
     Raises DataError if no head has a distribution.
@@ -35,8 +94,10 @@ def concept_map(table: Mapping[str, Any]) -> str:
     if not heads:
         raise DataError("no head of the role table has a distribution over concepts to draw")
     order = concept_order(table)
-    looks = concept_looks(order)
-    concepts = [one for one in order if any(head["share"].get(one) for head in heads)]
+    styles = concept_styles(order)
+    colors = {concept: color for concept, (color, _) in styles.items()}
+    hatches = {concept: None if marker == MARKERS[0] else "////" for concept, (_, marker) in styles.items()}
+    concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
 
@@ -47,11 +108,10 @@ def concept_map(table: Mapping[str, Any]) -> str:
             for concept in concepts:
                 width = 0.9 * float(head["share"].get(concept, 0))
                 if width:
-                    hatch = "////" if looks[concept][1] != MARKERS[0] else None
-                    color = looks[concept][0]
                     axes.barh(
-                        y, width, 0.6, left=x, color=color, hatch=hatch, edgecolor="white", linewidth=0.3
-                    )
+                        y, width, 0.6, left=x, color=colors[concept], hatch=hatches[concept],
+                        edgecolor="white", linewidth=0.3,
+                    )  # fmt: skip
                     x += width
         axes.set_xlim(-0.6, len(columns) - 0.4)
         axes.set_ylim(len(layers) - 0.5, -0.5)
@@ -62,100 +122,92 @@ def concept_map(table: Mapping[str, Any]) -> str:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         keys = [
-            Patch(
-                facecolor=looks[one][0],
-                edgecolor="white",
-                hatch="////" if looks[one][1] != MARKERS[0] else None,
-                label=one,
-            )
-            for one in concepts
+            Patch(facecolor=colors[concept], edgecolor="white", hatch=hatches[concept], label=concept)
+            for concept in concepts
         ]
         figure.legend(handles=keys, loc="outside lower center", ncols=6, handlelength=1.4, fontsize=9)
 
     words = "; ".join(f"layer {h['layer']} head {h['head']}: {h['concept']}" for h in heads)
     size = (max(0.9 + 0.62 * len(columns), 5.6), 0.9 + 0.4 * len(layers) + 0.24 * -(-len(concepts) // 6))
-    return draw(
-        "concepts", f"Distribution over concepts of each head, by dominant concept. {words}.", size, paint
-    )
+    text = f"Distribution over concepts of each head, by dominant concept. {words}."
+    return Drawing("concepts", text, size, paint)
 
 
-def entropy_histogram(table: Mapping[str, Any]) -> str:
+def entropy_histogram(table: Mapping[str, Any]) -> Drawing:
     """Concept entropies of all heads, coloured by role, with the two thresholds where known."""
     heads = [head for head in table["heads"] if head.get("entropy") is not None]
     if not heads:
         raise DataError("no head of the role table has a concept entropy to draw")
     values = [float(head["entropy"]) for head in heads]
     edges = np.linspace(0, max(*values, 0.1) * 1.0001, 17)
-    bounds = [float(one) for one in (table.get("evidence") or {}).get("thresholds") or ()]
+    thresholds = [float(value) for value in (table.get("evidence") or {}).get("thresholds") or ()]
     colors = {"core": CORE, **ROLE_COLORS}
     words = {"core": "core", **ROLE_WORDS}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         groups = [[v for v, h in zip(values, heads, strict=True) if h["role"] == role] for role in colors]
-        axes.hist(
-            groups,
-            edges.tolist(),
-            stacked=True,
-            color=[*colors.values()],
-            label=[*words.values()],
-            rwidth=0.92,
-        )
-        for bound in bounds:
-            axes.axvline(bound, color=INK, linestyle="--", linewidth=1)
+        style: dict[str, Any] = {"color": [*colors.values()], "label": [*words.values()], "rwidth": 0.92}
+        axes.hist(groups, edges.tolist(), stacked=True, **style)
+        for threshold in thresholds:
+            axes.axvline(threshold, color=INK, linestyle="--", linewidth=1)
         axes.set_xlabel(f"concept entropy ({UNIT})")
         axes.set_ylabel("heads")
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper center", ncols=4, handlelength=1.1, handleheight=1.0)
 
-    limits = f" Thresholds at {' and '.join(f'{one:.2f}' for one in bounds)}." if bounds else ""
+    bounds = " and ".join(f"{threshold:.2f}" for threshold in thresholds)
+    limits = f" Thresholds at {bounds}." if bounds else ""
     text = f"Concept entropy of {len(heads)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
-    return draw("entropy", text, (5.6, 3.0), paint)
+    return Drawing("entropy", text, (5.6, 3.0), paint)
 
 
-def ablation_curve(curve: LayerCurve) -> str:
+def ablation_curve(curve: LayerCurve) -> Drawing:
     """What the embedding loses without the heads of each layer, and without those from it on; beside it the
     zero-shot accuracies, if they are known.
     """
-    layers = [one.layer for one in curve.layers]
-    alone, onwards = [one.alone for one in curve.layers], [one.onwards for one in curve.layers]
-    known = curve.whole is not None
-    looks: list[tuple[list[Ablated], str, str, str]] = [
-        (alone, PALETTE[0], "o", "without its heads"),
-        (onwards, PALETTE[4], "s", "without its heads and those of all later layers"),
-    ]
+    layers = [point.layer for point in curve.layers]
+    has_accuracy = curve.whole is not None
+    lines: list[tuple[list[Ablated], str, str, str]] = [
+        ([point.alone for point in curve.layers], PALETTE[0], "o", "without its heads"),
+        (
+            [point.onwards for point in curve.layers],
+            PALETTE[4], "s", "without its heads and those of all later layers",
+        ),
+    ]  # fmt: skip
 
     def paint(figure: Figure) -> None:
-        axes = figure.subplots(1, 2 if known else 1, squeeze=False)[0]
-        for values, color, marker, label in looks:
-            axes[0].plot(layers, [100 * one.lost for one in values], color=color, marker=marker, label=label)
-            if known:
-                accuracy = [100 * (one.accuracy or 0.0) for one in values]
-                axes[1].plot(layers, accuracy, color=color, marker=marker)
-        axes[0].axhline(100 * LITTLE, color=NEUTRAL, linestyle="--", linewidth=1)
-        axes[0].set_ylabel("lost of the embedding (%)")
-        if known:
-            axes[1].axhline(100 * (curve.whole or 0.0), color=NEUTRAL, linestyle="--", linewidth=1)
-            axes[1].set_ylabel("zero-shot accuracy (%)")
-        for one in axes:
+        panels = figure.subplots(1, 2 if has_accuracy else 1, squeeze=False)[0]
+        for points, color, marker, label in lines:
+            lost = [100 * point.lost for point in points]
+            panels[0].plot(layers, lost, color=color, marker=marker, label=label)
+            if has_accuracy:
+                accuracy = [100 * (point.accuracy or 0.0) for point in points]
+                panels[1].plot(layers, accuracy, color=color, marker=marker)
+        panels[0].axhline(100 * LITTLE, color=NEUTRAL, linestyle="--", linewidth=1)
+        panels[0].set_ylabel("lost of the embedding (%)")
+        if has_accuracy:
+            panels[1].axhline(100 * (curve.whole or 0.0), color=NEUTRAL, linestyle="--", linewidth=1)
+            panels[1].set_ylabel("zero-shot accuracy (%)")
+        for axes in panels:
             for layer in curve.which:
-                one.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
-            one.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
-            one.set_xlim(layers[0] - 0.5, layers[-1] + 0.5)
-            one.set_ylim(bottom=-2)
-            one.set_xlabel("layer")
-            one.spines[["top", "right"]].set_visible(False)
+                axes.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
+            axes.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
+            axes.set_xlim(layers[0] - 0.5, layers[-1] + 0.5)
+            axes.set_ylim(bottom=-2)
+            axes.set_xlabel("layer")
+            axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper center", ncols=2)
 
     words = "; ".join(
-        f"layer {one.layer}: {100 * one.alone.lost:.0f}%, with later ones {100 * one.onwards.lost:.0f}%"
-        for one in curve.layers
+        f"layer {point.layer}: {100 * point.alone.lost:.0f}%, with later ones {100 * point.onwards.lost:.0f}%"
+        for point in curve.layers
     )
     text = f"Share of the embedding that is lost without the heads of a layer. {words}."
-    return draw("layers", text, (7.6 if known else 5.8, 3.1), paint)
+    return Drawing("layers", text, (7.6 if has_accuracy else 5.8, 3.1), paint)
 
 
-def phrase_map(table: Mapping[str, Any]) -> str:
+def phrase_map(table: Mapping[str, Any]) -> Drawing:
     """Phrases on a plane, coloured by concept; the name of each concept is at the median of its phrases.
 
     Raises DataError if the table has no map of its phrases.
@@ -164,36 +216,28 @@ def phrase_map(table: Mapping[str, Any]) -> str:
     if not points:
         raise DataError("there are no phrases to draw a map of")
     counts = Counter(str(point[2]) for point in points if point[2])
-    known = concept_order(table)
-    concepts = [*(one for one in known if one in counts), *(one for one in counts if one not in known)]
-    looks = concept_looks([*known, *(one for one in concepts if one not in known)])
+    of_heads = concept_order(table)
+    further = [concept for concept in counts if concept not in of_heads]
+    concepts = [*(concept for concept in of_heads if concept in counts), *further]
+    styles = concept_styles([*of_heads, *further])
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         outside = [point for point in points if not point[2]]
         if outside:
-            axes.scatter(
-                [p[0] for p in outside], [p[1] for p in outside], s=9, color=NEUTRAL, label="unassigned"
-            )
+            x, y, *_ = zip(*outside, strict=True)
+            axes.scatter(x, y, s=9, color=NEUTRAL, label="unassigned")
         for concept in concepts:
-            mine = [point for point in points if point[2] == concept]
-            color, marker = looks[concept]
-            axes.scatter(
-                [p[0] for p in mine],
-                [p[1] for p in mine],
-                s=16,
-                color=color,
-                marker=marker,
-                label=concept,
-                linewidths=0,
-            )
-            place = (float(np.median([p[0] for p in mine])), float(np.median([p[1] for p in mine])))
-            axes.annotate(concept, place, ha="center", va="center", fontsize=10, fontweight="bold")
+            x, y, *_ = zip(*(point for point in points if point[2] == concept), strict=True)
+            color, marker = styles[concept]
+            axes.scatter(x, y, s=16, color=color, marker=marker, label=concept, linewidths=0)
+            middle = (float(np.median(x)), float(np.median(y)))
+            axes.annotate(concept, middle, ha="center", va="center", fontsize=10, fontweight="bold")
         axes.set_axis_off()
         figure.legend(loc="outside lower center", ncols=6, fontsize=9, handletextpad=0.2, columnspacing=1.0)
 
     words = ", ".join(f"{concept} {count}" for concept, count in counts.most_common())
-    return draw("phrases", f"Map of {len(points)} phrases by concept: {words}.", (7.2, 5.6), paint)
+    return Drawing("phrases", f"Map of {len(points)} phrases by concept: {words}.", (7.2, 5.6), paint)
 
 
 def concept_order(table: Mapping[str, Any]) -> list[str]:
@@ -205,4 +249,4 @@ def concept_order(table: Mapping[str, Any]) -> list[str]:
             if share > 0:
                 total[concept] = total.get(concept, 0.0) + share
     names = [*total]
-    return names[:core] + sorted(names[core:], key=lambda one: -total[one])
+    return names[:core] + sorted(names[core:], key=lambda name: -total[name])

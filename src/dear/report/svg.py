@@ -1,16 +1,19 @@
-"""Convert a matplotlib figure to an SVG for a page: deterministic bytes, text in the page's own colour; and
-to files of its own, for a paper.
+"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; and its files for a
+paper, as SVG and PNG, its numbers as CSV, and LaTeX that includes it.
 """
 
 import html
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from markupsafe import Markup
 from matplotlib import style
 from matplotlib.figure import Figure
+
+from dear.report.grid import Rows, csv_file, latex_text
 
 # Drawn in this colour and written as currentColor: it turns light on a dark page.
 INK = "#010203"
@@ -33,66 +36,78 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 
+LATEX = r"""\begin{{figure}}
+\centering
+\includegraphics[width=\linewidth]{{{name}.png}}
+\caption{{{caption}}}
+\label{{fig:{label}}}
+\end{{figure}}
+"""
 
-Rows = Sequence[Sequence[object]]
-"""The numbers of a figure, the names of its columns first."""
 
-
-class Drawing(str):
-    """The SVG of a figure for a page, which can also be written as files of its own.
+@dataclass(frozen=True)
+class Drawing:
+    """A figure. In a template it becomes the SVG itself.
 
     Attributes:
-        name: Prefix of its ids; the base name of its files.
+        name: Prefix of its ids, so that several figures can be in one page; the base name of its files.
         description: What it shows, for readers who cannot see it.
-        data: Its numbers; empty if a table of the report has them.
+        size: Width and height in inches.
+        paint: Draws into the empty figure.
+        data: The numbers shown, the names of their columns first; empty if a table of the report has them.
     """
 
     name: str
     description: str
-    data: Rows
-    _size: tuple[float, float]
-    _paint: Callable[[Figure], None]
+    size: tuple[float, float]
+    paint: Callable[[Figure], None]
+    data: Rows = ()
 
-    def alone(self) -> str:
+    @cached_property
+    def svg(self) -> str:
+        """The SVG for a page, with its namespace."""
+        stream = io.StringIO()
+        metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        with style.context(["default", {**_STYLE, "svg.hashsalt": self.name}]):
+            self._painted().savefig(stream, format="svg", transparent=True, metadata=metadata)
+        return _for_page(stream.getvalue(), self.name, self.description, self.size[0])
+
+    def __html__(self) -> str:
+        """The SVG inside HTML, where it needs no namespace; all text in it is escaped."""
+        return self.svg.replace(_NAMESPACE, "", 1)
+
+    def standalone(self) -> str:
         """The SVG as a file: black on white, whatever shows it."""
-        return self.replace('style="', 'style="color: #000; background: #fff; ', 1)
+        return self.svg.replace('style="', 'style="color: #000; background: #fff; ', 1)
 
     def png(self) -> bytes:
         """The figure in black on white, at 200 dots per inch."""
         stream = io.BytesIO()
         with style.context(["default", _STYLE]):
-            figure = Figure(figsize=self._size, layout="constrained")
-            self._paint(figure)
-            figure.savefig(stream, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+            options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
+            self._painted().savefig(stream, format="png", dpi=DPI, **options)
         return stream.getvalue()
 
+    def _painted(self) -> Figure:
+        figure = Figure(figsize=self.size, layout="constrained")
+        self.paint(figure)
+        return figure
 
-def draw(
-    name: str,
-    description: str,
-    size: tuple[float, float],
-    paint: Callable[[Figure], None],
-    data: Rows = (),
-) -> Drawing:
-    """An SVG of the given size (width, height in inches).
 
-    Args:
-        name: Prefix of its ids, so that several figures can be in one page.
-        description: What it shows, for readers who cannot see it.
-        size: Width and height in inches.
-        paint: Draws into the empty figure.
-        data: The numbers shown, for a file beside the figure's.
-    """
-    with style.context(["default", {**_STYLE, "svg.hashsalt": name}]):
-        figure = Figure(figsize=size, layout="constrained")
-        paint(figure)
-        stream = io.StringIO()
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
-    drawing = Drawing(_for_page(stream.getvalue(), name, description, size[0]))
-    drawing.name, drawing.description, drawing.data = name, description, data
-    drawing._size, drawing._paint = size, paint
-    return drawing
+def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
+    """The contents of the files by name, which begins with "figure-"; the caption is the description."""
+    files: dict[str, bytes] = {}
+    for drawing in drawings:
+        name = f"figure-{drawing.name}"
+        text = LATEX.format(name=name, caption=latex_text(drawing.description), label=drawing.name)
+        files |= {
+            f"{name}.svg": drawing.standalone().encode(),
+            f"{name}.png": drawing.png(),
+            f"{name}.tex": text.encode(),
+        }
+        if drawing.data:
+            files[f"{name}.csv"] = csv_file(drawing.data)
+    return files
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:
@@ -101,15 +116,10 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
     text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>\s*", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
     text = text.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
-    named = re.compile(r'( id="| href="#|url\(#)')
-    text = re.sub(r"<[^>]*>", lambda tag: named.sub(rf"\g<1>{name}-", tag[0]), text)
+    id_or_reference = re.compile(r'( id="| href="#|url\(#)')
+    text = re.sub(r"<[^>]*>", lambda tag: id_or_reference.sub(rf"\g<1>{name}-", tag[0]), text)
     text = text.replace(INK, "currentColor")
     text = re.sub(r"(font: [^'\";]*?px) [^;\"]*", rf"\1 {PAGE_FONT}", text)
     look = f"max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; stroke-linejoin: round"
     label = html.escape(description, quote=True)
     return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="{look}"', 1).strip() + "\n"
-
-
-def inline(svg: str) -> Markup:
-    """Mark an SVG of `draw` as safe, since `draw` escapes all text; inside HTML it needs no namespace."""
-    return Markup(svg.replace(_NAMESPACE, "", 1))

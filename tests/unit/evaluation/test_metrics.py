@@ -1,11 +1,23 @@
 """Accuracies against a plain loop over the images."""
 
+import math
+
 import pytest
 import torch
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
-from dear.evaluation.metrics import evaluate, trunks
+from dear.evaluation.metrics import (
+    BINS,
+    METRICS,
+    calibration_error,
+    evaluate,
+    expected_error,
+    log_loss,
+    reliability,
+    top5,
+)
+from dear.evaluation.predictions import Predictions, predict, trunks
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
@@ -85,3 +97,61 @@ def test_a_span_that_begins_later_goes_on_from_what_is_held(small_clip: Clip) ->
             assert torch.equal(got, want)
         assert held[0].shape[1] == (1 if method is zero_shot else 26)
     assert images.loads == 2 + 2 * 2  # twice for the comparison
+
+
+def test_reliability_by_hand() -> None:
+    # 15 bins: (0.4, 0.4667] holds two images, one of them right, (0.9333, 1] two, both right.
+    confidence = torch.tensor([0.41, 0.45, 0.95, 1.0], dtype=torch.float64)
+    bins = reliability(confidence, torch.tensor([True, False, True, True]))
+    filled = {number: bin for number, bin in enumerate(bins) if bin.images}
+    assert len(bins) == BINS == 15
+    assert {*filled} == {6, 14}
+    assert (filled[6].accuracy, filled[14].accuracy) == (0.5, 1.0)
+    assert (filled[6].confidence, filled[14].confidence) == pytest.approx((0.43, 0.975))
+    assert (filled[6].low, filled[6].high) == pytest.approx((0.4, 7 / 15))
+    assert expected_error(bins) == pytest.approx((2 * 0.07 + 2 * 0.025) / 4)
+
+
+def test_no_confidence_at_all_is_in_the_first_bin() -> None:
+    bins = reliability(torch.tensor([0.0]), torch.tensor([False]))
+    assert [bin.images for bin in bins] == [1] + [0] * 14
+
+
+def predictions(logits: torch.Tensor, labels: list[int], temperature: float = 1.0) -> Predictions:
+    classes = tuple(map(str, range(logits.shape[1])))
+    return Predictions(classes, torch.tensor(labels), logits, logits, temperature=temperature)
+
+
+def test_log_loss_by_hand() -> None:
+    logits = torch.tensor([[0.0, 2.0], [4.0, 0.0]])
+    # Softmax at T = 2: 1 / (1 + e^-1) and 1 / (1 + e^2).
+    expected = (math.log(1 + math.exp(-1)) + math.log(1 + math.exp(2))) / 2
+    assert log_loss(predictions(logits, [1, 1], 2.0)) == pytest.approx(expected)
+
+
+def test_calibration_error_by_hand() -> None:
+    """Confidences 0.6 (right), 0.6 (wrong) and 0.9 (right): gaps of 0.1 over two, and of 0.1 over one."""
+    probabilities = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]]).double()
+    assert calibration_error(predictions(probabilities.log(), [0, 1, 1])) == pytest.approx(
+        (2 * 0.1 + 0.1) / 3
+    )
+
+
+def test_top_5_by_hand() -> None:
+    logits = torch.arange(7.0).expand(7, -1)  # the classes 2 to 6 have the highest logits of every image
+    assert top5(predictions(logits, [*range(7)])) == pytest.approx(5 / 7)
+    assert top5(predictions(logits[:, :3], [0] * 7)) == 1
+
+
+def test_a_frozen_backbone_goes_on_from_the_trunk(small_clip: Clip) -> None:
+    """Its logits are those of zero-shot CLIP alone, and no image is loaded for them."""
+    images, method = Noise([0, 1, 2, 1, 0]), small_dear(small_clip)
+    frozen = build_method("zero-shot", small_clip, torch.Generator())
+    frozen.set_classes(CLASSES, ["a photo of a {}"])
+    found = predict(method, images, frozen=frozen, batch=3, keep_features=True)
+    assert images.loads == 2
+    assert found.zero_shot is not None
+    assert torch.allclose(found.zero_shot, predict(frozen, Noise([0, 1, 2, 1, 0])).logits, atol=1e-5)
+    assert found.features is not None
+    assert found.features.shape[:2] == (5, len(method.features))
+    assert METRICS["zero_shot"](found) == evaluate(frozen, images).accuracy

@@ -23,8 +23,8 @@ from dear.evaluation.runs import UNFINISHED, run_all
 from dear.evaluation.trial import Trial
 from dear.methods.promptkd import PromptKdSettings
 from dear.methods.promptsrc import PromptSrcSettings
-from dear.report.reading import method_label
-from dear.report.sections import tables_of
+from dear.report.protocols import tables_of
+from dear.report.records import method_label
 from dear.training import loop
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.evaluation.test_runs import numbers

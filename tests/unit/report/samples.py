@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 from dear.evaluation.schema import SCHEMA
+from dear.report.html import report_page
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
 FEATURES = ("cls", "color", "shape")
@@ -108,3 +109,8 @@ def neighbours() -> dict[str, Any]:
         "shape": {"color": 0.2, "shape": 0.8},
     }
     return {"queries": [query], "precision": precision}
+
+
+def report_html(**content: Any) -> str:
+    """The text of the report."""
+    return report_page(**content).text

@@ -1,7 +1,6 @@
 """The accuracy of guessing in the tables of all protocols."""
 
-from dear.report.html import report_html
-from tests.unit.report.samples import record
+from tests.unit.report.samples import record, report_html
 from tests.unit.report.test_sections import ablated, cells, few, grids, moved
 
 

@@ -12,8 +12,7 @@ import pytest
 from dear.errors import DataError
 from dear.report.folder import write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
-from dear.report.html import report_html
-from tests.unit.report.samples import record, role_table
+from tests.unit.report.samples import record, report_html, role_table
 from tests.unit.report.test_sections import ablated, few, moved
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.report.html import report_html, write_report
-from tests.unit.report.samples import record, retrieval
+from dear.report.html import write_report
+from tests.unit.report.samples import record, report_html, retrieval
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -118,7 +118,7 @@ def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
             run["settings"] = {"core_mask": "exclusive"}
     assert "nor do these read the image (mask form exclusive)" in report_html(**material)
     for run in material["records"]:
-        run["settings"] = {}  # a record from before there were two forms
+        run["settings"] = {"core_mask": "eq9"}
     assert "while these do read the image (mask form eq9)" in report_html(**material)
 
 

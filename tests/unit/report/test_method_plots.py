@@ -9,12 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from dear.report import plots
+from dear.report.base_to_novel import base_to_novel_table
 from dear.report.grid import Cell
-from dear.report.html import made_report, report_html
+from dear.report.html import report_page
 from dear.report.method_plots import Costs, cost_plot, gain_bars, gains, place_labels
-from dear.report.reading import mean_curves
-from dear.report.tables import base_to_novel_table
-from tests.unit.report.samples import record
+from dear.report.protocols.few_shot import few_shot_plot
+from dear.report.records import mean_curves
+from dear.report.svg import Drawing
+from tests.unit.report.samples import record, report_html
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
 
@@ -27,8 +29,9 @@ def runs(methods: tuple[str, ...] = MANY) -> list[dict[str, Any]]:
     ]
 
 
-def texts(svg: str) -> list[str]:
-    return [one.text or "" for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+def texts(drawing: Drawing) -> list[str]:
+    root = ElementTree.fromstring(drawing.svg)
+    return [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_gains_by_hand() -> None:
@@ -73,7 +76,7 @@ def test_costs_leave_out_what_is_not_known() -> None:
     assert drawing is not None
     assert "seconds per run" in texts(drawing)
     assert "trained parameters" not in texts(drawing)  # one method alone
-    assert "mathdefault" not in drawing
+    assert "mathdefault" not in drawing.svg
     assert [*drawing.data[1]] == ["zero-shot", 60.0, None, 1.0]
     assert cost_plot(methods[:1], None) is None
 
@@ -94,7 +97,7 @@ def test_many_methods_stand_below_each_other_with_the_average_last() -> None:
 
 
 def test_a_report_without_the_reference_has_no_gains() -> None:
-    assert "gains" not in {one.name for one in made_report(title="t", records=runs(MANY[1:])).drawings}
+    assert "gains" not in {one.name for one in report_page(title="t", records=runs(MANY[1:])).drawings}
 
 
 def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> None:
@@ -114,11 +117,11 @@ def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> N
 
 def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
     curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
-    drawn = plots.few_shot_plot({"Tools": {"dear": curve}})
-    assert "PolyCollection" in drawn or "FillBetween" in drawn
-    without = plots.few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
-    assert "PolyCollection" not in without
-    assert "FillBetween" not in without
+    drawn = few_shot_plot({"Tools": {"dear": curve}})
+    assert "PolyCollection" in drawn.svg or "FillBetween" in drawn.svg
+    without = few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
+    assert "PolyCollection" not in without.svg
+    assert "FillBetween" not in without.svg
     assert [[*row] for row in drawn.data[1:]] == [
         ["Tools", "dear", 1, 50.0, 5.0],
         ["Tools", "dear", 4, 60.0, 2.5],
@@ -126,7 +129,7 @@ def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
 
 
 def test_latex_can_be_cited_and_is_centred() -> None:
-    from dear.report.tables import base_to_novel_grid
+    from dear.report.base_to_novel import base_to_novel_grid
 
     text = base_to_novel_grid(base_to_novel_table(runs())).to_latex().splitlines()
     assert text[:2] == [r"\begin{table}", r"\centering"]

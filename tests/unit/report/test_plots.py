@@ -8,24 +8,25 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
-from dear.report import plots
-from dear.report.tables import base_to_novel_table
+from dear.report import method_plots, plots, roles_plots
+from dear.report.base_to_novel import base_to_novel_table
+from dear.report.svg import Drawing
 from tests.unit.report.samples import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
 
 FIGURES: dict[str, Callable[[], str]] = {
     "fusion": lambda: plots.fusion_heat_map({"Tools": {"cls": 0.7, "color": 0.3}, "Toys": {"cls": 0.6}}),
-    "roles": lambda: plots.head_role_map(role_table()),
+    "roles": lambda: roles_plots.head_role_map(role_table()),
     "training": lambda: plots.training_curves({"Tools": [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}),
-    "bars": lambda: plots.accuracy_bars(base_to_novel_table(records())),
+    "bars": lambda: method_plots.accuracy_bars(base_to_novel_table(records())),
 }
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_same_input_same_svg_and_well_formed(name: str) -> None:
-    svg = FIGURES[name]()
-    assert svg == FIGURES[name]()
+    svg = FIGURES[name]().svg
+    assert svg == FIGURES[name]().svg
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert root.attrib["role"] == "img"
@@ -39,7 +40,7 @@ def test_same_input_same_svg_and_well_formed(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_svg_takes_the_colour_of_the_page(name: str) -> None:
-    svg = FIGURES[name]()
+    svg = FIGURES[name]().svg
     assert "currentColor" in svg
     assert "#010203" not in svg
     assert "fill: #ffffff" not in svg.split("<text", 1)[0]
@@ -47,10 +48,9 @@ def test_svg_takes_the_colour_of_the_page(name: str) -> None:
     assert "<metadata" not in svg
 
 
-def texts(svg: str) -> list[str]:
-    return [
-        element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
-    ]
+def texts(drawing: Drawing) -> list[str]:
+    root = ElementTree.fromstring(drawing.svg)
+    return [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_cells_say_what_they_show() -> None:
@@ -61,16 +61,17 @@ def test_cells_say_what_they_show() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    svg = plots.fusion_heat_map({HOSTILE: {"cls": 1.0}}) + plots.training_curves({HOSTILE: [1.0]})
+    drawings = plots.fusion_heat_map({HOSTILE: {"cls": 1.0}}), plots.training_curves({HOSTILE: [1.0]})
+    svg = "".join(drawing.svg for drawing in drawings)
     assert "<script" not in svg
     assert "<!--" not in svg
-    bars = plots.accuracy_bars(base_to_novel_table([record("tools", HOSTILE, 0.5, 0.5)]))
+    bars = method_plots.accuracy_bars(base_to_novel_table([record("tools", HOSTILE, 0.5, 0.5)]))
     assert any("alert(1)" in text for text in texts(bars))
 
 
 def test_deviations_are_drawn() -> None:
     runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.5), (2, 0.7))]
-    assert "LineCollection" in plots.accuracy_bars(base_to_novel_table(runs))
+    assert "LineCollection" in method_plots.accuracy_bars(base_to_novel_table(runs)).svg
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ def test_deviations_are_drawn() -> None:
     [
         lambda: plots.fusion_heat_map({}),
         lambda: plots.training_curves({}),
-        lambda: plots.head_role_map(role_table() | {"heads": []}),
-        lambda: plots.accuracy_bars(base_to_novel_table(records()[:1] + records()[3:])),
+        lambda: roles_plots.head_role_map(role_table() | {"heads": []}),
+        lambda: method_plots.accuracy_bars(base_to_novel_table(records()[:1] + records()[3:])),
     ],
 )
 def test_nothing_to_draw_is_said(draw: Callable[[], Any]) -> None:
@@ -91,10 +92,10 @@ def test_unknown_role_is_refused() -> None:
     table = role_table()
     table["heads"][0]["role"] = "queen"
     with pytest.raises(DataError, match="layer 9, head 0 has the unknown role 'queen'"):
-        plots.head_role_map(table)
+        _ = roles_plots.head_role_map(table).svg
 
 
 def test_no_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it is an error now
     for draw in FIGURES.values():
-        draw()
+        assert draw().svg

@@ -7,6 +7,7 @@ import pytest
 
 from dear.errors import DataError, OutputError
 from dear.report import roles_plots
+from dear.report.plots import concept_styles
 from dear.report.roles_page import roles_page, write_roles_page
 
 
@@ -81,14 +82,14 @@ def test_a_table_without_evidence() -> None:
 
 
 def test_what_the_figures_say() -> None:
-    assert "layer 10 head 0: animal" in roles_plots.concept_map(table())
+    assert "layer 10 head 0: animal" in roles_plots.concept_map(table()).description
     assert "Concept entropy of 6 heads, 0.10 to 1.30 nats. Thresholds at 0.15 and 0.90." in (
-        roles_plots.entropy_histogram(table())
+        roles_plots.entropy_histogram(table()).description
     )
-    assert "Map of 3 phrases by concept: color 1, animal 1." in roles_plots.phrase_map(table())
+    assert "Map of 3 phrases by concept: color 1, animal 1." in roles_plots.phrase_map(table()).description
     # The core attributes first, then animal with a share of 1.5 over all heads and style with 1.4.
     assert roles_plots.concept_order(table()) == ["color", "shape", "animal", "style"]
-    looks = roles_plots.concept_looks([str(i) for i in range(35)])
+    looks = concept_styles([str(i) for i in range(35)])
     assert len(set(looks.values())) == 35
 
 

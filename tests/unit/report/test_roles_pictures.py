@@ -9,8 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.report.roles_page import roles_page
-from dear.report.roles_pictures import LIMIT, gallery
+from dear.report.roles_page import MAX_BYTES, encode_pictures, roles_page
 from dear.roles.layers import Ablated, LayerAblation, LayerCurve
 from dear.roles.pictures import HeadImages, Pictures, Shown
 from tests.unit.report.test_roles_page import table
@@ -116,17 +115,17 @@ def test_the_limit() -> None:
     """48 heads of ViT-B/16 with 20 images each, all different and all noise: the page stays below 10 MB."""
     places = [(layer, head) for layer in range(9, 13) for head in range(12)]
     some = noise_pictures(places, 10, 960)
-    found = gallery(some)
+    found = encode_pictures(some)
     size = sum(map(len, found.thumbnails.values())) + sum(len(v) for vs in found.veils.values() for v in vs)
-    assert 0.5 * LIMIT < size <= LIMIT
-    assert (found.a_head, len(found.thumbnails)) == (10, 960)
+    assert 0.5 * MAX_BYTES < size <= MAX_BYTES
+    assert (found.per_head, len(found.thumbnails)) == (10, 960)
     heads = [{**table()["heads"][1], "layer": layer, "head": head} for layer, head in places]
     assert len(roles_page(table(heads=heads), pictures=some).encode()) < 10_000_000
 
 
 @pytest.mark.parametrize(("limit", "a_head"), [(10**6, 4), (40_000, 2), (15_000, 1), (1000, 0)])
 def test_smaller_and_fewer_pictures_below_the_limit(limit: int, a_head: int) -> None:
-    found = gallery(noise_pictures(PLACES, 4, 48), limit)
+    found = encode_pictures(noise_pictures(PLACES, 4, 48), limit)
     size = sum(map(len, found.thumbnails.values())) + sum(len(v) for vs in found.veils.values() for v in vs)
-    assert (found.a_head, size <= limit) == (a_head, True)
+    assert (found.per_head, size <= limit) == (a_head, True)
     assert len(found.thumbnails) == 12 * a_head

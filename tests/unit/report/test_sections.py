@@ -13,10 +13,9 @@ from dear.errors import DataError
 from dear.evaluation.validate import check_record
 from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.html import report_html
+from dear.report.protocols import tables_of
 from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources
-from dear.report.sections import tables_of
-from tests.unit.report.samples import record
+from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
 
@@ -245,7 +244,7 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
 
 def test_the_slips_of_the_published_table() -> None:
     found = {
-        (slip.method, slip.dataset) for slip in slips() if "published HM" in slip.said and not slip.source
+        (slip.method, slip.dataset) for slip in slips() if "published HM" in slip.error and not slip.source
     }
     ours = {data for method, data in found if method == "DeAR"}
     assert ours == {"Caltech101", "OxfordPets", "Food101", "DTD"}
@@ -255,7 +254,7 @@ def test_the_slips_of_the_published_table() -> None:
         str, slips()
     )
     # ProVP's DTD has 62.11 and 65.53, with which its averages are not those printed.
-    said = [slip.said for slip in slips() if slip.method == "ProVP" and "average" in slip.said]
+    said = [slip.error for slip in slips() if slip.method == "ProVP" and "average" in slip.error]
     assert said == [
         "the published average base is 85.20; that of its own data sets is 83.32",
         "the published average novel is 73.22; that of its own data sets is 74.00",

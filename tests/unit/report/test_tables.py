@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from dear.errors import DataError
-from dear.report.reading import readable
-from dear.report.tables import base_to_novel_table
+from dear.report.base_to_novel import base_to_novel_table
 from tests.unit.report.samples import record
 
 
@@ -24,18 +23,6 @@ def test_rows_and_average(records: list[dict]) -> None:
     assert [average[m].mean for m in ("base", "novel", "hm")] == pytest.approx([60, 75, 66.6667], abs=1e-4)
     mean_of_hms = (9600 / 140 + 7200 / 130) / 2
     assert abs(average["hm"].mean - mean_of_hms) > 4
-
-
-def test_records_from_before_a_setting_say_what_they_ran_with() -> None:
-    old, new = (record("tools", "dear", 0.7, 0.5, seed=seed) for seed in (1, 2))
-    assert "core_mask" not in old["settings"]
-    (read,) = readable([old])
-    assert read["settings"]["core_mask"] == "eq9"
-    new["settings"] = {**new["settings"], "core_mask": "exclusive", "fusion_rate": 1.0}
-    with pytest.raises(DataError, match="settings"):
-        base_to_novel_table([old, new])
-    new["settings"]["core_mask"] = "eq9"
-    assert base_to_novel_table([old, new]).entry("dear", "Tools") is not None
 
 
 def test_the_recorded_hm_is_not_trusted(records: list[dict]) -> None:

@@ -7,15 +7,20 @@ from typing import Any, ClassVar
 
 from dear.evaluation.ablations import ablations
 from dear.report.ablation_tables import ablation_grids
-from dear.report.comparison import paired_grid, published_grid
+from dear.report.base_to_novel import (
+    MEASURE_TITLES,
+    MEASURES,
+    Measure,
+    Table,
+    base_to_novel_grid,
+    base_to_novel_table,
+)
+from dear.report.comparison import costs_of, methods_grid, paired_grid, published_grid
 from dear.report.grid import MISSING, Grid
-from dear.report.method_plots import averages_down, cost_plot, gain_bars
-from dear.report.plots import accuracy_bars
-from dear.report.protocols.base import ProtocolReport
-from dear.report.reading import Record, distinct
-from dear.report.side_by_side import costs_of, methods_grid
+from dear.report.method_plots import accuracy_bars, averages_down, cost_plot, gain_bars
+from dear.report.protocols import ProtocolReport
+from dear.report.records import Record, distinct
 from dear.report.svg import Drawing
-from dear.report.tables import MEASURES, SHOWN, Measure, Table, base_to_novel_grid, base_to_novel_table
 
 ACROSS = 3
 """Methods up to which they stand across, as in the paper: a page has room for no more."""
@@ -26,13 +31,13 @@ class BaseToNovelReport(ProtocolReport):
 
     head: ClassVar[str | None] = "protocols/base_to_novel_head.html.j2"
     section: ClassVar[str | None] = "protocols/base_to_novel.html.j2"
-    placed: ClassVar[frozenset[str]] = frozenset({"base-to-novel"})
+    tables_in_section: ClassVar[frozenset[str]] = frozenset({"base-to-novel"})
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         runs = self.headline(records)
         table = base_to_novel_table(runs)
-        more = methods_grid(table, runs, runs), paired_grid(runs), published_grid(runs)
-        return [base_to_novel_grid(table), *(grid for grid in more if grid)]
+        comparisons = methods_grid(table, runs, runs), paired_grid(runs), published_grid(runs)
+        return [base_to_novel_grid(table), *(grid for grid in comparisons if grid)]
 
     def appendix(self, records: Sequence[Record]) -> list[Grid]:
         return ablation_grids(records)
@@ -41,7 +46,7 @@ class BaseToNovelReport(ProtocolReport):
         """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
         runs.
         """
-        labels = {row.label for one in ablations().values() for row in one.rows if row.label}
+        labels = {row.label for ablation in ablations().values() for row in ablation.rows if row.label}
         return [record for record in records if record.get("variant") not in labels] or list(records)
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
@@ -49,7 +54,7 @@ class BaseToNovelReport(ProtocolReport):
         table = base_to_novel_table(runs) if runs else None
         return {
             "table": table,
-            "measures": [(measure, SHOWN[measure]) for measure in MEASURES],
+            "measures": [(measure, MEASURE_TITLES[measure]) for measure in MEASURES],
             "missing": MISSING,
             "has_deviations": table is not None
             and any(
@@ -107,6 +112,6 @@ def _highest(table: Table, main: str) -> str | None:
     means = {
         m: entry["hm"].mean for m, entry in zip(table.methods, table.average.entries, strict=True) if entry
     }
-    if main not in means or (best := max(means, key=lambda method: means[method])) == main:
+    if main not in means or (best := max(means, key=means.__getitem__)) == main:
         return None
     return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."

@@ -1,24 +1,33 @@
-"""The few-shot table: accuracy by number of shots, for each data set and on average."""
+"""Few-shot learning in the report: accuracy by number of shots, for each data set and on average."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from matplotlib.figure import Figure as Canvas
+
+from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.plots import AVERAGE, Curves, few_shot_plot
-from dear.report.protocols.base import Figure, ProtocolReport
-from dear.report.reading import (
+from dear.report.plots import DASHES, NEUTRAL, PALETTE, plain_axes
+from dear.report.protocols import Figure, ProtocolReport
+from dear.report.records import (
     CHANCE,
     Record,
     accuracy,
     checked,
-    classes_of,
+    class_count,
     data_set,
     data_set_title,
     distinct,
     grouped,
     method_label,
 )
+from dear.report.svg import Drawing
+
+ACROSS = 3  # panels beside each other
+AVERAGE = "Average"
+Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
+"""Data set title (the average last) -> method -> shots -> accuracy."""
 
 
 def few_shot_curves(records: Iterable[Record]) -> Curves:
@@ -27,10 +36,10 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    found = checked(records)
+    records = checked(records)
     curves: dict[str, dict[str, dict[int, Cell]]] = {}
     sums: dict[tuple[str, int], dict[str, dict[Any, float]]] = {}
-    data_sets = grouped(found, data_set)
+    data_sets = grouped(records, data_set)
     for name, of_data in data_sets.items():
         for method, runs in grouped(of_data, method_label).items():
             for shots in sorted(distinct(run.get("shots") for run in runs)):
@@ -50,11 +59,11 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
 
 def few_shot_grid(records: Iterable[Record]) -> Grid:
     """The curves as a table: one row per data set and method, one column per number of shots."""
-    found = list(records)
-    curves = few_shot_curves(found)
-    guessed = {data_set_title(run): 100 / count for run in checked(found) if (count := classes_of(run))}
-    if AVERAGE in curves and {*curves} == {*guessed, AVERAGE}:
-        guessed[AVERAGE] = fmean(guessed.values())
+    records = checked(records)
+    curves = few_shot_curves(records)
+    chance = {data_set_title(run): 100 / count for run in records if (count := class_count(run))}
+    if AVERAGE in curves and {*curves} == {*chance, AVERAGE}:
+        chance[AVERAGE] = fmean(chance.values())
     shots = sorted({n for methods in curves.values() for curve in methods.values() for n in curve})
     rows: list[GridRow] = []
     for title, methods in curves.items():
@@ -62,8 +71,8 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
             GridRow(f"{title}: {method}", tuple(curve.get(n) for n in shots))
             for method, curve in methods.items()
         ]
-        if title in guessed:
-            rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(guessed[title]) for _ in shots)))
+        if title in chance:
+            rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(chance[title]) for _ in shots)))
         rows += marked(block)
     columns = tuple("0 shots" if n == 0 else f"{n} shot{'s' if n > 1 else ''}" for n in shots)
     return Grid(
@@ -76,6 +85,71 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
     )
 
 
+def few_shot_plot(curves: Curves) -> Drawing:
+    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
+    there is no curve.
+    """
+    titles = sorted(curves, key=lambda title: title != AVERAGE)
+    if not titles:
+        raise DataError("there is no few-shot run to draw")
+    methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
+    colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
+    down = -(-len(titles) // ACROSS)
+
+    def paint(figure: Canvas) -> None:
+        for number, title in enumerate(titles, start=1):
+            axes = figure.add_subplot(down, ACROSS, number)
+            shots = sorted({n for curve in curves[title].values() for n in curve if n})
+            for method, curve in curves[title].items():
+                style: dict[str, Any] = {"label": method, "linewidth": 1.4}
+                if method not in colored:
+                    axes.axhline(curve[0].mean, color=NEUTRAL, linestyle="--", **style)
+                    continue
+                color = colored.index(method)
+                style["color"] = PALETTE[color % len(PALETTE)]
+                dashes = DASHES[color // len(PALETTE) % len(DASHES)]
+                measured = [n for n in shots if n in curve]
+                x, means = [shots.index(n) for n in measured], [curve[n].mean for n in measured]
+                axes.plot(x, means, marker="o", markersize=3, linestyle=dashes, **style)
+                spreads = [curve[n].spread or 0.0 for n in measured]
+                if any(spreads):
+                    low, high = (
+                        [m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1)
+                    )
+                    axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+            axes.set_xticks(range(len(shots)), [str(n) for n in shots])
+            axes.set_title(title, fontsize=10)
+            if number > len(titles) - ACROSS:
+                axes.set_xlabel("images per class")
+            plain_axes(axes)
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(methods), 4)
+        )
+
+    words = "; ".join(
+        f"{title}: " + ", ".join(
+            f"{method} " + " ".join(f"{n} shots {cell.mean:.1f}" for n, cell in curve.items())
+            for method, curve in curves[title].items()
+        )
+        for title in titles
+    )  # fmt: skip
+    rows: list[list[object]] = [["data set", "method", "images per class", "accuracy (%)", "±"]]
+    rows += [
+        [title, method, n, cell.mean, "" if cell.spread is None else cell.spread]
+        for title in titles
+        for method, curve in curves[title].items()
+        for n, cell in curve.items()
+    ]
+    text = f"Accuracy in percent by images per class. {words}."
+    size = (7.6, 0.4 + 2.1 * down + 0.22 * -(-len(methods) // 4))
+    return Drawing("few-shot", text, size, paint, rows)
+
+
 class FewShotReport(ProtocolReport):
     """A table and curves over the shots."""
 
@@ -83,12 +157,12 @@ class FewShotReport(ProtocolReport):
         return [few_shot_grid(records)]
 
     def figures(self, records: Sequence[Record]) -> dict[str, Figure]:
-        drawn = few_shot_plot(few_shot_curves(records))
+        curves = few_shot_plot(few_shot_curves(records))
         caption = (
             "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
             "over seeds."
         )
-        return {"few-shot": Figure(drawn, "Few-shot accuracy by number of shots", caption)}
+        return {"few-shot": Figure(curves, "Few-shot accuracy by number of shots", caption)}
 
 
 REPORT = FewShotReport()

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from dear.errors import DataError
 from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.protocols.base import ProtocolReport
-from dear.report.reading import Record
+from dear.report.protocols import ProtocolReport
+from dear.report.records import Record
 
 # Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
@@ -54,10 +54,10 @@ class RetrievalReport(ProtocolReport):
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         mean = averaged([part_of(record, "results") for record in records])
         factors = tuple(dict.fromkeys(name for row in mean.get("precision", {}).values() for name in row))
-        shown = {**mean.get("precision", {}), "(chance)": mean.get("chance", {})}
+        shares = {**mean.get("precision", {}), "(chance)": mean.get("chance", {})}
         rows = [
             GridRow(feature, tuple(Cell(100 * row[name]) if name in row else None for name in factors))
-            for feature, row in shown.items()
+            for feature, row in shares.items()
         ]
         note = f"Percent of the nearest neighbours that share the factor, mean of {len(records)} run"
         title = "Retrieval by attribute"
@@ -66,11 +66,11 @@ class RetrievalReport(ProtocolReport):
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
         del main, reference
-        found = averaged([part_of(record, "results") for record in records]) if records else {}
+        mean = averaged([part_of(record, "results") for record in records]) if records else {}
         return {
-            "panels": panels(found),
-            "retrievals": int(found.get("runs") or 1),
-            "precision": precision_table(found.get("precision"), found.get("chance")),
+            "panels": panels(mean),
+            "retrievals": int(mean.get("runs") or 1),
+            "precision": precision_table(mean.get("precision"), mean.get("chance")),
         }
 
 
@@ -81,21 +81,23 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the results of several retrievals: the queries of the first; precision by feature and factor,
     and chance by factor, as means over those in which the factor varies (fractions).
     """
-    chances: list[Mapping[str, float]] = [one.get("chance") or {} for one in results]
-    kept = {
-        name: [one for one, chance in zip(results, chances, strict=True) if chance.get(name, 1) < 1]
-        for name in dict.fromkeys(name for chance in chances for name in chance)
-    }
-    kept = {name: group for name, group in kept.items() if group}
-    if not kept:
+    varying: dict[str, list[Mapping[str, Any]]] = {}
+    for factor in dict.fromkeys(factor for result in results for factor in result.get("chance") or {}):
+        group = [result for result in results if (result.get("chance") or {}).get(factor, 1) < 1]
+        if group:
+            varying[factor] = group
+    if not varying:
         return dict(results[0])
     precision = {
         feature: {
-            name: fmean(one["precision"][feature][name] for one in group) for name, group in kept.items()
+            factor: fmean(result["precision"][feature][factor] for result in group)
+            for factor, group in varying.items()
         }
         for feature in results[0]["precision"]
     }
-    chance = {name: fmean(one["chance"][name] for one in group) for name, group in kept.items()}
+    chance = {
+        factor: fmean(result["chance"][factor] for result in group) for factor, group in varying.items()
+    }
     return {**results[0], "precision": precision, "chance": chance, "runs": len(results)}
 
 
@@ -105,7 +107,7 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
     Raises:
         DataError: if an image is not base64 text.
     """
-    found = []
+    panels = []
     for query in retrieval.get("queries") or ():
         factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
         rows = []
@@ -116,8 +118,8 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
             )
             rows.append((str(feature), _tally(thumbnails), thumbnails))
         title = str(query.get("title") or ", ".join(factors.values()))
-        found.append(Panel(title, _data_uri(query["image"]), tuple(factors.items()), tuple(rows)))
-    return found
+        panels.append(Panel(title, _data_uri(query["image"]), tuple(factors.items()), tuple(rows)))
+    return panels
 
 
 def precision_table(
@@ -129,11 +131,11 @@ def precision_table(
     if not precision:
         return None
     factors = list(dict.fromkeys(factor for row in precision.values() for factor in row))
-    shown = {
+    percent = {
         feature: {factor: round(100 * row[factor], 1) for factor in factors if factor in row}
         for feature, row in precision.items()
     }
-    tops = {factor: max(row[factor] for row in shown.values() if factor in row) for factor in factors}
+    tops = {factor: max(row[factor] for row in percent.values() if factor in row) for factor in factors}
     rows = tuple(
         (
             feature,
@@ -142,29 +144,29 @@ def precision_table(
                 for factor in factors
             ),
         )
-        for feature, row in shown.items()
+        for feature, row in percent.items()
     )
     if chance:
-        drawn = tuple((f"{100 * chance[name]:.1f}" if name in chance else "–", False) for name in factors)
-        rows = (*rows, ("(chance)", drawn))
+        guesses = tuple((f"{100 * chance[name]:.1f}" if name in chance else "–", False) for name in factors)
+        rows = (*rows, ("(chance)", guesses))
     return PrecisionTable(tuple(factors), rows)
 
 
-def _thumbnail(neighbour: Mapping[str, Any], feature: str, wanted: Mapping[str, str], rank: int) -> Thumbnail:
+def _thumbnail(neighbour: Mapping[str, Any], feature: str, query: Mapping[str, str], rank: int) -> Thumbnail:
     factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
-    factor = FACTOR_OF.get(feature, feature) if feature not in wanted else feature
+    factor = FACTOR_OF.get(feature, feature) if feature not in query else feature
     alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
-    if factor in wanted and factor in factors:
-        match = factors[factor] == wanted[factor]
+    if factor in query and factor in factors:
+        match = factors[factor] == query[factor]
         return Thumbnail(_data_uri(neighbour["image"]), alt, factors[factor], match)
-    common = sum(factors.get(key) == value for key, value in wanted.items())
-    caption = f"{common} of {len(wanted)}" if wanted else ""
+    common = sum(factors.get(key) == value for key, value in query.items())
+    caption = f"{common} of {len(query)}" if query else ""
     return Thumbnail(_data_uri(neighbour["image"]), alt, caption, None)
 
 
 def _tally(thumbnails: tuple[Thumbnail, ...]) -> str:
-    known = [thumbnail.match for thumbnail in thumbnails if thumbnail.match is not None]
-    return f"{sum(known)} of {len(known)}" if known else "factors shared"
+    matches = [thumbnail.match for thumbnail in thumbnails if thumbnail.match is not None]
+    return f"{sum(matches)} of {len(matches)}" if matches else "factors shared"
 
 
 def _data_uri(image: str) -> str:

@@ -7,19 +7,19 @@ from typing import Any
 from dear.evaluation.schema import part_of
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.protocols.base import ProtocolReport
-from dear.report.reading import (
+from dear.report.protocols import ProtocolReport
+from dear.report.records import (
     CHANCE,
     Record,
     accuracy,
     checked,
-    classes_of,
+    class_count,
     data_set_title,
     distinct,
     grouped,
     method_label,
-    of_own_data,
     tuned,
+    user_data_only,
 )
 
 TITLES = {
@@ -32,15 +32,15 @@ RULE = {
     "domain-generalization": "class feature alone, our choice: the paper specifies it for cross-dataset only",
 }
 
-OWN_RULE = "class feature alone"
+USER_DATA_RULE = "class feature alone"
 
-FUSED = (
+FUSED_NOTE = (
     "Fused: scored with all features instead; on targets, methods whose authors fuse on the source only "
     "are scored by the class feature alone."
 )
 
 
-CHOSEN = (
+TUNED_NOTE = (
     "Tuned on targets: with settings that the method's authors chose for each target; such rows are never "
     "marked as best."
 )
@@ -57,27 +57,25 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    found = checked(records)
-    source = data_set_title(found[0])
+    records = checked(records)
+    source = data_set_title(records[0])
     titles = {
-        str(t["name"]): str(t.get("title") or t["name"]) for run in found for t in part_of(run, "targets")
+        str(t["name"]): str(t.get("title") or t["name"]) for run in records for t in part_of(run, "targets")
     }
-    methods = grouped(found, method_label)
+    methods = grouped(records, method_label)
     untuned = {method for method, runs in methods.items() if not any(map(tuned, runs))}
-    alone = [_row(method, runs, titles, "decoupled") for method, runs in methods.items()]
-    ranked = {row.label: row for row in marked([row for row in alone if row.label in untuned])}
-    alone = [ranked.get(row.label, row) for row in alone]
+    decoupled = [_row(method, runs, titles, "decoupled") for method, runs in methods.items()]
+    ranked = {row.label: row for row in marked([row for row in decoupled if row.label in untuned])}
     rows = []
-    for row, runs in zip(alone, methods.values(), strict=True):
+    for row, runs in zip(decoupled, methods.values(), strict=True):
         fused = _row(f"{row.label}, fused", runs, titles, "accuracy")
-        values = [[cell and cell.mean for cell in one.cells] for one in (row, fused)]
-        rows += [row] if values[0] == values[1] else [row, fused]
-    names = ["average", *titles]
-    printed = _published(protocol, str(part_of(found[0], "dataset", "name")), names)
-    also = any(row.label.endswith(", fused") for row in rows)
-    rows = [*_chance(found[0], titles), *rows, *printed]
-    rule = OWN_RULE if of_own_data(found) else RULE[protocol]
-    seeds = len(distinct(run.get("seed") for run in found))
+        differs = [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in fused.cells]
+        rows += [ranked.get(row.label, row), *([fused] if differs else [])]
+    printed = _published(protocol, str(part_of(records[0], "dataset", "name")), ["average", *titles])
+    any_fused = any(row.label.endswith(", fused") for row in rows)
+    rows = [*_chance(records[0], titles), *rows, *printed]
+    rule = USER_DATA_RULE if user_data_only(records) else RULE[protocol]
+    seeds = len(distinct(run.get("seed") for run in records))
     return Grid(
         protocol,
         TITLES[protocol],
@@ -88,8 +86,8 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
             f"{', mean ± standard deviation' if seeds > 1 else ''}; {rule}; "
             "the average excludes the source.",
-            *([FUSED] if also else ()),
-            *([CHOSEN] if len(untuned) < len(methods) else ()),
+            *([FUSED_NOTE] if any_fused else ()),
+            *([TUNED_NOTE] if len(untuned) < len(methods) else ()),
             *([f"Published: {published.sources()[protocol.replace('-', '_')]}."] if printed else ()),
         ),
     )
@@ -111,7 +109,7 @@ REPORT = {name: TransferReport(name) for name in TITLES}
 def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) -> GridRow:
     by_target = {name: [v for run in runs if (v := _target(run, name, read)) is not None] for name in names}
     complete = all(len(values) == len(runs) for values in by_target.values())
-    averages = [fmean(one) for one in zip(*by_target.values(), strict=True)] if complete else []
+    averages = [fmean(of_run) for of_run in zip(*by_target.values(), strict=True)] if complete else []
     source = [100 * accuracy(run, "source", read=read) for run in runs]
     columns = [source, averages, *by_target.values()]
     return GridRow(label, tuple(Cell.of(values) if values else None for values in columns))
@@ -119,18 +117,18 @@ def _row(label: str, runs: Sequence[Record], names: Iterable[str], read: str) ->
 
 def _chance(run: Record, names: Iterable[str]) -> list[GridRow]:
     """A row of guessing among the classes of each data set, if the record tells their number."""
-    known: Any = part_of(run, "results", "targets")
-    counts = [len((known.get(name) or {}).get("per_class") or ()) for name in names]
-    source = classes_of(run)
+    targets: Any = part_of(run, "results", "targets")
+    counts = [len((targets.get(name) or {}).get("per_class") or ()) for name in names]
+    source = class_count(run)
     if not source or not all(counts):
         return []
-    guessed = [100 / count for count in counts]
-    return [GridRow(CHANCE, tuple(Cell(value) for value in (100 / source, fmean(guessed), *guessed)))]
+    chances = [100 / count for count in counts]
+    return [GridRow(CHANCE, tuple(Cell(value) for value in (100 / source, fmean(chances), *chances)))]
 
 
 def _target(run: Record, name: str, read: str) -> float | None:
-    known: Any = part_of(run, "results", "targets")
-    return 100 * accuracy(run, "targets", name, read=read) if name in known else None
+    targets: Any = part_of(run, "results", "targets")
+    return 100 * accuracy(run, "targets", name, read=read) if name in targets else None
 
 
 def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
@@ -138,11 +136,11 @@ def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
     rows = []
     for method, numbers in published.transfer(protocol).items():
         targets = set(numbers) - {"ImageNet", "average"}
-        asked = [published.paper_data_set(name) for name in names]
-        if not targets & set(asked):
+        columns = [published.paper_data_set(name) for name in names]
+        if not targets & set(columns):
             continue
-        whole = targets <= set(asked)
-        shown = [numbers.get("ImageNet") if source == "ImageNet" else None]
-        shown += [None if name == "average" and not whole else numbers.get(name) for name in asked]
-        rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in shown), published=True))
+        complete = targets <= set(columns)
+        values = [numbers.get("ImageNet") if source == "ImageNet" else None]
+        values += [None if name == "average" and not complete else numbers.get(name) for name in columns]
+        rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in values), published=True))
     return rows

@@ -12,7 +12,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.evaluation.validate import check_record
 from dear.methods.dear import DearSettings
-from dear.report.sections import tables_of
+from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import noise_dataset, role_table

@@ -1,7 +1,4 @@
-"""The base-to-novel table in the paper's layout: data sets down, methods across, base / novel / HM for each.
-
-The tables of a report, for records of any protocols, are assembled in `sections`.
-"""
+"""The base-to-novel table in the paper's layout: data sets down, methods across; base, novel and HM."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +12,13 @@ from rich.table import Table as RichTable
 
 from dear.evaluation.schema import harmonic_mean
 from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
-from dear.report.reading import (
+from dear.report.records import (
     CHANCE,
     HALVES,
     Record,
     accuracy,
     checked,
-    classes_of,
+    class_count,
     data_set,
     data_set_title,
     grouped,
@@ -31,7 +28,7 @@ from dear.report.reading import (
 Measure = Literal["base", "novel", "hm"]
 
 MEASURES: tuple[Measure, ...] = ("base", "novel", "hm")
-SHOWN: Mapping[Measure, str] = {"base": "Base", "novel": "Novel", "hm": "HM"}
+MEASURE_TITLES: Mapping[Measure, str] = {"base": "Base", "novel": "Novel", "hm": "HM"}
 
 Pairs = Mapping[Any, tuple[float, float]]
 """By seed: (base, novel), fractions."""
@@ -51,8 +48,8 @@ class Row:
     chance: Entry | None = None
 
     @property
-    def guessed(self) -> str:
-        """Chance as shown: base and novel, in percent."""
+    def chance_text(self) -> str:
+        """Chance on base and novel classes, in percent."""
         return MISSING if self.chance is None else " / ".join(self.chance[m].value for m in MEASURES[:2])
 
 
@@ -82,18 +79,18 @@ class Table:
             base_to_novel_grid(self).render(console)
 
     def _methods_across(self) -> RichTable:
-        shown = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-        shown.add_column("\nData set", no_wrap=True)
-        shown.add_column(f"{CHANCE}\nBase / Novel", justify="right", no_wrap=True)
+        printed = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+        printed.add_column("\nData set", no_wrap=True)
+        printed.add_column(f"{CHANCE}\nBase / Novel", justify="right", no_wrap=True)
         for method in self.methods:
             for measure in MEASURES:
                 above = escape(method) if measure == MEASURES[0] else ""
-                shown.add_column(f"{above}\n{SHOWN[measure]}", justify="right", no_wrap=True)
+                printed.add_column(f"{above}\n{MEASURE_TITLES[measure]}", justify="right", no_wrap=True)
         for row in self.with_average:
             if row is self.average:
-                shown.add_section()
-            shown.add_row(escape(row.title), row.guessed, *(_rich(entry) for entry in self._flat(row)))
-        return shown
+                printed.add_section()
+            printed.add_row(escape(row.title), row.chance_text, *(_rich(entry) for entry in self._flat(row)))
+        return printed
 
     def entry(self, method: str, title: str | None = None) -> Entry | None:
         """The numbers of a method on the data set with that title, or on average."""
@@ -113,26 +110,29 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
     Raises:
         DataError: for records that cannot be combined in one table (see `checked`) or lack a number.
     """
-    found = checked(records)
-    methods = grouped(found, method_label)
+    records = checked(records)
+    methods, data_sets = grouped(records, method_label), grouped(records, data_set)
     pairs = {
         (method, name): {run.get("seed"): (accuracy(run, "base"), accuracy(run, "novel")) for run in runs}
         for method, of_method in methods.items()
         for name, runs in grouped(of_method, data_set).items()
     }
-    data_sets = {name: data_set_title(runs[0]) for name, runs in grouped(found, data_set).items()}
-    chances = {name: guessed(runs[0]) for name, runs in grouped(found, data_set).items()}
+    chances = {name: chance_pairs(runs[0]) for name, runs in data_sets.items()}
     rows = [
-        _row(title, [numbers(pairs.get((method, name))) for method in methods], numbers(chances[name]))
-        for name, title in data_sets.items()
+        _row(
+            data_set_title(runs[0]),
+            [numbers(pairs.get((method, name))) for method in methods],
+            numbers(chances[name]),
+        )
+        for name, runs in data_sets.items()
     ]
     averages = [average([pairs.get((method, name)) for name in data_sets]) for method in methods]
     return Table(tuple(methods), tuple(rows), _row("Average", averages, average([*chances.values()])))
 
 
-def guessed(run: Record) -> Pairs | None:
+def chance_pairs(run: Record) -> Pairs | None:
     """The accuracy of guessing among the base classes, the first ceil(n / 2), and among the novel ones."""
-    classes = classes_of(run) or 0
+    classes = class_count(run) or 0
     base = (classes + 1) // 2
     return {None: (1 / base, 1 / (classes - base))} if classes > base else None
 
@@ -152,17 +152,15 @@ def numbers(pairs: Pairs | None) -> Entry | None:
 
 def average(by_data_set: Sequence[Pairs | None]) -> Entry | None:
     """The average over data sets, None if one is missing."""
-    found = [pairs for pairs in by_data_set if pairs]
-    if len(found) < len(by_data_set):
+    complete = [pairs for pairs in by_data_set if pairs]
+    if len(complete) < len(by_data_set):
         return None
-    if all(pairs.keys() == found[0].keys() for pairs in found):
-        by_seed = {seed: _mean_pair([pairs[seed] for pairs in found]) for seed in found[0]}
-        return numbers(by_seed)
+    if all(pairs.keys() == complete[0].keys() for pairs in complete):
+        return numbers({seed: _mean_pair([pairs[seed] for pairs in complete]) for seed in complete[0]})
     # Seeds differ between data sets: only the average of the means is defined.
-    mean = _mean_pair([_mean_pair(list(pairs.values())) for pairs in found])
-    entries = numbers({None: mean})
-    fewest = min(len(pairs) for pairs in found)
-    return entries and {measure: Cell(entry.mean, None, fewest) for measure, entry in entries.items()}
+    mean = numbers({None: _mean_pair([_mean_pair(list(pairs.values())) for pairs in complete])})
+    fewest = min(len(pairs) for pairs in complete)
+    return mean and {measure: Cell(cell.mean, None, fewest) for measure, cell in mean.items()}
 
 
 def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -185,7 +183,7 @@ def base_to_novel_grid(table: Table) -> Grid:
         "base-to-novel",
         "Base-to-novel generalization",
         "Data set: method",
-        tuple(SHOWN[measure] for measure in MEASURES),
+        tuple(MEASURE_TITLES[measure] for measure in MEASURES),
         tuple(rows),
         (note + "Percent. The average's HM is that of the averages. Best and second by data set.",),
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.adapters.diagnosis import core_heads, diagnose, write_evaluation
+from dear.adapters.evaluation_page import core_heads, measure_bundle, write_evaluation
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.evaluation.metrics import expected_error
 from dear.roles.table import HeadRole
 from tests.unit.serving.small import picture, small_predictor
 from tests.unit.training.world import CLASSES
@@ -40,19 +41,22 @@ def predictor(small_clip: Clip) -> Predictor:
 
 
 def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset) -> None:
-    scores, found = diagnose(predictor, toys)
+    scores, found = measure_bundle(predictor, toys)
     count = EACH * len(CLASSES)
-    assert int(found.confusion.sum()) == scores.images == count
-    assert int(found.confusion.trace()) == round(scores.accuracy * count)
-    assert found.confusion.sum(dim=1).tolist() == [EACH] * len(CLASSES)
-    assert {one.name: one.accuracy for one in found.scores} == pytest.approx(scores.per_class)
-    assert found.calibration_error == pytest.approx(scores.calibration_error)
-    assert sum(one.images for one in found.bins) == count
+    mistakes = found.mistakes.mistakes
+    assert int(mistakes.matrix().sum()) == scores.images == count
+    assert int(mistakes.matrix().trace()) == round(scores.accuracy * count)
+    assert mistakes.matrix().sum(dim=1).tolist() == [EACH] * len(CLASSES)
+    assert {score.name: score.accuracy for score in mistakes.class_scores()} == pytest.approx(
+        scores.per_class
+    )
+    assert expected_error(found.bins) == pytest.approx(scores.calibration_error)
+    assert sum(bin.images for bin in found.bins) == count
     assert found.epochs == ({"epoch": 1, "loss": 2.0},)
 
 
 def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys: Dataset) -> None:
-    _, found = diagnose(predictor, toys)
+    _, found = measure_bundle(predictor, toys)
     paths = [toys.test.folder / path for path in toys.test.paths]  # type: ignore[attr-defined]
     wrong = []
     for path, label in zip(paths, toys.test.labels.tolist(), strict=True):
@@ -60,21 +64,22 @@ def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys
         if best.name != toys.classnames[label]:
             wrong.append((best.probability, str(path.relative_to(toys.test.folder)), best.name))  # type: ignore[attr-defined]
     assert wrong, "the bundle is right on noise"
-    shown = [(one.confidence, one.name, one.said) for one in found.mistakes]
+    mistakes = found.mistakes.mistakes
+    shown = [(m.confidence, m.title, mistakes.classes[m.prediction]) for m in mistakes.examples]
     for one, other in zip(shown, sorted(wrong, reverse=True)[:24], strict=True):
         assert one[0] == pytest.approx(other[0], abs=1e-6)
         assert one[1:] == other[1:]
 
 
 def test_attention_is_shown_beside_plain_clips(predictor: Predictor, toys: Dataset) -> None:
-    _, found = diagnose(predictor, toys)
-    assert 1 <= len(found.looks) <= 2
+    _, found = measure_bundle(predictor, toys)
+    assert 1 <= len(found.attention) <= 2
     assert predictor.bundle.roles is not None
     wanted = [(one.layer, one.head) for one in core_heads(predictor.bundle.roles)]
-    for looks in found.looks:
-        assert [(look.layer, look.head) for look in looks.heads] == wanted
-        for look in looks.heads:
-            assert [*look.maps] == ["plain CLIP, class", "adapted, class", "adapted, its attribute"]
+    for example in found.attention:
+        assert [(head.layer, head.head) for head in example.heads] == wanted
+        for head in example.heads:
+            assert [*head.overlays] == ["plain CLIP, class", "adapted, class", "adapted, its attribute"]
 
 
 def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:
@@ -93,10 +98,10 @@ def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(pre
 
 def test_each_feature_has_a_map_that_depends_on_it_alone(predictor: Predictor, toys: Dataset) -> None:
     pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
-    _, found = diagnose(predictor, toys)
+    _, found = measure_bundle(predictor, toys)
     assert found.features is not None
     assert [*found.features.points] == ["class", "color", "object"]
-    shown = [found.classes[label] for label in found.features.labels.tolist()]
+    shown = [found.mistakes.mistakes.classes[label] for label in found.features.labels.tolist()]
     assert shown == [toys.classnames[label] for label in toys.test.labels.tolist()]
     assert all(points.shape == (len(toys.test), 2) for points in found.features.points.values())
     assert not torch.equal(found.features.points["class"], found.features.points["color"])
@@ -106,7 +111,7 @@ def test_without_scikit_learn_the_page_says_what_to_install(
     predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
-    _, found = diagnose(predictor, toys)
+    _, found = measure_bundle(predictor, toys)
     assert found.features is None
     assert any("pip install 'dear-vlm[roles]'" in note for note in found.notes)
 

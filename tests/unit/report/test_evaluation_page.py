@@ -12,11 +12,17 @@ import torch
 from PIL import Image
 
 from dear.errors import OutputError
-from dear.evaluation.diagnosis import class_scores, confusion, reliability
-from dear.report import diagnosis_plots as plots
-from dear.report.diagnosis import Diagnosis, FeatureMap, Look, Looks, Mistake
-from dear.report.diagnosis_page import check_folder, figures, write_diagnosis
-from dear.report.diagnosis_parts import classes_grid
+from dear.evaluation.metrics import reliability
+from dear.evaluation.mistakes import Mistake, Mistakes
+from dear.report.evaluation_page import (
+    AttentionExample,
+    Evaluation,
+    FeatureMap,
+    HeadAttention,
+    check_folder,
+    write_evaluation_page,
+)
+from dear.report.mistakes import classes_grid, confusion_map, mistakes_section
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 3)
 GUESSES = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
@@ -24,30 +30,35 @@ CLASSES = ("<b>red</b>", "blue", "green $x$")
 GREY = Image.new("RGB", (23, 29), (90, 90, 90))
 
 
-def diagnosis() -> Diagnosis:
-    counts = confusion(LABELS, GUESSES, 3)
-    look = Look(9, 2, "color", {"plain CLIP, class": GREY, "adapted, class": GREY})
+MISTAKES = Mistakes(
+    CLASSES,
+    images=(5, 3, 3),
+    correct=(3, 2, 3),
+    predicted=(3, 4, 4),
+    confusions=((0, 1, 2), (1, 2, 1)),
+    examples=(Mistake(3, 0, 1, 0.875, 0.001, "=a.jpg"),),
+)
+
+
+def evaluation() -> Evaluation:
+    attention = HeadAttention(9, 2, "color", {"plain CLIP, class": GREY, "adapted, class": GREY})
     points = {"class": torch.arange(22.0).view(11, 2), "color": torch.zeros(11, 2)}
-    return Diagnosis(
+    return Evaluation(
         subject="a method on a backbone",
         data="Toys",
         split="test",
-        numbers={"accuracy": "72.7%"},
-        classes=CLASSES,
-        confusion=counts,
-        scores=class_scores(counts, CLASSES),
+        metrics={"accuracy": "72.7%"},
+        mistakes=mistakes_section(MISTAKES, [GREY]),
         bins=reliability(torch.linspace(0.4, 0.9, 11), LABELS == GUESSES),
-        calibration_error=0.125,
-        mistakes=(Mistake(GREY, "=a.jpg", "blue", 0.875, CLASSES[0], 0.001),),
         epochs=({"epoch": 1, "loss": 2.5, "val": 0.5}, {"epoch": 2, "loss": 1.25, "val": 0.75}),
-        looks=(Looks(GREY, "a.jpg (blue)", (look,)),),
+        attention=(AttentionExample(GREY, "a.jpg (blue)", (attention,)),),
         features=FeatureMap(points, LABELS),
         notes=("No such thing: it needs more.",),
     )
 
 
 def test_all_files_are_written_and_the_page_needs_no_other(tmp_path: Path) -> None:
-    files = {path.name: path for path in write_diagnosis(tmp_path / "out", diagnosis())}
+    files = {path.name: path for path in write_evaluation_page(tmp_path / "out", evaluation())}
     names = ("confusion", "reliability", "learning", "attention-1", "features")
     wanted = {f"figure-{name}.{kind}" for name in names for kind in ("svg", "png", "tex", "csv")}
     wanted.remove("figure-attention-1.csv")  # pictures have no numbers
@@ -63,16 +74,16 @@ def test_all_files_are_written_and_the_page_needs_no_other(tmp_path: Path) -> No
     assert "http://www.w3.org" not in text.replace('xmlns:xlink="http://www.w3.org/1999/xlink"', "")
     assert 'src="data:image/jpeg;base64,' in text
     assert "8 images" not in text
-    assert "3 of them are given a wrong class" in text
+    assert "3 of them are misclassified" in text
     assert "No such thing: it needs more." in text
 
 
 def test_the_figures_files_stand_alone(tmp_path: Path) -> None:
-    files = {path.name: path for path in write_diagnosis(tmp_path, diagnosis())}
+    files = {path.name: path for path in write_evaluation_page(tmp_path, evaluation())}
     svg = ElementTree.fromstring(files["figure-reliability.svg"].read_text())
     assert svg.tag == "{http://www.w3.org/2000/svg}svg"
     assert "color: #000; background: #fff" in svg.attrib["style"]
-    drawing = figures(diagnosis())["reliability"]
+    drawing = evaluation().figures()["reliability"]
     width, height = struct.unpack(">II", drawing.png()[16:24])
     assert (width, height) == (1040, 880)  # 5.2 x 4.4 inches at 200 dots each
     assert files["figure-reliability.png"].read_bytes() == drawing.png()
@@ -83,7 +94,7 @@ def test_the_figures_files_stand_alone(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_the_figures_are_files(tmp_path: Path) -> None:
-    files = {path.name: path for path in write_diagnosis(tmp_path, diagnosis())}
+    files = {path.name: path for path in write_evaluation_page(tmp_path, evaluation())}
 
     def rows(name: str) -> list[list[str]]:
         return [*csv.reader(io.StringIO(files[name].read_text()))]
@@ -101,7 +112,7 @@ def test_the_numbers_of_the_figures_are_files(tmp_path: Path) -> None:
 
 
 def test_the_worst_class_comes_first_after_the_means() -> None:
-    grid = classes_grid(diagnosis().scores)
+    grid = classes_grid(MISTAKES.class_scores())
     assert [row.label for row in grid.rows] == ["Mean of the classes", "blue", CLASSES[0], CLASSES[2]]
     images, accuracy, precision, f1 = grid.rows[1].cells
     assert [cell and round(cell.mean, 2) for cell in (images, accuracy, precision, f1)] == [
@@ -119,23 +130,24 @@ def test_the_worst_class_comes_first_after_the_means() -> None:
 
 
 def test_pairs_are_the_most_frequent_confusions() -> None:
-    found = plots.confused_pairs(confusion(LABELS, GUESSES, 3), CLASSES)
+    found = MISTAKES.frequent_pairs()
     assert found == [(CLASSES[0], "blue", 2, 0.4), ("blue", CLASSES[2], 1, pytest.approx(1 / 3))]
 
 
 def test_names_of_many_classes_stay_out_of_the_matrix_but_not_of_the_numbers() -> None:
-    labels = torch.arange(61)
-    drawing = plots.confusion_map(confusion(labels, labels, 61), [f"class {at}" for at in range(61)])
-    assert "class 7<" not in drawing
+    drawing = confusion_map(torch.eye(61, dtype=torch.int64), [f"class {number}" for number in range(61)])
+    assert "class 7<" not in drawing.svg
     assert drawing.data[0][8] == "class 7"
 
 
 def test_what_there_is_nothing_for_is_left_out(tmp_path: Path) -> None:
-    bare = replace(diagnosis(), mistakes=(), epochs=(), looks=(), features=None, notes=())
-    assert {*figures(bare)} == {"confusion", "reliability"}
-    text = write_diagnosis(tmp_path, bare)[0].read_text()
-    for heading in ("mistakes", "learning", "attention", "features", "notes"):
+    without = mistakes_section(replace(MISTAKES, examples=()), [])
+    bare = replace(evaluation(), mistakes=without, epochs=(), attention=(), features=None, notes=())
+    assert {*bare.figures()} == {"confusion", "reliability"}
+    text = write_evaluation_page(tmp_path, bare)[0].read_text()
+    for heading in ("learning", "attention", "features", "notes"):
         assert f'id="{heading}"' not in text
+    assert "most confident mistakes" not in text
 
 
 def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:

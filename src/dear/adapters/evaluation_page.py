@@ -1,0 +1,192 @@
+"""The page of a bundle's classifier: its mistakes, its calibration, where its core heads look, what its
+features set apart.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor
+
+from dear.adapters.attention import attention_maps, overlay
+from dear.adapters.predictor import Predictor
+from dear.adapters.results import BundleScores, shown_metrics
+from dear.adapters.scoring import bundle_scores, images_of, predict_split
+from dear.backbone.choice import warn_of_toy
+from dear.data.dataset import Dataset, Images
+from dear.data.images.transforms import eval_views
+from dear.evaluation.metrics import reliability
+from dear.evaluation.mistakes import find_mistakes
+from dear.evaluation.predictions import Predictions
+from dear.methods.base import Method
+from dear.methods.registry import frozen_clip
+from dear.report.evaluation_page import (
+    AttentionExample,
+    Evaluation,
+    FeatureMap,
+    HeadAttention,
+    check_folder,
+    write_evaluation_page,
+)
+from dear.report.mistakes import mean_f1, mistakes_section
+from dear.roles.table import HeadRole, RoleTable
+
+MISTAKES = 24
+MAPPED = 500  # images in the map of features
+FEWEST = 10  # images for which a map is made
+PERPLEXITY = 30.0
+THUMBNAIL = 224
+SIDE = 160  # pixels of a picture with attention over it
+
+
+def write_evaluation(
+    folder: Path | str,
+    predictor: Predictor,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+) -> tuple[BundleScores, tuple[Path, ...]]:
+    """Score a bundle as `evaluate_bundle`, and write the page ``evaluation.html`` into a folder, with its
+    tables and figures as files. Returns the scores and the files, the page first.
+
+    Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
+    """
+    check_folder(Path(folder))
+    scores, evaluation = measure_bundle(predictor, dataset, split=split, own_classes=own_classes)
+    return scores, write_evaluation_page(Path(folder), evaluation)
+
+
+@torch.no_grad()
+def measure_bundle(
+    predictor: Predictor, dataset: Dataset, *, split: str = "test", own_classes: bool = True
+) -> tuple[BundleScores, Evaluation]:
+    """The scores of `evaluate_bundle` and what the page of an evaluation shows. Each image is scored once; a
+    few are read again for their attention. Raises as `evaluate_bundle`.
+    """
+    bundle = predictor.bundle
+    warn_of_toy(bundle.model, world=dataset.world)
+    predictions = predict_split(predictor, dataset, split, own_classes=own_classes, keep_features=True)
+    images = images_of(dataset, split)
+    scores = bundle_scores(predictions, dataset, split)
+    mistakes = find_mistakes(predictions, images, MISTAKES)
+    pictures = [_thumbnail(predictor, images, mistake.index) for mistake in mistakes.examples]
+    attention, no_attention = _attention(predictor, images, predictions)
+    features, no_features = _feature_map(predictor.features, predictions)
+    no_curve = "The learning curve: the bundle holds none (not trained in epochs)."
+    epochs = tuple(bundle.training.get("epochs") or ())
+    f1 = f"{100 * mean_f1(mistakes.class_scores()):.1f}%"
+    evaluation = Evaluation(
+        subject=f"{bundle.method} on {bundle.weights}",
+        data=dataset.title,
+        split=split,
+        metrics={**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1},
+        mistakes=mistakes_section(mistakes, pictures),
+        bins=reliability(predictions.probabilities().max(dim=1).values, predictions.correct),
+        epochs=epochs,
+        attention=attention,
+        features=features,
+        notes=tuple(filter(None, (no_attention, no_features, "" if epochs else no_curve))),
+    )
+    return scores, evaluation
+
+
+def _attention(
+    predictor: Predictor, images: Images, predictions: Predictions
+) -> tuple[tuple[AttentionExample, ...], str]:
+    """Attention of the core heads on the most confident image that is classified correctly and on the most
+    confident one that is not; or why there is none.
+    """
+    heads = [] if predictor.bundle.roles is None else core_heads(predictor.bundle.roles)
+    if not heads:
+        method = predictor.bundle.method
+        return (), f"Attention of core heads: the bundle's {method} has no table of core heads."
+    plain = frozen_clip(predictor.clip)
+    plain.set_classes(predictor.classes, predictor.bundle.templates)
+    confidence = predictions.probabilities().max(dim=1).values
+    examples = []
+    for correct, outcome in ((True, "correctly"), (False, "wrongly")):
+        candidates = predictions.correct == correct
+        if not bool(candidates.any()):
+            continue
+        index = int(torch.where(candidates, confidence, -1.0).argmax())
+        pixels = _view(predictor, images, index)
+        label = predictions.classes[int(predictions.labels[index])]
+        examples.append(
+            AttentionExample(
+                as_image(pixels),
+                f"{image_title(images, index)} ({label}), classified {outcome}",
+                tuple(_head_attention(predictor, plain, pixels, head) for head in heads),
+            )
+        )
+    return tuple(examples), ""
+
+
+def _head_attention(
+    predictor: Predictor, plain: Method, pixels: Float[Tensor, "3 size size"], head: HeadRole
+) -> HeadAttention:
+    """The attention of a head in the plain CLIP and in the adapted one."""
+    adapted = attention_maps(predictor.method, pixels, head.layer, head.head)
+    maps = {
+        "plain CLIP, class": attention_maps(plain, pixels, head.layer, head.head)["class"],
+        "adapted, class": adapted["class"],
+    }
+    if head.attribute in adapted:
+        maps["adapted, its attribute"] = adapted[head.attribute]
+    overlays = {token: overlay(pixels, grid, SIDE) for token, grid in maps.items()}
+    return HeadAttention(head.layer, head.head, str(head.attribute), overlays)
+
+
+def core_heads(roles: RoleTable) -> list[HeadRole]:
+    """For each attribute of a table the core head with the largest share of it, the last of equals."""
+    best: dict[str, HeadRole] = {}
+    for head in roles.heads:
+        if head.role == "core" and head.attribute is not None:
+            other = best.get(head.attribute)
+            if other is None or head.share.get(head.attribute, 0) >= other.share.get(head.attribute, 0):
+                best[head.attribute] = head
+    return [best[name] for name in roles.attributes if name in best]
+
+
+def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[FeatureMap | None, str]:
+    """The plane of t-SNE for each feature of some images, evenly spaced, or why there is none. Source: van
+    der Maaten and Hinton, 2008.
+    """
+    count = len(predictions.labels)
+    if count < FEWEST:
+        return None, f"A map of the features: {count} images are too few, {FEWEST} are needed."
+    try:
+        from sklearn.manifold import TSNE
+    except ModuleNotFoundError:
+        return None, "A map of the features: it needs scikit-learn, pip install 'dear-vlm[roles]'."
+    assert predictions.features is not None
+    rows: Int[Tensor, item] = torch.linspace(0, count - 1, min(count, MAPPED)).long()
+    features = predictions.features[rows]
+    plane = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init="pca", random_state=0)
+    points = {
+        name: torch.from_numpy(plane.fit_transform(features[:, number].float().numpy()))
+        for number, name in enumerate(names)
+    }
+    return FeatureMap(points, predictions.labels[rows]), ""
+
+
+def _view(predictor: Predictor, images: Images, index: int) -> Float[Tensor, "3 size size"]:
+    """An image as the model sees it."""
+    return eval_views(images.load(torch.tensor([index])), predictor.clip.image_size)[0]
+
+
+def _thumbnail(predictor: Predictor, images: Images, index: int) -> Image.Image:
+    return as_image(_view(predictor, images, index)).resize((THUMBNAIL, THUMBNAIL))
+
+
+def as_image(pixels: Float[Tensor, "3 size size"]) -> Image.Image:
+    """Pixels in [0, 1] as a picture."""
+    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
+
+
+def image_title(images: Images, index: int) -> str:
+    """The file of an image, or its number counted from 1."""
+    paths: Sequence[str] | None = getattr(images, "paths", None)
+    return f"image {index + 1}" if paths is None else str(paths[index])

@@ -1,0 +1,155 @@
+"""One pass of a method over labelled images: the logits that all metrics are computed from."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dear.backbone.precision import mixed, precision_for
+from dear.backbone.choice import Precision
+from dear.data.dataset import Images, Pictures
+from dear.data.images.prefetch import prefetch
+from dear.data.images.transforms import eval_views
+from dear.methods.base import Method
+from dear.progress import Progress, silent
+from dear.training.batches import trunk_facts
+from dear.training.trunks import TrunkCache
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A method's logits on labelled images, on the CPU.
+
+    Attributes:
+        classes: The candidate classes, in the order of the logits.
+        decoupled: The logits by the class feature alone.
+        zero_shot: Those of the frozen backbone; None if it was not evaluated.
+        features: Unit image features, a row for each feature of the method; None if they were not asked for.
+        temperature: What the logits are divided by before the softmax.
+    """
+
+    classes: tuple[str, ...]
+    labels: Int[Tensor, "item"]
+    logits: Float[Tensor, "item class"]
+    decoupled: Float[Tensor, "item class"]
+    zero_shot: Float[Tensor, "item class"] | None = None
+    features: Float[Tensor, "item feature embed"] | None = None
+    temperature: float = 1.0
+
+    @property
+    def predicted(self) -> Int[Tensor, "item"]:
+        """The class with the highest logit, the first of equals."""
+        return self.logits.argmax(dim=1)
+
+    @property
+    def correct(self) -> Bool[Tensor, "item"]:
+        """Which images are classified correctly."""
+        return self.predicted == self.labels
+
+    def probabilities(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "item class"]:
+        """softmax(logits / temperature)."""
+        return (self.logits.to(dtype) / self.temperature).softmax(dim=1)
+
+
+@torch.no_grad()
+def predict(
+    method: Method,
+    images: Images,
+    *,
+    labels: Int[Tensor, "item"] | None = None,
+    frozen: Method | None = None,
+    batch: int = 250,
+    cache: TrunkCache | None = None,
+    novel: bool = False,
+    precision: Precision = "auto",
+    temperature: float = 1.0,
+    keep_features: bool = False,
+    progress: Progress = silent,
+) -> Predictions:
+    """The logits of all images. Text features are computed once; each image is read, and goes through the
+    trunk, once.
+
+    ``labels`` are by default those of the images. ``frozen`` is the frozen backbone, set to the same classes;
+    it goes on from the method's trunk outputs. ``novel`` means that the method was not trained on these
+    classes or this data set: it is then scored as by its authors. ``precision`` is as in training; the logits
+    themselves are computed in the type of the CLIP's weights, float32 but for 16-true.
+    """
+    like, precision = method.clip.image.projection, precision_for(method.clip, precision)
+    with mixed(like.device, precision):
+        text = method.text_features().to(like)
+        frozen_text = None if frozen is None else frozen.text_features().to(like)
+    fused, decoupled, zero_shot, features = (list[Tensor]() for _ in range(4))
+    done = 0
+    for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
+        with mixed(like.device, precision):
+            image = method.image_features(trunk).to(like)
+        fused.append(method.logits(image, text))
+        # A single feature leaves nothing to decouple.
+        decoupled.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
+        if keep_features:
+            features.append(image.transpose(0, 1).cpu())
+        if frozen is not None and frozen_text is not None:
+            with mixed(like.device, precision):
+                plain = frozen.image_features(frozen.continue_trunk(trunk, method.image_from)).to(like)
+            zero_shot.append(frozen.logits(plain, frozen_text))
+        done += len(trunk)
+        progress("testing", done, len(images))
+    joined = _joined(decoupled)
+    return Predictions(
+        tuple(method.classnames),
+        (images.labels if labels is None else labels).cpu(),
+        joined if novel and method.novel_decoupled else _joined(fused),
+        joined,
+        _joined(zero_shot) if zero_shot else None,
+        torch.cat(features) if features else None,
+        temperature,
+    )
+
+
+def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:
+    """All batches, on the CPU: it waits for the GPU only here, not after each batch."""
+    return torch.cat([logits.cpu() for logits in batches])
+
+
+def trunks(
+    method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
+) -> Iterator[Float[Tensor, "item token width"]]:
+    """Trunk outputs of all images in the test view; images of the next batches are loaded in the background.
+    An output cached at an earlier layer, for a method whose span begins there, is continued from that layer.
+    """
+    device, precision = method.clip.image.projection.device, precision_for(method.clip, precision)
+
+    def key(start: int, layer: int) -> tuple[object, ...]:
+        return (images.identity, *trunk_facts(method, precision, layer), start, batch)
+
+    def cached_layer(start: int) -> int | None:
+        layers = range(method.image_from, 0, -1)
+        return next((layer for layer in layers if key(start, layer) in cache), None)
+
+    batches = torch.arange(len(images)).split(batch)
+    missing = [indices for indices in batches if cached_layer(int(indices[0])) is None]
+    with closing(prefetch(images, missing, device)) as loaded:
+        waiting = {int(indices[0]) for indices in missing}
+        for indices in batches:
+            start = int(indices[0])
+            pictures = next(loaded) if start in waiting else None
+
+            def compute(
+                start: int = start, indices: Tensor = indices, pictures: Pictures | None = pictures
+            ) -> Tensor:
+                layer = cached_layer(start)
+                with mixed(device, precision):
+                    if layer is not None:
+                        return method.continue_trunk(cache[key(start, layer)], layer)
+                    return eval_trunk(method, images.load(indices) if pictures is None else pictures)
+
+            yield cache.get(key(start, method.image_from), compute)
+
+
+def eval_trunk(method: Method, pictures: Pictures) -> Float[Tensor, "item token width"]:
+    """Trunk outputs of images in the test view."""
+    views = eval_views(pictures, method.clip.image_size)
+    return method.image_trunk(views.to(method.clip.image.projection.device))

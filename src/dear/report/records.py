@@ -1,0 +1,267 @@
+"""Run records as the report reads them: check which may stand in one table, group, average over seeds."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dear.data.sources.benchmarks import benchmarks
+from dear.data.world.names import task_names
+from dear.errors import DataError
+from dear.evaluation.protocols.registry import protocol_class
+from dear.evaluation.schema import SCHEMA, part_of
+from dear.methods.registry import METHODS
+
+Record = Mapping[str, Any]
+
+HALVES = ("base", "novel")
+CHANCE = "chance"
+"""Label of a row or column: the accuracy of guessing among the candidate classes."""
+TUNED = "tuned on targets"
+UNLABELLED = "sees unlabelled images of all classes"
+
+
+def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
+    """The accuracy on a part of the results (base, novel, all, source, targets NAME), as a fraction; ``read``
+    "decoupled" is that of the class feature alone.
+
+    Raises:
+        DataError: if it is missing or not a fraction between 0 and 1.
+    """
+    value = part_of(record, "results", *part, read)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        where = " ".join(map(str, part))
+        raise DataError(
+            f"{record_title(record)}: the {where} {read} {value!r} is not a fraction between 0 and 1"
+        )
+    return float(value)
+
+
+def protocol(record: Record) -> str:
+    """The record's protocol."""
+    return str(part_of(record, "protocol"))
+
+
+def method_label(record: Record) -> str:
+    """The label of a column: the method, or "method (variant)"; a run with settings that were chosen for its
+    targets, or one that saw more images than the labelled ones, says so there.
+    """
+    remarks = [
+        str(record.get("variant") or ""),
+        TUNED if tuned(record) else "",
+        UNLABELLED if record.get("transductive") else "",
+    ]
+    remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))
+    return f"{method} ({remark})" if remark else method
+
+
+def tuned(record: Record) -> bool:
+    """True if some targets were tested with settings that the method's authors chose for them."""
+    return bool(record.get("tuned_on_targets"))
+
+
+def data_set(record: Record) -> str:
+    """The name of the record's data set."""
+    return str(part_of(record, "dataset", "name"))
+
+
+def class_count(record: Record) -> int | None:
+    """How many classes the record's data set has; None for a record that does not say."""
+    return len(part_of(record, "dataset").get("classes") or ()) or None
+
+
+def data_set_title(record: Record) -> str:
+    """The data set's display title, or its name."""
+    return str(part_of(record, "dataset").get("title") or data_set(record))
+
+
+def user_data_only(records: Iterable[Record]) -> bool:
+    """True if all data sets are the user's: neither tasks of the Attribute World nor benchmarks, for which
+    there is something published to compare with.
+    """
+    public = {*task_names(), *benchmarks()}
+    return not any(str(dataset.get("name")) in public for run in records for dataset in _data_sets(run))
+
+
+def record_title(record: Record) -> str:
+    """How messages refer to a record."""
+    return f"{method_label(record)} on {data_set(record)}, seed {record.get('seed')}"
+
+
+def weights_of(records: Iterable[Record]) -> list[str]:
+    """The distinct weight hashes of the records."""
+    return [str(sha) for sha in distinct(part_of(record, "weights", "sha256") for record in records)]
+
+
+def readable(records: Iterable[Record]) -> list[Record]:
+    """The records as a list without duplicates (the same run may be in several folders), in the order of the
+    table of methods: by the date of their papers.
+
+    Raises:
+        DataError: if there are none, or for one of another schema version.
+    """
+    by_run: dict[Any, Record] = {}
+    for number, record in enumerate(records):
+        if record.get("schema") != SCHEMA:
+            raise DataError(
+                f"a run record has schema {record.get('schema')!r}, this version reads schema {SCHEMA}; "
+                "report it with the version of dear that wrote it"
+            )
+        # Rows of two ablations may be the same run: the same key with another variant.
+        run = (record.get("key") or number, record.get("variant"))
+        if by_run.setdefault(run, record).get("results") != record.get("results"):
+            raise DataError(
+                f"two records of one run have different results: {record_title(record)}; remove the wrong one"
+            )
+    if not by_run:
+        raise DataError("there are no run records to report; run something first")
+    order = {method: number for number, method in enumerate(METHODS)}
+    titled = _with_distinct_titles([*by_run.values()])
+    return sorted(titled, key=lambda record: order.get(record.get("method", ""), len(order)))
+
+
+def _data_sets(record: Record) -> list[Mapping[str, Any]]:
+    """What a record says of its data set and of its targets."""
+    return [part_of(record, "dataset"), *(record.get("targets") or ())]
+
+
+def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
+    """The records with the name added to each title that several data sets share, to tell rows apart."""
+    names: dict[str, set[str]] = {}
+    for dataset in (dataset for record in records for dataset in _data_sets(record)):
+        names.setdefault(str(dataset.get("title")), set()).add(str(dataset.get("name")))
+
+    def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+        title = dataset.get("title")
+        unique = title is None or len(names[str(title)]) == 1
+        return dataset if unique else {**dataset, "title": f"{title} ({dataset.get('name')})"}
+
+    return [
+        {
+            **record,
+            "dataset": titled(record["dataset"]),
+            "targets": [titled(target) for target in record.get("targets") or ()],
+        }
+        for record in records
+    ]
+
+
+def checked(records: Iterable[Record]) -> list[Record]:
+    """The records of one protocol as a list, after checking that they can be combined in one table.
+
+    Raises:
+        DataError: if there are none; for another schema version, or several protocols; if weights or the
+            source of a transfer differ; if one data set has two identities, or one method several numbers of
+            shots (unless the table has a column for each), settings, role tables or rules for the tested
+            epoch; if two records are of the same run.
+    """
+    records = readable(records)
+    _check_same(records, protocol, "protocols")
+    kind = protocol_class(protocol(records[0]))
+    _check_same(records, lambda record: part_of(record, "weights", "sha256"), "weights")
+    data_sets = [{"dataset": dataset} for record in records for dataset in _data_sets(record)]
+    _check_same(data_sets, lambda use: use["dataset"].get("identity"), "data", data_set)
+    if kind().trained_on is not None:
+        _check_same(records, data_set, "sources")
+    _check_same(records, _role_source, "role tables", method_label)
+    _check_same(
+        records, lambda record: (record.get("selection") or {}).get("rule"), "rules of --select", method_label
+    )
+    if not kind.several_shots:
+        _check_same(records, lambda record: record.get("shots"), "numbers of shots", method_label)
+    _check_same(records, lambda record: _settings(record).get("train"), "training", method_label)
+    # A method may be published with other settings for each data set, but not for each seed.
+    for runs in grouped(records, data_set).values():
+        _check_same(runs, _settings, "settings", method_label)
+    known: set[tuple[str, str, Any, Any]] = set()
+    for record in records:
+        run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
+        if run in known:
+            raise DataError(
+                f"two records of one run: {record_title(record)}; remove one, or report them separately"
+            )
+        known.add(run)
+    return records
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    return dict(record.get("settings") or {})
+
+
+def _role_source(record: Record) -> str | None:
+    """The source of the roles, ignoring the seed they were shuffled with."""
+    source = (record.get("roles") or {}).get("source")
+    return source and re.sub(r"\(seed \d+\)", "", str(source))
+
+
+def _check_same(
+    records: Sequence[Record],
+    value: Callable[[Record], Any],
+    what: str,
+    group_of: Callable[[Record], str] = lambda _: "",
+) -> None:
+    """Raise DataError if records of one group have different values."""
+    for group, runs in grouped(records, group_of).items():
+        values = distinct(value(run) for run in runs)
+        if len(values) > 1:
+            where, difference = f" of {group}" if group else "", _difference(values)
+            raise DataError(f"the records{where} mix different {what} ({difference}); report them separately")
+
+
+def _difference(values: Sequence[Any]) -> str:
+    """A short description of how values differ: for mappings, the first key whose value differs."""
+    first, second = values[0], values[1]
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for key in dict.fromkeys([*first, *second]):
+            if first.get(key) != second.get(key):
+                return f"{key}: {_difference([first.get(key), second.get(key)])}"
+    return ", ".join(str(item)[:40] for item in values)
+
+
+def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """Records by key, in the order of first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """The distinct values in order of first appearance (values need not be hashable)."""
+    unique: list[Any] = []
+    for value in values:
+        if value not in unique:
+            unique.append(value)
+    return unique
+
+
+def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds, for runs with any."""
+    means = {}
+    for runs in grouped(records, data_set).values():
+        by_run: list[Mapping[str, float]] = [w for run in runs if (w := run.get("fusion_weights"))]
+        if by_run:
+            means[data_set_title(runs[0])] = {
+                feature: sum(weights.get(feature, 0.0) for weights in by_run) / len(by_run)
+                for feature in distinct(feature for weights in by_run for feature in weights)
+            }
+    return means
+
+
+def mean_curves(records: Iterable[Record], measure: str = "loss") -> dict[str, list[float]]:
+    """Data set title -> a measure of each epoch ("loss", or "val": accuracy on validation images), averaged
+    over seeds; runs without it are left out.
+    """
+    means = {}
+    for runs in grouped(records, data_set).values():
+        curves: list[Sequence[Mapping[str, float]]] = [
+            epochs
+            for run in runs
+            if (epochs := (run.get("train") or {}).get("epochs") or [])
+            and all(measure in epoch for epoch in epochs)
+        ]
+        if curves:
+            means[data_set_title(runs[0])] = [
+                sum(float(epoch[measure]) for epoch in of_runs) / len(curves)
+                for of_runs in zip(*curves, strict=False)
+            ]
+    return means
