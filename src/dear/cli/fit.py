@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dear.adapters.results import beside
 from dear.backbone.choice import check_model
-from dear.cli.running import settings_of_methods
+from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings

@@ -4,16 +4,16 @@ import because the report uses it too.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
 from dear.errors import SettingsError, UnknownNameError
 from dear.evaluation.plan import Plan
-from dear.evaluation.resolve import changed
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
+from dear.reading.typed import typed
 
 METHOD = "dear"
 """The method whose paper the ablations come from: they vary its settings and its role mask."""
@@ -87,9 +87,12 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
 
 
 def _plan(row: AblationRow, settings: Any) -> Plan:
-    given = dict(row.plan)
-    plan = Plan(METHOD, settings=changed(METHOD, settings, given.pop("settings", {})))
-    return replace(plan, label=row.label if row.label and not given else None, **given)
+    options = dict(row.plan)
+    if changes := options.pop("settings", {}):
+        values = asdict(settings or _usual()) | changes
+        settings = typed(values, METHODS[METHOD].settings, "ablations.json")
+    label = row.label if row.label and not options else None
+    return Plan(METHOD, settings=settings, label=label, **options)
 
 
 def _row(row: dict[str, Any]) -> AblationRow:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from dear.backbone.choice import warn_of_toy
 from dear.data.notes import held_notes
 from dear.errors import DearError, UnknownNameError
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.launch.claims import check_folders
+from dear.evaluation.launch.dispatch import check_device
 from dear.evaluation.runs import Runner, check_data, check_methods
 
 
@@ -15,7 +17,7 @@ class PlannedRun:
     """A run of an experiment.
 
     Attributes:
-        done: Whether its record already exists.
+        done: True if its record already exists.
     """
 
     dataset: str
@@ -27,12 +29,14 @@ class PlannedRun:
 
 
 def planned_runs(
-    experiments: Sequence[Experiment], device: str = "auto"
+    experiments: Sequence[Experiment], machines: Machines
 ) -> tuple[list[PlannedRun], str | None]:
     """Each run of the experiments; if some cannot begin yet, because data or weights are missing, also the
-    reason. Raises DearError for any other error that would stop them.
+    reason. Creates nothing. Raises DearError for any other error that would stop them.
     """
-    runner, runs, reason = Runner(device), list[PlannedRun](), None
+    check_folders(experiments)
+    check_device(machines, experiments)
+    runner, runs, reason = Runner(machines.device), list[PlannedRun](), None
     with held_notes():
         for experiment in experiments:
             reason = reason or _missing(runner, experiment)

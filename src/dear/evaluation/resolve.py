@@ -1,22 +1,19 @@
-"""Resolve settings once: the final settings of a run (`ResolvedRun`), and settings from plain values (of a
-recipe). Light to import.
+"""Resolve a run's settings once: a `ResolvedRun` holds everything that its results depend on, apart from the
+code. Light to import.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dear.data.settings import DataSettings
-from dear.errors import SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.values import fitted, known_keys, path_from
 from dear.methods.declaration import AsPublished, MethodSettings, Published, as_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
@@ -181,43 +178,3 @@ def settle(
     """
     found = as_published(settings_of(plan), protocol.name, dataset, shots)
     return found, given if isinstance(given, TrainSettings) else given.over({**found.training, **own})
-
-
-def changed(
-    method: str, settings: MethodSettings | None, changes: Mapping[str, Any]
-) -> MethodSettings | None:
-    """A method's settings with some fields changed. Raises UnknownNameError for an unknown field,
-    SettingsError for a method without settings or a value of the wrong type or range.
-    """
-    if not changes:
-        return settings
-    kind = METHODS[known_method(method)].settings
-    if not fields(kind):
-        raise SettingsError(f"{method} has no settings, but {', '.join(changes)} is given.")
-    found: MethodSettings = _replaced(settings or kind(), changes, f"setting of {method}")
-    return found
-
-
-def train_options(values: Mapping[str, Any]) -> TrainOptions:
-    """Training overrides for all methods, from plain values. Raises UnknownNameError, SettingsError."""
-    whole = _replaced(TrainSettings(), values, "setting of training")
-    return TrainOptions(**{name: getattr(whole, name) for name in values})
-
-
-def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
-    """How data sets are read, from plain values; paths are relative to ``folder``. Raises UnknownNameError
-    and SettingsError.
-    """
-    names = [name for name in ("root", "classnames", "cache") if values.get(name) is not None]
-    paths: dict[str, Any] = {name: path_from(name, values[name], folder) for name in names}
-    template = values.get("template")
-    if template is not None and "{" not in str(template):  # a file of templates
-        paths["template"] = str(path_from("template", template, folder))
-    settings: DataSettings = _replaced(DataSettings(), {**values, **paths}, "setting of data sets")
-    return settings
-
-
-def _replaced(settings: Any, changes: Mapping[str, Any], kind: str) -> Any:
-    kinds = {field.name: field.type for field in fields(settings)}
-    known_keys(changes, [*kinds], kind)
-    return replace(settings, **{name: fitted(name, value, kinds[name]) for name, value in changes.items()})

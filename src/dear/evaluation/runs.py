@@ -52,13 +52,13 @@ class Runner:
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
-        model = experiment.backbone, experiment.model.roles
+        model = experiment.backbone, experiment.roles
         if model not in self._contexts:
             clip = load_clip(*model[0], device=self.device)
             self._contexts[model] = RunContext(clip, fabric=self.fabric)
         shared = self._contexts[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, experiment.model.roles)
+            shared.roles = role_table(shared.clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 

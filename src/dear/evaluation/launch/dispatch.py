@@ -9,11 +9,11 @@ import torch
 
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
+from dear.backbone.precisions import Precision
 from dear.data.notes import held_notes
 from dear.errors import SettingsError
-from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.launch.claims import claimed, distinct_places
-from dear.evaluation.launch.machines import Machines
+from dear.evaluation.experiment import Experiment, Machines, Run
+from dear.evaluation.launch.claims import claimed, require_distinct_folders
 from dear.evaluation.runs import Runner, RunProgress, run_one, silent
 from dear.training.devices import make_fabric
 
@@ -30,7 +30,7 @@ def launch(
     share only once. Raises DearError; the records of finished runs are kept.
     """
     machines = machines or Machines()
-    distinct_places(experiments)
+    require_distinct_folders(experiments)
     runs = [experiment.runs() for experiment in experiments]
     with ExitStack() as stack:
         check_device(machines, experiments)
@@ -85,7 +85,7 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
     """A runner in this process; it starts the other processes of data parallel training."""
     if machines.devices * machines.nodes == 1 and machines.log is None and machines.wandb is None:
         return Runner(machines.device)
-    precisions = {experiment.train.precision or "auto" for experiment in experiments}
+    precisions: set[Precision] = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
