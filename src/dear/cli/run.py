@@ -22,7 +22,7 @@ from dear.methods.registry import METHODS, USUAL, known_method, methods_with_rol
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
-    from dear.evaluation.dry_run import PlannedRun
+    from dear.evaluation.launch.dispatch import PlannedRun
 
 OF_A_PROTOCOL = """
 Each run leaves one record in the output folder; a run whose record already exists is not repeated, and
@@ -147,7 +147,7 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
     """Make the runs of some experiments, or with ``dry_run`` only list them."""
     folders = [experiment.out for experiment in experiments]
     if dry_run:
-        from dear.evaluation.dry_run import planned_runs
+        from dear.evaluation.launch.dispatch import planned_runs
 
         planned, why = planned_runs(experiments, machines)
         return Summary([], folders, len(planned), planned, why)

@@ -19,10 +19,17 @@ from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import make_folder, read_record, run_record
+from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_checkpoint, validation_images
+from dear.evaluation.trial import (
+    Trial,
+    check_prompts,
+    longest_name,
+    run_record,
+    teacher_checkpoint,
+    validation_images,
+)
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
