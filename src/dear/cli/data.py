@@ -51,7 +51,7 @@ def command_list(*, root: Path | None = None) -> DataList:
     from dear.data.sources.benchmarks import benchmarks
     from dear.data.world.names import task_names
 
-    place = DataSettings(root=root).data_root()
+    folder = DataSettings(root=root).data_root()
     rows = [
         Benchmark(
             name=b.name,
@@ -60,12 +60,12 @@ def command_list(*, root: Path | None = None) -> DataList:
             classes=b.classes,
             images=dict(b.published),
             template=b.template,
-            there=None if place is None else (place / b.folder / b.images).is_dir(),
+            there=None if folder is None else (folder / b.folder / b.images).is_dir(),
             download=b.download is not None,
         )
         for b in benchmarks().values()
     ]
-    return DataList(place, rows, [*task_names()])
+    return DataList(folder, rows, [*task_names()])
 
 
 def render_list(result: DataList, console: Console) -> None:
@@ -99,10 +99,10 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
     benchmark = find_benchmark(name)
     if benchmark is None:
         raise UnknownNameError("benchmark", name, benchmarks())
-    place = DataSettings(root=root).data_root()
-    if place is None:
+    folder = DataSettings(root=root).data_root()
+    if folder is None:
         raise SettingsError("no folder to fetch into: give --root or set the environment variable DEAR_DATA.")
-    return fetch(benchmark, place)
+    return fetch(benchmark, folder)
 
 
 def render_get(result: Fetched, console: Console) -> None:
@@ -168,12 +168,12 @@ def render_check(result: Check, console: Console) -> None:
     lines += _listed("class names that differ from the published ones", result.other_names)
     lines += _listed("missing files", result.missing)
     lines += _listed("broken files", [*(result.broken or {}).values()])
-    looked = (
+    read = (
         "every image was read" if result.broken is not None else "images were not read (--decode reads them)"
     )
-    lines += [f"warning: {one}" for one in result.warnings]
+    lines += [f"warning: {warning}" for warning in result.warnings]
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
-    lines.append(f"{verdict}: {looked}")
+    lines.append(f"{verdict}: {read}")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
@@ -182,11 +182,11 @@ def _standard(standard: bool | None) -> str:
     return words[standard]
 
 
-def _listed(what: str, found: list[str]) -> list[str]:
-    if not found:
+def _listed(what: str, lines: list[str]) -> list[str]:
+    if not lines:
         return []
-    rest = [f"  ... and {len(found) - MOST_LINES} more (--json has all)"] if len(found) > MOST_LINES else []
-    return [f"{what}: {len(found)}", *(f"  {one}" for one in found[:MOST_LINES]), *rest]
+    more = [f"  ... and {len(lines) - MOST_LINES} more (--json has all)"] if len(lines) > MOST_LINES else []
+    return [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *more]
 
 
 @dataclass(frozen=True)

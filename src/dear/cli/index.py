@@ -83,15 +83,15 @@ def command_build(
             from dear.retrieval.heads import encoder_for
             from dear.roles.packaged import role_table
 
-            named = chosen(model, pretrained, world=False)
-            warn_of_toy(named.model, world=False)
-            clip = load_clip(*named, device=device)
+            backbone = chosen(model, pretrained, world=False)
+            warn_of_toy(backbone.model, world=False)
+            clip = load_clip(*backbone, device=device)
             encoder = encoder_for(
                 clip,
                 role_table(clip, roles),
                 folder,
                 out,
-                pretrained=None if named.pretrained is None else _absolute(named.pretrained),
+                pretrained=None if backbone.pretrained is None else _absolute(backbone.pretrained),
                 threads=threads,
                 batch=batch,
                 progress=progress,
@@ -138,8 +138,8 @@ def _sources(
 
 def _absolute(name: str) -> str:
     """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
-    place = Path(name).expanduser()
-    return str(place.resolve()) if place.exists() else name
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name
 
 
 def render_build(result: Built, console: Console) -> None:
@@ -292,14 +292,14 @@ def _index_encoder(
     """The encoder that an index was built with, loaded again. Raises SettingsError for a bundle where none
     belongs, and what loading raises.
     """
-    if (made := metadata.get("heads")) is not None:
+    if (heads := metadata.get("heads")) is not None:
         from dear.backbone.load import load_clip
         from dear.retrieval.heads import HeadEncoder
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
-        backbone = made["model"], pretrained or made["pretrained"]
-        return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), made)
+        backbone = heads["model"], pretrained or heads["pretrained"]
+        return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), heads)
     from dear.adapters.encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
 
@@ -308,13 +308,13 @@ def _index_encoder(
 
 def _words_by_feature(pairs: list[str]) -> dict[str, str]:
     """Texts by feature from NAME=TEXT. Raises SettingsError."""
-    found = dict[str, str]()
+    texts = dict[str, str]()
     for pair in pairs:
         name, equals, text = pair.partition("=")
-        if not equals or name in found:
+        if not equals or name in texts:
             raise SettingsError(f"words {pair!r}: give each feature once, as NAME=TEXT, such as color=red.")
-        found[name.strip()] = text.strip()
-    return found
+        texts[name.strip()] = text.strip()
+    return texts
 
 
 def _index_bundle(model: str) -> str:

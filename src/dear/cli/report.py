@@ -38,8 +38,10 @@ def command(
     """
     from dear.report.folder import write_folder_report
 
-    made = write_folder_report(folder, out, title=title, weights=weights, answers_of=answers_of)
-    return Reported([*made.tables], made.html, [*made.files], made.records)
+    written_report = write_folder_report(folder, out, title=title, weights=weights, answers_of=answers_of)
+    return Reported(
+        [*written_report.tables], written_report.html, [*written_report.files], written_report.records
+    )
 
 
 def render(result: Reported, console: Console) -> None:

@@ -175,14 +175,14 @@ def plans_of(
     methods: Sequence[str] | None,
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
-    every: Sequence[str] = tuple(METHODS),
+    available: Sequence[str] = tuple(METHODS),
 ) -> tuple[Plan, ...]:
-    """A plan for each method ("all" means each of ``every``; the usual ones if none is named), and for a
+    """A plan for each method ("all" means each of ``available``; the usual ones if none is named), and for a
     method with head roles a plan for each of the given variants of its role table. ``settings`` are the
     methods' settings by option group. Raises UnknownNameError for an unknown method, SettingsError for
     settings of a method that is not run.
     """
-    names = [known_method(name) for name in (USUAL if methods is None else with_all(methods, every))]
+    names = [known_method(name) for name in (USUAL if methods is None else with_all(methods, available))]
     by_method = settings_of_methods(names, settings)
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(

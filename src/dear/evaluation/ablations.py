@@ -43,7 +43,8 @@ def ablations() -> dict[str, Ablation]:
     """All ablations by name."""
     content = json.loads(files("dear.evaluation").joinpath("ablations.json").read_text(encoding="utf-8"))
     return {
-        name: Ablation(name, one["title"], tuple(map(_row, one["rows"]))) for name, one in content.items()
+        name: Ablation(name, ablation["title"], tuple(map(_row, ablation["rows"])))
+        for name, ablation in content.items()
     }
 
 
@@ -57,7 +58,7 @@ def ablation_plans(
     and SettingsError for settings that an ablation varies: its rows would not match their labels.
     """
     left_out = set(without)
-    labels = [row.label for one in ablations().values() for row in one.rows if row.label]
+    labels = [row.label for ablation in ablations().values() for row in ablation.rows if row.label]
     for label in sorted(left_out.difference(labels)):
         raise UnknownNameError("row", label, labels)
     plans: dict[Plan, None] = {}
@@ -96,5 +97,5 @@ def _plan(row: AblationRow, settings: Any) -> Plan:
 
 
 def _row(row: dict[str, Any]) -> AblationRow:
-    shown = row.get("shown") or row["label"]
-    return AblationRow(row["label"], shown, row.get("read", "accuracy"), row["plan"])
+    title = row.get("shown") or row["label"]
+    return AblationRow(row["label"], title, row.get("read", "accuracy"), row["plan"])

@@ -92,11 +92,11 @@ def _check_answers(part: PartAnswers, what: str) -> None:
     count = len(part["classes"])
     at_most("classes", count, what)
     images, right, answered = part["images"], part["right"], part["answered"]
-    if any(len(one) != count for one in (images, right, answered)):
+    if any(len(counts) != count for counts in (images, right, answered)):
         raise DataError(f"{what} has counts of another number of classes than {count}")
-    if any(hit > min(of, said) for of, hit, said in zip(images, right, answered, strict=True)):
+    if any(hit > min(of, answers) for of, hit, answers in zip(images, right, answered, strict=True)):
         raise DataError(f"{what}.right counts more images than there are")
-    named = [at for label, answer, _ in part["confusions"] for at in (label, answer)]
-    named += [at for one in part["mistakes"] for at in (one["label"], one["answer"])]
-    if any(at >= count for at in named):
-        raise DataError(f"{what} names class {max(named)} of {count}, counted from 0")
+    numbers = [number for label, answer, _ in part["confusions"] for number in (label, answer)]
+    numbers += [number for mistake in part["mistakes"] for number in (mistake["label"], mistake["answer"])]
+    if any(number >= count for number in numbers):
+        raise DataError(f"{what} names class {max(numbers)} of {count}, counted from 0")

@@ -67,8 +67,8 @@ class ResolvedRun:
     @property
     def tuned_on_targets(self) -> dict[str, dict[str, Any]]:
         """By target, the method's settings that its authors chose for it, if the run uses any."""
-        found = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
-        return {name: chosen for name, chosen in found.items() if chosen}
+        by_target = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
+        return {name: settings for name, settings in by_target.items() if settings}
 
     @cached_property
     def key(self) -> str:
@@ -135,34 +135,36 @@ def resolve(
     roles: "RoleTable | None" = None,
     training: Training | None = None,
     select: Select = "last",
-    own: Published = MappingProxyType({}),
+    published: Published = MappingProxyType({}),
 ) -> ResolvedRun:
-    """Resolve a run; ``own`` are training settings that take the place of the method's published ones. Raises
+    """Resolve a run; ``published`` replaces training settings that the method is published with. Raises
     UnknownNameError for the method, SettingsError for invalid settings.
     """
     from dear.backbone.precision import precision_for
 
-    found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions(), own)
-    settled = replace(settled, precision=precision_for(clip, settled.precision))
+    as_authors, train_settings = settle(
+        protocol, plan, datasets[0].name, shots, training or TrainOptions(), published
+    )
+    train_settings = replace(train_settings, precision=precision_for(clip, train_settings.precision))
     return ResolvedRun(
         protocol,
         plan,
         seed,
         shots,
         tuple(datasets),
-        found.settings.for_data(datasets[0].name),
-        settled,
+        as_authors.settings.for_data(datasets[0].name),
+        train_settings,
         select,
         plan.table(roles, seed),
         asdict(clip.identity),
-        found.rows,
+        as_authors.rows,
     )
 
 
 def settings_of(plan: Plan) -> MethodSettings:
     """The settings of a plan: its own, or the published ones."""
-    mine: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
-    return mine
+    settings: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
+    return settings
 
 
 def settle(
@@ -170,11 +172,14 @@ def settle(
     plan: Plan,
     dataset: str,
     shots: int,
-    given: Training,
-    own: Published = MappingProxyType({}),
+    training: Training,
+    published: Published = MappingProxyType({}),
 ) -> tuple[AsPublished, TrainSettings]:
     """A plan's method settings as published for a protocol, and its training settings: complete ones
-    unchanged, otherwise the published ones, then ``own``, then the given overrides. Raises SettingsError.
+    unchanged, otherwise the method's published ones, then ``published``, then the overrides in ``training``.
+    Raises SettingsError.
     """
-    found = as_published(settings_of(plan), protocol.name, dataset, shots)
-    return found, given if isinstance(given, TrainSettings) else given.over({**found.training, **own})
+    as_authors = as_published(settings_of(plan), protocol.name, dataset, shots)
+    return as_authors, training if isinstance(training, TrainSettings) else training.over(
+        {**as_authors.training, **published}
+    )

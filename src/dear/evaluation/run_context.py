@@ -79,7 +79,7 @@ class RunContext:
         backbone of a teacher, `load_clip` do.
         """
 
-        def settled(plan: Plan, clip: Clip, own: Published) -> ResolvedRun:
+        def settled(plan: Plan, clip: Clip, published: Published) -> ResolvedRun:
             return resolve(
                 protocol,
                 plan,
@@ -90,7 +90,7 @@ class RunContext:
                 roles=self.roles,
                 training=self.training,
                 select=self.select,
-                own=own,
+                published=published,
             )
 
         run = settled(plan, self.clip, {})

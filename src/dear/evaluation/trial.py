@@ -142,8 +142,8 @@ class Trial:
         self.context.cache.begin(dataset.identity)
         self.method.for_target(None if dataset is self.source else dataset.name)
         self._set_classes(dataset, classes)
-        every = len(classes) == len(dataset.classnames)
-        images = dataset.test if every else ClassSubset(dataset.test, classes)
+        all_classes = len(classes) == len(dataset.classnames)
+        images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
         answers: list[Answers] = []
         scores = evaluate(
             self.method,

@@ -38,11 +38,11 @@ def launch(
     with ExitStack() as stack:
         check_device(machines, experiments)
         if machines.jobs > 1 or machines.cluster is not None:
-            here = Runner("cpu")
-            notes = _check(experiments, here)
+            checker = Runner("cpu")
+            notes = _check(experiments, checker)
             for experiment in experiments:
                 stack.enter_context(claimed(experiment))
-            by_job = _spread(experiments, runs, here, machines, progress, notes)
+            by_job = _spread(experiments, runs, checker, machines, progress, notes)
             return [
                 [by_job[at, number] for number in range(len(of_experiment))]
                 for at, of_experiment in enumerate(runs)
@@ -72,16 +72,16 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
     """
     if machines.cluster is None:
         device = find_device(machines.device)
-        for precision in (name for one in experiments for name in one.precisions):
+        for precision in (name for experiment in experiments for name in experiment.precisions):
             device_precision(precision, device)
 
 
 def _check(experiments: Sequence[Experiment], runner: Runner) -> set[str]:
     """Check all experiments; returns the notes that were shown."""
-    with held_notes() as held:
+    with held_notes() as notes:
         for experiment in experiments:
             runner.check(experiment)
-    return {str(one.message) for one in held}
+    return {str(note.message) for note in notes}
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
@@ -109,35 +109,37 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
 def _spread(
     experiments: Sequence[Experiment],
     runs: Sequence[Sequence[Run]],
-    here: Runner,
+    checker: Runner,
     machines: Machines,
     progress: RunProgress,
-    told: Collection[str],
+    notes: Collection[str],
 ) -> dict[Job, dict[str, Any]]:
-    """Make the runs without a record on other processes; ``here`` is only used to find existing records, and
-    notes that were ``told`` are not repeated.
+    """Make the runs without a record on other processes. ``checker`` only looks for existing records;
+    ``notes`` were printed before and are not repeated.
     """
-    found: dict[Job, dict[str, Any]] = {}
+    records: dict[Job, dict[str, Any]] = {}
     tasks: dict[Job, tuple[Experiment, Run]] = {}
     for at, experiment in enumerate(experiments):
         placed = replace(experiment, out=experiment.out.resolve())  # workers may have another working folder
         for number, run in enumerate(runs[at]):
-            record = here.existing(experiment, run)
+            record = checker.existing(experiment, run)
             if record is None:
                 tasks[at, number] = placed, run
             else:
-                found[at, number] = record
+                records[at, number] = record
     if not tasks:
-        return found
+        return records
     if machines.cluster is not None:
         from dear.evaluation.launch.cluster import on_cluster
 
-        made = on_cluster(tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress)
+        computed = on_cluster(
+            tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress
+        )
     else:
         from dear.evaluation.launch.processes import in_processes
 
-        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, told=told)
-    return found | made
+        computed = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, notes=notes)
+    return records | computed
 
 
 @dataclass(frozen=True)

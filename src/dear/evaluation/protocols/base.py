@@ -54,7 +54,7 @@ class Protocol(ABC):
     Attributes:
         name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
-        place: Position of its command and tables among those of the other protocols.
+        position: Position of its command and tables among those of the other protocols.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
         several_shots: Whether its table can show several numbers of shots.
@@ -66,7 +66,7 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    place: ClassVar[int]
+    position: ClassVar[int]
     data: ClassVar[tuple[str, ...]] = ("world",)
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False

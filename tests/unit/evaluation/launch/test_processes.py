@@ -119,7 +119,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         runs = dict(enumerate((again, run) for run in again.runs()))
-        in_processes(runs, 2, device="cpu", tell=silent, told={note})
+        in_processes(runs, 2, device="cpu", tell=silent, notes={note})
     assert "Warning" not in capfd.readouterr().err
 
 
