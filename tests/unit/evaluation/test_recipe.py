@@ -111,7 +111,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is both the source and a target"),
         ("protocol: ablation\nout: x\nof: 5\n", r"its of\[0\] is 5: it must be text"),
         ("protocol: ablation\nout: x\nof: [[mask]]\n", r"its of\[0\] is .'mask'.: it must be text"),
-        ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", r"its without\[0\] is None: it must be text"),
+        ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", r"without\[0\] is None: it must be text"),
         ("protocol: ablation\nout: x\n", "it lacks the key 'of'"),
         ("protocol: ablation\nout: x\nof: masks\n", "unknown ablation 'masks'. Did you mean 'mask'"),
         ("protocol: ablation\nout: x\nof: attributes\nwithout: [K = 8]\n", "unknown row 'K = 8'"),
