@@ -18,8 +18,8 @@ class Benchmark:
 
     Attributes:
         images: Images of each split, as published.
-        there: Whether its image folder is under the root; None without a root.
-        download: Whether torchvision can fetch it.
+        there: True if its image folder is under the root; None without a root.
+        download: True if torchvision can fetch it.
     """
 
     name: str

@@ -41,7 +41,7 @@ class Predicted:
 
     @property
     def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code reports."""
+        """True if some of the work could not be done, which the exit code reports."""
         return bool(self.unreadable)
 
 

@@ -55,12 +55,12 @@ class Plan:
 
     @property
     def trains(self) -> bool:
-        """Whether there is anything to train: a run that does not train uses no training images."""
+        """True if there is anything to train: a run that does not train uses no training images."""
         return METHODS[known_method(self.method)].trains
 
     @property
     def unlabelled(self) -> bool:
-        """Whether it trains on the unlabelled training images of all classes."""
+        """True if it trains on the unlabelled training images of all classes."""
         return METHODS[known_method(self.method)].unlabelled
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":

@@ -41,10 +41,10 @@ class RunContext:
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        keep: Whether to keep the states of methods trained on base classes, for later tests.
+        keep: Keep the states of methods trained on base classes, for later tests.
         trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
-        halves: The model with weights in float16, once a run has asked for it.
-        clips: Backbones of teachers, by name and weights, each with its ``halves``.
+        halves: Copies of models with weights in float16, by model, made when a run asks for one.
+        clips: Backbones of teachers, by name and weights.
     """
 
     clip: Clip
@@ -56,21 +56,21 @@ class RunContext:
     fabric: Fabric | None = None
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
-    halves: list[Clip] = field(default_factory=list)
-    clips: dict[tuple[str, str | None], tuple[Clip, list[Clip]]] = field(default_factory=dict)
+    halves: dict[Clip, Clip] = field(default_factory=dict)
+    clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the results."""
+        """True if this process writes the results."""
         return self.fabric is None or self.fabric.is_global_zero
 
     def clip_in(self, precision: str) -> Clip:
         """The model in the type of weights that a precision has."""
         if precision != HALF:
             return self.clip
-        if not self.halves:
-            self.halves.append(half(self.clip))
-        return self.halves[0]
+        if self.clip not in self.halves:
+            self.halves[self.clip] = half(self.clip)
+        return self.halves[self.clip]
 
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
@@ -105,6 +105,5 @@ class RunContext:
         if not model:
             return self
         if key not in self.clips:
-            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device), []
-        clip, halves = self.clips[key]
-        return replace(self, clip=clip, halves=halves)
+            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device)
+        return replace(self, clip=self.clips[key])

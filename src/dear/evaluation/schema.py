@@ -12,8 +12,8 @@ SCHEMA = 2
 """The number of the structure of records; no other is read."""
 
 
-class DataTold(TypedDict):
-    """What a record says about a data set."""
+class DatasetSummary(TypedDict):
+    """A data set, as a record names it."""
 
     name: str
     title: NotRequired[str]
@@ -72,7 +72,7 @@ class Memory(TypedDict, total=False):
     gpu: float | None
 
 
-class Wrong(TypedDict):
+class Mistake(TypedDict):
     """A wrong answer on a test image; ``label`` (its class) and ``answer`` are places in the list of
     classes.
     """
@@ -98,7 +98,7 @@ class PartAnswers(TypedDict):
     left_out: Count
     identity: NotRequired[str]
     folder: NotRequired[str]
-    mistakes: list[Wrong]
+    mistakes: list[Mistake]
 
 
 class Record(TypedDict):
@@ -112,8 +112,8 @@ class Record(TypedDict):
     settings: NotRequired[dict[str, Any]]
     published: NotRequired[list[str]]
     tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
-    dataset: DataTold
-    targets: NotRequired[list[DataTold]]
+    dataset: DatasetSummary
+    targets: NotRequired[list[DatasetSummary]]
     weights: Weights
     transductive: NotRequired[bool]
     teacher: NotRequired[Teacher | None]

@@ -61,7 +61,7 @@ def launch(
 
 
 def first_process() -> bool:
-    """Whether this process writes and prints: true for the first process of data parallel training."""
+    """True if this process writes and prints: the first process of data parallel training."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
