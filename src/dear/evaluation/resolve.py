@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,6 @@ from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
 if TYPE_CHECKING:
-    from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
@@ -124,49 +123,6 @@ def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int
     return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
 
 
-def resolve(
-    protocol: Protocol,
-    plan: Plan,
-    datasets: Sequence["Dataset"],
-    clip: "Clip",
-    *,
-    seed: int,
-    shots: int,
-    roles: "RoleTable | None" = None,
-    training: Training | None = None,
-    select: Select = "last",
-    published: Published = MappingProxyType({}),
-) -> ResolvedRun:
-    """Resolve a run; ``published`` replaces training settings that the method is published with. Raises
-    UnknownNameError for the method, SettingsError for invalid settings.
-    """
-    from dear.backbone.precision import precision_for
-
-    as_authors, train_settings = settle(
-        protocol, plan, datasets[0].name, shots, training or TrainOptions(), published
-    )
-    train_settings = replace(train_settings, precision=precision_for(clip, train_settings.precision))
-    return ResolvedRun(
-        protocol,
-        plan,
-        seed,
-        shots,
-        tuple(datasets),
-        as_authors.settings.for_data(datasets[0].name),
-        train_settings,
-        select,
-        plan.table(roles, seed),
-        asdict(clip.identity),
-        as_authors.rows,
-    )
-
-
-def settings_of(plan: Plan) -> MethodSettings:
-    """The settings of a plan: its own, or the published ones."""
-    settings: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
-    return settings
-
-
 def settle(
     protocol: Protocol,
     plan: Plan,
@@ -179,7 +135,8 @@ def settle(
     unchanged, otherwise the method's published ones, then ``published``, then the overrides in ``training``.
     Raises SettingsError.
     """
-    as_authors = as_published(settings_of(plan), protocol.name, dataset, shots)
+    settings = plan.settings or METHODS[known_method(plan.method)].settings()
+    as_authors = as_published(settings, protocol.name, dataset, shots)
     return as_authors, training if isinstance(training, TrainSettings) else training.over(
         {**as_authors.training, **published}
     )

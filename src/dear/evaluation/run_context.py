@@ -1,7 +1,7 @@
 """What runs share: model, roles, training settings, caches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -10,11 +10,12 @@ from lightning_fabric import Fabric
 from dear.backbone.clip import Clip
 from dear.backbone.half import half
 from dear.backbone.load import load_clip
+from dear.backbone.precision import precision_for
 from dear.backbone.precisions import HALF
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import ResolvedRun, Training, resolve
+from dear.evaluation.resolve import ResolvedRun, Training, settle
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
@@ -75,29 +76,43 @@ class RunContext:
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
     ) -> ResolvedRun:
-        """Resolve a run on some data sets, the one that is trained on first. Raises as `resolve` and, for the
-        backbone of a teacher, `load_clip` do.
+        """Resolve a run on some data sets, the one that is trained on first. Raises UnknownNameError
+        for the method, SettingsError and, for the backbone of a teacher, as `load_clip` does.
         """
-
-        def settled(plan: Plan, clip: Clip, published: Published) -> ResolvedRun:
-            return resolve(
-                protocol,
-                plan,
-                datasets,
-                clip,
-                seed=seed,
-                shots=shots,
-                roles=self.roles,
-                training=self.training,
-                select=self.select,
-                published=published,
-            )
-
-        run = settled(plan, self.clip, {})
+        run = self._resolve(protocol, datasets, plan, seed, shots, self.clip, {})
         if (teacher := METHODS[plan.method].teacher) is None:
             return run
-        clip = self.of_teacher(run).clip
-        return replace(run, teacher=settled(Plan(teacher), clip, run.settings.teacher_training))
+        clip, published = self.of_teacher(run).clip, run.settings.teacher_training
+        return replace(
+            run, teacher=self._resolve(protocol, datasets, Plan(teacher), seed, shots, clip, published)
+        )
+
+    def _resolve(
+        self,
+        protocol: Protocol,
+        datasets: Sequence[Dataset],
+        plan: Plan,
+        seed: int,
+        shots: int,
+        clip: Clip,
+        published: Published,
+    ) -> ResolvedRun:
+        """A run without its teacher; ``published`` replaces training settings of the method's authors."""
+        source = datasets[0].name
+        method, training = settle(protocol, plan, source, shots, self.training, published)
+        return ResolvedRun(
+            protocol,
+            plan,
+            seed,
+            shots,
+            tuple(datasets),
+            method.settings.for_data(source),
+            replace(training, precision=precision_for(clip, training.precision)),
+            self.select,
+            plan.table(self.roles, seed),
+            asdict(clip.identity),
+            method.rows,
+        )
 
     def of_teacher(self, run: ResolvedRun) -> Self:
         """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
