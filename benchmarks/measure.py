@@ -20,7 +20,7 @@ from table import table
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from, random_network
 from dear.backbone.tiny import WordTokenizer
-from dear.evaluation.memory import peak, start_counting
+from dear.evaluation.environment import peak, start_counting
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.table import HeadRole, Role, RoleTable

@@ -21,7 +21,7 @@ from train_step import NAMES
 
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.evaluation.memory import peak, start_counting
+from dear.evaluation.environment import peak, start_counting
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dear.data.fewshot import base_novel
 from dear.data.sources.benchmarks import Benchmark, benchmarks, published_names
-from dear.evaluation.memory import peak, start_counting
+from dear.evaluation.environment import peak, start_counting
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings

@@ -18,8 +18,10 @@ _HOME = {
     "Dear": "dear.methods.dear.method",
     "DearError": "dear.errors",
     "DearSettings": "dear.methods.dear",
+    "Experiment": "dear.evaluation.experiment",
     "HeadEncoder": "dear.retrieval.heads",
     "Index": "dear.retrieval.query",
+    "Machines": "dear.evaluation.experiment",
     "Method": "dear.methods.base",
     "MethodSettings": "dear.methods.declaration",
     "Plan": "dear.evaluation.plan",
@@ -40,11 +42,14 @@ _HOME = {
     "encoder_for": "dear.retrieval.heads",
     "evaluate_bundle": "dear.adapters.scoring",
     "fit": "dear.adapters.fit",
+    "launch": "dear.evaluation.launch.dispatch",
     "load_clip": "dear.backbone.load",
     "load_dataset": "dear.data.loading",
     "load_pool": "dear.roles.phrases",
+    "load_recipe": "dear.evaluation.recipe",
     "merge_index": "dear.retrieval.shards",
     "open_index": "dear.retrieval.shards",
+    "protocol_class": "dear.evaluation.protocols.registry",
     "read_record": "dear.evaluation.records",
     "register": "dear.methods.registry",
     "role_table": "dear.roles.packaged",
@@ -70,7 +75,12 @@ if TYPE_CHECKING:
     from dear.data.loading import load_dataset as load_dataset
     from dear.data.settings import DataSettings as DataSettings
     from dear.errors import DearError as DearError
+    from dear.evaluation.experiment import Experiment as Experiment
+    from dear.evaluation.experiment import Machines as Machines
+    from dear.evaluation.launch.dispatch import launch as launch
     from dear.evaluation.plan import Plan as Plan
+    from dear.evaluation.protocols.registry import protocol_class as protocol_class
+    from dear.evaluation.recipe import load_recipe as load_recipe
     from dear.evaluation.records import read_record as read_record
     from dear.evaluation.runs import run_all as run_all
     from dear.methods.base import Method as Method

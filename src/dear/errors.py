@@ -37,12 +37,12 @@ class UnknownNameError(DearError):
         self.kind = kind
         self.name = name
         self.known = nearest_first(name, known)
-        best = self.known[0] if self.known and _likeness(name, self.known[0]) >= CLOSE_ENOUGH else None
-        hint = f" Did you mean {best!r}?" if best else ""
-        listed = listing(self.known, most)
-        what, of, rest = kind.partition(" of ")
+        nearest = likely(name, self.known)
+        hint = f" Did you mean {nearest!r}?" if nearest else ""
+        noun, of, owner = kind.partition(" of ")
         super().__init__(
-            f"unknown {kind} {name!r}.{hint} Known {what.removesuffix('s')}s{of}{rest}: {listed}."
+            f"unknown {kind} {name!r}.{hint} Known {noun.removesuffix('s')}s{of}{owner}: "
+            f"{listing(self.known, most)}."
         )
 
 
@@ -83,8 +83,8 @@ class TrainingDiverged(DearError):
         self.step = step
         self.advice = advice
         self.checkpoint = checkpoint
-        kept = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
-        super().__init__(f"training diverged at step {step}: the loss is not finite.{kept} {advice}")
+        resume = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
+        super().__init__(f"training diverged at step {step}: the loss is not finite.{resume} {advice}")
 
 
 class OutputError(DearError):
@@ -97,19 +97,19 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 _ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in CONTROLS} | {10: "\\n"}
-_ESCAPES_IN_LINES = {code: shown for code, shown in _ESCAPES.items() if code not in (9, 10)}
+_ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code not in (9, 10)}
 
 
 def of_the_disk(error: OSError) -> bool:
-    """Whether a write failed because of the disk rather than the request."""
+    """True if a write failed because of the disk rather than the request."""
     return error.errno in NO_ROOM
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:
     """Names for a message, in the given order: "a, b" or, beyond ``most``, "a, b ... and 3 more"."""
-    shown = names[:most]
-    rest = f" ... and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    return (", ".join(shown) or "none") + rest
+    listed = names[:most]
+    more = f" ... and {len(names) - len(listed)} more" if len(listed) < len(names) else ""
+    return (", ".join(listed) or "none") + more
 
 
 def first_line(error: BaseException) -> str:
@@ -117,10 +117,16 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Sort the known names by similarity to the given one, ignoring case; ties alphabetically."""
-    return sorted(known, key=lambda candidate: (-_likeness(name, candidate), candidate))
+def nearest_first(name: str, candidates: Iterable[str]) -> list[str]:
+    """Sort candidates by similarity to a name, ignoring case; ties alphabetically."""
+    return sorted(candidates, key=lambda candidate: (-_likeness(name, candidate), candidate))
 
 
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()
+def likely(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that a mistyped name probably stands for, if any is close enough."""
+    nearest = next(iter(nearest_first(name, candidates)), None)
+    return nearest if nearest is not None and _likeness(name, nearest) >= CLOSE_ENOUGH else None
+
+
+def _likeness(name: str, candidate: str) -> float:
+    return SequenceMatcher(None, name.casefold(), candidate.casefold()).ratio()

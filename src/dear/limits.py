@@ -70,12 +70,12 @@ SETTABLE: Final = frozenset({
 
 def limit(name: str) -> int:
     """The limit in force: its environment variable, if it has one, or its default. Raises SettingsError."""
-    given = os.environ.get(variable(name)) if name in SETTABLE else None
-    if given is None:
+    text = os.environ.get(variable(name)) if name in SETTABLE else None
+    if text is None:
         return LIMITS[name].default
-    if not (given.isascii() and given.isdigit() and 0 < len(given) <= 18 and int(given) > 0):
-        raise SettingsError(f"{variable(name)} is {given[:40]!r}: it must be a whole number above 0.")
-    return int(given)
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text) > 0):
+        raise SettingsError(f"{variable(name)} is {text[:40]!r}: it must be a whole number above 0.")
+    return int(text)
 
 
 def variable(name: str) -> str:
@@ -85,7 +85,7 @@ def variable(name: str) -> str:
 
 def at_most(name: str, value: int, where: object) -> None:
     """Raise LimitError for a value above a limit; ``where`` names the input."""
-    most = limit(name)
-    if value > most:
+    maximum = limit(name)
+    if value > maximum:
         remedy = f" Set {variable(name)} to raise it." if name in SETTABLE else ""
-        raise LimitError(f"{where}: {value:,} {LIMITS[name].what}, above the limit of {most:,}.{remedy}")
+        raise LimitError(f"{where}: {value:,} {LIMITS[name].what}, above the limit of {maximum:,}.{remedy}")

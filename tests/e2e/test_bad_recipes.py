@@ -31,7 +31,6 @@ def test_a_recipe_runs_and_is_reported(
     assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
     (planned,) = json.loads(capsys.readouterr().out)["planned"]
     assert planned["method"] == "zero-shot"
-    assert planned["seconds"] > 0
     assert not (tmp_path / "out").exists()
     assert main(["run", "recipe", str(path)]) == 0
     assert "1 run, records in" in capsys.readouterr().out

@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "dear"
 ALLOWED = {
     # The package and the command are called dear too.
     "cli/info.py": "the package's name, beside its version",
-    "evaluation/records.py": "the package's name, beside its version",
+    "evaluation/environment.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
     "serving/documentation.py": "the package's name, beside its version",
     # Rules of the few-shot pick are called dear and coop, after the code bases.
@@ -52,7 +52,7 @@ PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
 PROTOCOLS_ALLOWED = {
     "adapters/fit.py": "an adapter is trained as in few-shot learning",
     "cli/demo.py": "what the demo shows",
-    "cli/run_ablation.py": "the ablations are in base-to-novel",
+    "cli/run.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",
     "evaluation/runs.py": "what run_all runs if no protocol is named",
     "report/plots.py": "the name of a figure",

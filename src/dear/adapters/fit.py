@@ -23,14 +23,14 @@ from dear.data.notes import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
+from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.records import environment, teacher_facts
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name
+from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_facts
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, OWN, known_method

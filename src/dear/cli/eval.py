@@ -61,10 +61,10 @@ def command(
     with held_notes(), progress_console().status("scoring"):
         images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
         predictor = Predictor(loaded, device, pretrained=pretrained)
-        own = classes == "bundle"
+        own_classes = classes == "bundle"
         if out is None:
-            return Evaluated(**vars(evaluate_bundle(predictor, images, split=split, own_classes=own)))
-        scores, files = write_evaluation(out, predictor, images, split=split, own_classes=own)
+            return Evaluated(**vars(evaluate_bundle(predictor, images, split=split, own_classes=own_classes)))
+        scores, files = write_evaluation(out, predictor, images, split=split, own_classes=own_classes)
     return Evaluated(**vars(scores), page=files[0], files=files)
 
 

@@ -41,7 +41,7 @@ def command(
 
     if most < 0:
         raise SettingsError(f"most is {most}: it must be at least 0.")
-    paths = [path for place in images or () for path in image_files(Path(place))]
+    paths = [path for folder in images or () for path in image_files(Path(folder))]
     check_bundle(bundle)
     from dear.adapters.export import export  # loads torch: what can be refused without it is
     from dear.adapters.predictor import Predictor

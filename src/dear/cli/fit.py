@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dear.adapters.results import summary
 from dear.backbone.choice import check_model
-from dear.cli.running import settings_of_methods
+from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
@@ -78,7 +78,7 @@ def command(
     from dear.data.names import check_name
 
     method = known_method(method)
-    own = settings_of_methods([method], settings)
+    settings_by_method = settings_of_methods([method], settings)
     check_name(data, dataset)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
@@ -93,7 +93,7 @@ def command(
             roles=roles,
             shots=shots,
             seed=seed,
-            settings=own.get(method),
+            settings=settings_by_method.get(method),
             train=train,
             select=select,
             dataset=dataset,

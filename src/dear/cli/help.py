@@ -26,13 +26,13 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
     page = _Page(parser)
     options = page.groups[""]
     positional = [option for option in options if option.index is not None]
-    named = [option for option in options if option.index is None]
-    required = [_invocation(option) for option in [*positional, *named] if option.required]
+    keywords = [option for option in options if option.index is None]
+    required = [_invocation(option) for option in [*positional, *keywords] if option.required]
     usage = " ".join([f"usage: {parser.name}", *required, "[options]"])
     parts = [fill(usage, WIDTH, subsequent_indent=" " * 4, break_on_hyphens=False), *page.description()]
     if positional:
         parts.append(page.section("arguments", positional))
-    parts.append(page.section("options", named))
+    parts.append(page.section("options", keywords))
     visible = {*methods} or ({*parser.usual} if everything else set())
     hidden = []
     for group in page.titles:
@@ -44,7 +44,7 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
     if hidden:
         parts.append(f"More options: {', '.join(hidden)}. '{parser.name} --help-all' shows them.")
     if parser.usual and not visible >= {*METHODS}:
-        choice = "--methods" if any(option.name == "--methods" for option in named) else "--method"
+        choice = "--methods" if any(option.name == "--methods" for option in keywords) else "--method"
         parts.append(f"Settings of a method: '{parser.name} {choice} NAME --help' shows them.")
     return "\n\n".join(parts) + "\n"
 

@@ -51,7 +51,7 @@ def render(result: Info, console: Console) -> None:
         ("python", result.python),
         ("system", result.system),
     ]
-    rows += [(name, found or "not installed") for name, found in result.packages.items()]
+    rows += [(name, installed or "not installed") for name, installed in result.packages.items()]
     rows += [("devices", ", ".join(result.devices)), ("threads", result.threads)]
     console.print(table(None, ("what", "value"), rows))
 

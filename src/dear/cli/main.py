@@ -99,7 +99,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
             print(overview(commands))
         return DONE
     if name not in commands:
-        if not any(known.startswith(f"{name} ") for known in commands):
+        if not any(command.startswith(f"{name} ") for command in commands):
             raise UnknownNameError("command", name, commands)
         print(overview(commands, group=name))
         return DONE
@@ -174,24 +174,26 @@ def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[s
     for length in range(len(leading), 0, -1):
         if " ".join(leading[:length]) in commands:
             return " ".join(leading[:length]), list(words[length:])
-    is_group = leading and any(known.startswith(f"{leading[0]} ") for known in commands)
+    is_group = leading and any(command.startswith(f"{leading[0]} ") for command in commands)
     length = min(2 if is_group else 1, len(leading))
     return " ".join(leading[:length]), list(words[length:])
 
 
 def overview(commands: Mapping[str, Command], group: str = "") -> str:
     """The help of `dear` itself, or of the commands that begin with the same word."""
-    shown = {name: command for name, command in commands.items() if not group or name.startswith(f"{group} ")}
-    width = max(len(name) for name in shown) + 2
+    visible = {
+        name: command for name, command in commands.items() if not group or name.startswith(f"{group} ")
+    }
+    width = max(len(name) for name in visible) + 2
     lines = [f"usage: dear {group + ' ' if group else ''}COMMAND [options]", ""]
     if not group:
         lines += ["DeAR: adapting a CLIP model by the roles of its attention heads.", ""]
-    headings = [""] if group else dict.fromkeys(command.group for command in shown.values())
+    headings = [""] if group else dict.fromkeys(command.group for command in visible.values())
     for heading in headings:
-        some = {name: one for name, one in shown.items() if group or one.group == heading}
+        listed = {name: command for name, command in visible.items() if group or command.group == heading}
         lines += [
             heading or "commands:",
-            *(f"  {name:{width}}{one.summary}" for name, one in some.items()),
+            *(f"  {name:{width}}{command.summary}" for name, command in listed.items()),
             "",
         ]
     lines += ["'dear COMMAND --help' shows a command's options. Every command takes --json."]
@@ -213,8 +215,8 @@ def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"the file name {error.filename} is too long: choose a shorter one."
     if "home directory" in str(error):  # pathlib's error does not name the user
-        given = ", ".join(word for word in words if "~" in word) or "a folder in the environment"
-        return f"{given}: there is no user with the name after ~. Give the full path."
+        names = ", ".join(word for word in words if "~" in word) or "a folder in the environment"
+        return f"{names}: there is no user with the name after ~. Give the full path."
     return None
 
 

@@ -67,8 +67,8 @@ def command(*, methods: list[str] | None = None) -> Listed:
     Args:
         methods: Only these, with the meaning of their settings.
     """
-    named = [known_method(name) for name in methods or METHODS]
-    return Listed([describe(METHODS[name]) for name in named], details=methods is not None)
+    names = [known_method(name) for name in methods or METHODS]
+    return Listed([describe(METHODS[name]) for name in names], details=methods is not None)
 
 
 def describe(method: Declaration) -> Described:
@@ -95,10 +95,10 @@ def _said(home: str) -> tuple[str, str, str]:
     """Title, paper and what it does, from the first sentence of a method's module, "Title (paper): what it
     does"; it is read, not imported, since importing loads torch.
     """
-    found = find_spec(home)
-    if found is None or found.origin is None:
+    spec = find_spec(home)
+    if spec is None or spec.origin is None:
         return "", "", ""
-    text = ast.get_docstring(ast.parse(Path(found.origin).read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
     sentence = " ".join(text.partition("\n\n")[0].split())
     before, colon, about = sentence.partition(": ")
     if not colon:
@@ -108,14 +108,14 @@ def _said(home: str) -> tuple[str, str, str]:
 
 
 def _extra(method: Declaration) -> list[str]:
-    found = {
+    extras = {
         "Needs no training images.": not method.trains,
         "Needs a role table of the backbone.": method.needs_roles,
         "Trains on unlabelled images of all classes.": method.unlabelled,
         f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
         "Scores only the classes that it was trained on.": not method.open_vocabulary,
     }
-    return [what for what, needed in found.items() if needed]
+    return [what for what, needed in extras.items() if needed]
 
 
 def _settings(method: Declaration) -> list[Setting]:
@@ -159,13 +159,13 @@ def _shown(method: Described, details: bool) -> str:
     parts.append(f"Protocols: {runs or 'none'}.")
     if method.settings and not details:
         prefix = method.settings[0].option.partition(".")[0]
-        names = ", ".join(one.option.removeprefix(f"{prefix}.") for one in method.settings)
+        names = ", ".join(setting.option.removeprefix(f"{prefix}.") for setting in method.settings)
         parts.append(f"Settings {prefix}.*: {names}.")
     text = [line for part in [first, *parts] for line in _wrapped(part, part is not first)]
-    for one in method.settings if details else ():
-        allowed = f"; {one.allowed}" if one.allowed else ""
-        text += _wrapped(f"{one.option} (default {_plain(one.default)}{allowed})", True)
-        text += wrap(one.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
+    for setting in method.settings if details else ():
+        allowed = f"; {setting.allowed}" if setting.allowed else ""
+        text += _wrapped(f"{setting.option} (default {_plain(setting.default)}{allowed})", True)
+        text += wrap(setting.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
     return "\n".join(text) + "\n"
 
 

@@ -39,9 +39,9 @@ def command(
     from dear.writing.files import atomic_write
 
     console, models = progress_console(), []
-    chosen = names or names_of_open_clip()
+    architectures = names or names_of_open_clip()
     with console.status("building"):
-        for name in chosen:
+        for name in architectures:
             models.append(try_architecture(name, compare_below))
     if write is not None:
         try:

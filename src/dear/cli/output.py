@@ -28,8 +28,8 @@ class PrintableConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            kept = segment.control or segment.text.isprintable()
-            yield segment if kept else segment._replace(text=printable(segment.text, lines=True))
+            is_safe = segment.control or segment.text.isprintable()
+            yield segment if is_safe else segment._replace(text=printable(segment.text, lines=True))
 
 
 def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
@@ -60,15 +60,15 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
     Floats are shown with two decimals; None and values that are not finite as a dash. Everything else is
     shown literally: [red] in a folder name is not a colour.
     """
-    named = None if title is None else Text(title, style="table.title")
-    shown = Table(title=named, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    heading = None if title is None else Text(title, style="table.title")
+    grid = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     filled = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numeric = all(row[index] is None or isinstance(row[index], int | float) for row in filled)
-        shown.add_column(Text(column), justify="right" if numeric else "left")
+        grid.add_column(Text(column), justify="right" if numeric else "left")
     for row in filled:
-        shown.add_row(*(Text(_cell(value)) for value in row))
-    return shown
+        grid.add_row(*(Text(_cell(value)) for value in row))
+    return grid
 
 
 def to_jsonable(value: Any) -> Any:

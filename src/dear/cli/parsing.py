@@ -120,22 +120,22 @@ class CommandParser:
 def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
     """Make the parser of the command `dear NAME` from its function's signature and Google-style docstring."""
     hints = get_type_hints(function, include_extras=True)
-    given = inspect.signature(function).parameters
+    declared = inspect.signature(function).parameters
     parameters: list[inspect.Parameter] = []
     flat: dict[str, type] = {}
     usual: tuple[str, ...] = ()
-    for parameter in given.values():
+    for parameter in declared.values():
         hint, default = hints[parameter.name], parameter.default
         if parameter.kind is parameter.VAR_KEYWORD:
             parameters += map(_settings, option_groups())
-            usual = (given["method"].default,) if "method" in given else USUAL
+            usual = (declared["method"].default,) if "method" in declared else USUAL
             continue
         if get_origin(hint) is Annotated:
             flat[parameter.name] = kind = get_args(hint)[0]
             default = kind()
             hint = hint if fields(kind) else Annotated[kind, Parameter(parse=False)]
         parameters.append(parameter.replace(annotation=hint, default=default))
-    if "device" in {*given, *(field.name for kind in flat.values() for field in fields(kind))}:
+    if "device" in {*declared, *(field.name for kind in flat.values() for field in fields(kind))}:
         parameters.append(_keyword(THREADS, None, Annotated[int | None, Parameter(help=THREADS_HELP)]))
     parameters.append(_keyword("frame", Frame(), Flat[Frame]))
 

@@ -26,7 +26,7 @@ Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
 WIDTH = 80
 NAME = 48  # columns for a class's name, beyond which the numbers beside it move
-SAID = """Under a class: what each feature adds to its score, + for the class and -
+EXPLANATION = """Under a class: what each feature adds to its score, + for the class and -
 against it; the parts sum to the score. Probabilities are the softmax of the
 scores of all classes."""
 
@@ -41,7 +41,7 @@ class Predicted:
 
     @property
     def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code reports."""
+        """True if some of the work could not be done, which the exit code reports."""
         return bool(self.unreadable)
 
 
@@ -93,7 +93,7 @@ def command(
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
         raise SettingsError("--classes and --classes-file: give only one of them.")
-    named = _names(classes_file) if classes_file else classes
+    names = _names(classes_file) if classes_file else classes
     paths = [*_paths(images)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
@@ -107,29 +107,29 @@ def command(
 
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
-        named = [*(named or loaded.classes), *add_classes]
+        names = [*(names or loaded.classes), *add_classes]
     predictor = Predictor(loaded, device, pretrained=pretrained)
-    found = predictor.predict_each(paths, top, named, batch=batch)
+    results = predictor.predict_each(paths, top, names, batch=batch)
     if out is not None:
         done = count(1)
         with StepProgress() as progress:
 
-            def told(one: Prediction | Unreadable) -> None:
-                if isinstance(one, Unreadable):
-                    progress.note(f"dear: {one.reason}")
+            def report(result: Prediction | Unreadable) -> None:
+                if isinstance(result, Unreadable):
+                    progress.note(f"dear: {result.reason}")
                 progress("predicting", next(done), len(paths))
 
-            return write_predictions(out, found, told)
+            return write_predictions(out, results, report)
     predictions: list[Prediction] = []
     unreadable: list[Unreadable] = []
     console = progress_console()
-    for one in found:
-        if isinstance(one, Prediction):
-            predictions.append(one)
+    for result in results:
+        if isinstance(result, Prediction):
+            predictions.append(result)
         else:
-            unreadable.append(one)
+            unreadable.append(result)
             if len(paths) > 1:
-                console.print(f"dear: {one.reason}", markup=False, soft_wrap=True)
+                console.print(f"dear: {result.reason}", markup=False, soft_wrap=True)
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
@@ -139,8 +139,8 @@ def command(
 def render(result: Predicted | Written, console: Console) -> None:
     """Print the predictions in the requested format, or where they are."""
     if not isinstance(result, Predicted):
-        rest = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
-        console.print(f"{result.images} images in {result.out}{rest}", markup=False, soft_wrap=True)
+        unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
+        console.print(f"{result.images} images in {result.out}{unread}", markup=False, soft_wrap=True)
         return
     if result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
@@ -158,7 +158,7 @@ def render(result: Predicted | Written, console: Console) -> None:
     for prediction in result.predictions:
         console.print(_shown(prediction), markup=False, highlight=False, soft_wrap=True)
     if len(features) > 1:
-        console.print(SAID, markup=False, highlight=False, soft_wrap=True)
+        console.print(EXPLANATION, markup=False, highlight=False, soft_wrap=True)
     if result.unreadable:
         bad = len(result.unreadable)
         console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
@@ -166,22 +166,30 @@ def render(result: Predicted | Written, console: Console) -> None:
 
 def _shown(prediction: "Prediction") -> str:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
-    width = max(len("class"), *(min(len(one.name), NAME) for one in prediction.top))
+    width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
     lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   score"]
-    for rank, one in enumerate(prediction.top, start=1):
+    for rank, candidate in enumerate(prediction.top, start=1):
         lines.append(
-            f"{rank:3}  {printable(one.name):{width}}  {100 * one.probability:9.1f} %  {one.logit:6.2f}"
+            f"{rank:3}  {printable(candidate.name):{width}}  {100 * candidate.probability:9.1f} %  "
+            f"{candidate.logit:6.2f}"
         )
-        if len(one.evidence) > 1:
-            parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in one.evidence.items())
+        if len(candidate.evidence) > 1:
+            parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
             lines += wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
     return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
 def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:
     for prediction in predictions:
-        for rank, one in enumerate(prediction.top, start=1):
-            yield [prediction.image, rank, one.name, one.probability, one.logit, *one.evidence.values()]
+        for rank, candidate in enumerate(prediction.top, start=1):
+            yield [
+                prediction.image,
+                rank,
+                candidate.name,
+                candidate.probability,
+                candidate.logit,
+                *candidate.evidence.values(),
+            ]
 
 
 def _names(file: Path) -> list[str]:

@@ -9,10 +9,14 @@ from dear.cli.output import progress_console
 from dear.progress import Steps
 
 
-class Bar:
-    """A bar on stderr while its context is active; not shown if stderr is not a terminal."""
+class RunProgress:
+    """A bar on stderr while its context is active, hidden if stderr is no terminal. Called with (run, epoch,
+    losses) after each epoch and at the end of each run, which has no losses.
 
-    def __init__(self) -> None:
+    ``epochs`` is None where methods train for different numbers of them.
+    """
+
+    def __init__(self, runs: int, epochs: int | None) -> None:
         self.console = progress_console()
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -21,6 +25,8 @@ class Bar:
             TimeElapsedColumn(),
         )
         self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
+        self.epochs, self.done, self.runs = epochs, 0, runs
+        self.task = self.bar.add_task("starting", total=runs)
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -30,18 +36,6 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bar.stop()
-
-
-class RunProgress(Bar):
-    """Called with (run, epoch, losses) after each epoch and at the end of each run, which has no losses.
-
-    ``epochs`` is None where methods train for different numbers of them.
-    """
-
-    def __init__(self, runs: int, epochs: int | None) -> None:
-        super().__init__()
-        self.epochs, self.done, self.runs = epochs, 0, runs
-        self.task = self.bar.add_task("starting", total=runs)
 
     def __call__(self, run: str, epoch: int, parts: dict[str, float]) -> None:
         if parts:

@@ -1,7 +1,7 @@
 """The commands, one line each, and the interface of a command's module.
 
-Every protocol has a command, built from its class (`dear.cli.run_protocol`). To add another command, write
-one module and one line in GROUPS. The module has two functions:
+Every protocol has a command, built from its class (`dear.cli.run`). To add another command, write
+its two functions and its line in GROUPS:
 
     def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
         '''Run something over tasks.
@@ -48,18 +48,24 @@ class Command:
 
     Attributes:
         group: The heading that the overview shows it under.
-        made_of: The argument of the module's `command_of`, if the module makes several commands.
+        function: The end of the names of its functions, in a module of several commands: "check" for
+            `command_check` and `render_check` (or `render`, if all share it).
+        protocol: The protocol, for the commands that `protocol_command` makes.
     """
 
     module: str
     summary: str
-    made_of: str | None = None
+    function: str = ""
+    protocol: str = ""
     group: str = ""
 
     def load(self) -> tuple[Callable[..., Any], Callable[[Any, Console], None]]:
         """Import the module; return its `command` and its `render`."""
         module = import_module(self.module)
-        return module.command_of(self.made_of) if self.made_of else module.command, module.render
+        if self.protocol:
+            return module.protocol_command(self.protocol), module.render
+        end = f"_{self.function}" if self.function else ""
+        return getattr(module, f"command{end}"), getattr(module, f"render{end}", None) or module.render
 
 
 GROUPS: Mapping[str, Mapping[str, Command]] = {
@@ -69,37 +75,41 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "predict": Command("dear.cli.predict", "Classify images, with evidence."),
         "export": Command("dear.cli.export", "Export an adapted model to ONNX or torch.export."),
         "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
-        "index build": Command("dear.cli.index_build", "Index a folder of images by class and attributes."),
-        "index merge": Command("dear.cli.index_merge", "Merge the shards of an index into one index."),
-        "index query": Command("dear.cli.index_query", "Search an index by image or by text."),
+        "index build": Command(
+            "dear.cli.index", "Index a folder of images by class and attributes.", "build"
+        ),
+        "index merge": Command("dear.cli.index", "Merge the shards of an index into one index.", "merge"),
+        "index query": Command("dear.cli.index", "Search an index by image or by text.", "query"),
     },
     "compare: run methods against each other": {
         "methods": Command("dear.cli.methods", "List the methods: paper, needs, protocols, settings."),
         **{
-            f"run {name}": Command("dear.cli.run_protocol", protocol.summary, made_of=name)
+            f"run {name}": Command("dear.cli.run", protocol.summary, protocol=name)
             for name, protocol in PROTOCOLS.items()
         },
-        "run ablation": Command("dear.cli.run_ablation", "Run DeAR's ablations in base-to-novel."),
-        "run recipe": Command("dear.cli.run_recipe", "Run a recipe, or all recipes of a folder."),
+        "run ablation": Command("dear.cli.run", "Run DeAR's ablations in base-to-novel.", "ablation"),
+        "run recipe": Command("dear.cli.run", "Run a recipe, or all recipes of a folder.", "recipe"),
         "report": Command("dear.cli.report", "Write tables and figures of the records in a folder."),
     },
     "roles: what the attention heads of a CLIP do": {
         "roles discover": Command(
-            "dear.cli.roles_discover", "Find the role of every attention head of a CLIP."
+            "dear.cli.roles_discover", "Find the role of every attention head of a CLIP.", "discover"
         ),
-        "roles assign": Command("dear.cli.roles_assign", "Assign roles from a TEXTSPAN result."),
-        "roles show": Command("dear.cli.roles_show", "Show a role table; make shuffled and random ones."),
-        "roles compare": Command("dear.cli.roles_compare", "Measure the agreement of two role tables."),
+        "roles assign": Command("dear.cli.roles_discover", "Assign roles from a TEXTSPAN result.", "assign"),
+        "roles show": Command("dear.cli.roles", "Show a role table; make shuffled and random ones.", "show"),
+        "roles compare": Command("dear.cli.roles", "Measure the agreement of two role tables.", "compare"),
         "roles ablate": Command(
             "dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."
         ),
     },
     "data: data sets and few-shot picks": {
-        "data list": Command("dear.cli.data_list", "List the data sets that are known by name."),
-        "data check": Command("dear.cli.data_check", "Check a data set for missing parts and errors."),
-        "data get": Command("dear.cli.data_get", "Fetch a benchmark, or say what to do by hand."),
-        "data pick": Command("dear.cli.data_pick", "Show which images a few-shot run trains on."),
-        "data cache": Command("dear.cli.data_cache", "Decode the images of a data set once, ahead of runs."),
+        "data list": Command("dear.cli.data", "List the data sets that are known by name.", "list"),
+        "data check": Command("dear.cli.data", "Check a data set for missing parts and errors.", "check"),
+        "data get": Command("dear.cli.data", "Fetch a benchmark, or say what to do by hand.", "get"),
+        "data pick": Command("dear.cli.data", "Show which images a few-shot run trains on.", "pick"),
+        "data cache": Command(
+            "dear.cli.data", "Decode the images of a data set once, ahead of runs.", "cache"
+        ),
     },
     "world: the Attribute World, which needs no download": {
         "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),

@@ -69,10 +69,10 @@ def command(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     with held_notes():
         dataset = load_dataset(data)
-        named = choice.chosen(model, pretrained, world=dataset.world)
-        choice.warn_of_toy(named.model, world=dataset.world)
-        clip = load_clip(*named, device=device)
-        chosen = analysed_layers(clip, layer_range(layers) if layers else None)
+        backbone = choice.chosen(model, pretrained, world=dataset.world)
+        choice.warn_of_toy(backbone.model, world=dataset.world)
+        clip = load_clip(*backbone, device=device)
+        layer_numbers = analysed_layers(clip, layer_range(layers) if layers else None)
         if heads:
             sets = head_set(heads.split(","))
         elif by == "role":
@@ -80,13 +80,15 @@ def command(
             table.check(clip.identity)
             sets = by_role(table)
         else:
-            sets = by_layer(clip, chosen) if by == "layer" else by_head(clip, chosen)
+            sets = by_layer(clip, layer_numbers) if by == "layer" else by_head(clip, layer_numbers)
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
-        found = mean_ablation(clip, test, text, sets, progress=progress)
-    counts = {name: len(one) for name, one in sets.items()}
-    return Ablated(dataset.name, found.images, len(dataset.classnames), found.whole, found.ablated, counts)
+        accuracies = mean_ablation(clip, test, text, sets, progress=progress)
+    counts = {name: len(heads_of_set) for name, heads_of_set in sets.items()}
+    return Ablated(
+        dataset.name, accuracies.images, len(dataset.classnames), accuracies.whole, accuracies.ablated, counts
+    )
 
 
 def render(result: Ablated, console: Console) -> None:

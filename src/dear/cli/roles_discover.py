@@ -1,16 +1,24 @@
-"""`dear roles discover`: from a CLIP and images to a role for every attention head."""
+"""`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
-from dear.cli import roles_output
+from dear.cli.roles import WrittenTable, render, write_table
 from dear.roles.settings import RoleSettings
 
+if TYPE_CHECKING:
+    from dear.backbone.clip import Clip
+    from dear.data.dataset import Dataset, Images
+    from dear.progress import Progress
+    from dear.roles.decompose import Decomposition
+    from dear.roles.pictures import Pictures
+    from dear.roles.textspan import Span
 
-def command(
+__all__ = ["command_assign", "command_discover", "render"]
+
+
+def command_discover(
     *,
     model: str | None = None,
     pretrained: str | None = None,
@@ -30,7 +38,7 @@ def command(
     spans: Path | None = None,
     out: Path = Path("roles.json"),
     html: Path | None = None,
-) -> roles_output.Written:
+) -> WrittenTable:
     """Find the role of every attention head of a CLIP's last layers.
 
     Decomposes the image embedding over heads, finds the phrases that span each head (TEXTSPAN), clusters them
@@ -77,13 +85,12 @@ def command(
     from dear.data.loading import load_images, of_world
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
-    from dear.roles.decompose import Decomposition, analysed_layers
+    from dear.roles.decompose import analysed_layers
     from dear.roles.discover import discover
     from dear.roles.layers import layer_curve
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.pictures import Pictures, check_count, pictures
+    from dear.roles.pictures import check_count
     from dear.roles.table import make_place
-    from dear.roles.textspan import Span
     from dear.roles.textspan_format import layer_range, write_textspan
     from dear.roles.world import WorldScenes, spread
 
@@ -91,46 +98,32 @@ def command(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
     page = html or out.with_suffix(".html")
-    for place in (out, page, contributions, spans):
-        if place is not None:
-            make_place(place)
-    named = choice.chosen(model, pretrained, world=data is None or of_world([data]))
-    pool = load_pool(phrases or (WORLD if named.model == choice.TINY else GENERAL))
-    chosen = layer_range(layers) if layers else None
-    if data is None and named.model != choice.TINY:
-        raise SettingsError(f"{named.model} needs images: give a folder or a data set by name with --data.")
+    for path in filter(None, (out, page, contributions, spans)):
+        make_place(path)
+    backbone = choice.backbone_or_default(model, pretrained, world=data is None or of_world([data]))
+    pool = load_pool(phrases or (WORLD if backbone.model == choice.TINY else GENERAL))
+    layer_numbers = layer_range(layers) if layers else None
+    if data is None and backbone.model != choice.TINY:
+        raise SettingsError(
+            f"{backbone.model} needs images: give a folder or a data set by name with --data."
+        )
     with held_notes():
         dataset = None if data is None else load_images(data)
-        choice.warn_of_toy(named.model, world=dataset is None or dataset.world)
-        clip = load_clip(*named, device=device)
-    if dataset is None:
-        seen: WorldScenes | Subset = WorldScenes(images, clip.image_size)
-    else:
-        seen = Subset(dataset.train, spread(len(dataset.train), images))
-
-    def name(image: int) -> str:
-        """The file of an image, or its class, or its number."""
-        if dataset is None or isinstance(seen, WorldScenes):
-            return f"scene {image}"
-        paths = getattr(dataset.train, "paths", None)
-        if paths:
-            return str(paths[int(seen.indices[image])])
-        return dataset.classnames[int(seen.labels[image])]
-
-    shown: list[Pictures] = []
-
-    def choose(found: Decomposition, span: Span) -> None:
-        shown.append(
-            pictures(clip, seen, found, span.first, a_head=images_a_head, name=name, progress=progress)
-        )
-
+        choice.warn_of_toy(backbone.model, world=dataset is None or dataset.world)
+        clip = load_clip(*backbone, device=device)
+    scenes: Images = (
+        WorldScenes(images, clip.image_size)
+        if dataset is None
+        else Subset(dataset.train, spread(len(dataset.train), images))
+    )
     with StepProgress() as progress:
         progress.note(pool.notice)
+        of_heads = _HeadPictures(clip, dataset, scenes, images_a_head, progress)
         table = discover(
             clip,
-            seen,
+            scenes,
             pool,
-            layers=chosen,
+            layers=layer_numbers,
             rank=rank,
             top=phrases_a_head,
             settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
@@ -138,17 +131,106 @@ def command(
             keep=contributions,
             bootstrap=bootstrap,
             facts={"data": data or "scenes of the Attribute World"},
-            inspect=choose if images_a_head else None,
+            inspect=of_heads.choose if images_a_head else None,
             progress=progress,
         )
-        classes = dataset.classnames if dataset else ()
-        text = clip.class_features(classes, dataset.templates) if dataset and len(classes) > 1 else None
-        curve = layer_curve(clip, seen, analysed_layers(clip, chosen), text, progress=progress)
+        labelled = dataset is not None and len(dataset.classnames) > 1
+        text = clip.class_features(dataset.classnames, dataset.templates) if dataset and labelled else None
+        curve = layer_curve(clip, scenes, analysed_layers(clip, layer_numbers), text, progress=progress)
     if spans is not None:
-        write_textspan(spans, {(h.layer, h.head): h.phrases for h in table.heads})
-    return roles_output.write(table, out, page, curve=curve, pictures=shown[0] if shown else None)
+        write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
+    return write_table(table, out, page, curve=curve, pictures=of_heads.pictures)
 
 
-def render(result: roles_output.Written, console: Console) -> None:
-    """Show the table and where it is."""
-    roles_output.render(result, console)
+@dataclass
+class _HeadPictures:
+    """The images that heads respond to, chosen while the decomposition of all images is in memory.
+
+    Attributes:
+        dataset: The data set of the images; None for scenes of the Attribute World.
+        pictures: None until they are chosen.
+    """
+
+    clip: "Clip"
+    dataset: "Dataset | None"
+    images: "Images"
+    a_head: int
+    progress: "Progress"
+    pictures: "Pictures | None" = None
+
+    def choose(self, decomposition: "Decomposition", span: "Span") -> None:
+        """Choose the images by their contributions along each head's first phrase."""
+        from dear.roles.pictures import pictures
+
+        self.pictures = pictures(
+            self.clip,
+            self.images,
+            decomposition,
+            span.first,
+            a_head=self.a_head,
+            name=self.name,
+            progress=self.progress,
+        )
+
+    def name(self, image: int) -> str:
+        """The file of an image, or its class, or its number."""
+        from dear.data.fewshot import Subset
+
+        if self.dataset is None or not isinstance(self.images, Subset):
+            return f"scene {image}"
+        if paths := getattr(self.dataset.train, "paths", None):
+            return str(paths[int(self.images.indices[image])])
+        return self.dataset.classnames[int(self.images.labels[image])]
+
+
+def command_assign(
+    spans: Path,
+    *,
+    layers: str | None = None,
+    model: str = "unknown",
+    pretrained: str = "unknown",
+    attributes: list[str] | None = None,
+    settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
+    sentence_model: str | None = None,
+    out: Path = Path("roles.json"),
+    html: Path | None = None,
+) -> WrittenTable:
+    """Assign every head a role from a TEXTSPAN result in the public text format.
+
+    Args:
+        spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
+        layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11; all if not given.
+        model: The architecture that the phrases were found in; recorded in the table, which fits no other.
+        pretrained: Its weights.
+        attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
+            --settings.k of them are chosen.
+        settings: Settings of the step from phrases to roles.
+        sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
+        out: Where the role table is written.
+        html: Where its page is written; beside the table if not given.
+    """
+    from dear.cli.progress import StepProgress
+    from dear.roles.textspan_format import in_layers, layer_range, read_textspan
+
+    heads = read_textspan(spans)
+    from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
+    from dear.roles.build import build_table
+    from dear.roles.table import make_place
+
+    page = html or out.with_suffix(".html")
+    make_place(out)
+    make_place(page)
+    layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
+    heads = in_layers(heads, layer_numbers)
+    with StepProgress() as progress:
+        progress("concepts", 0, 1)
+        table = build_table(
+            heads,
+            Identity(model, pretrained, ""),
+            source=f"assigned from {spans.name}",
+            settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
+            sentence_model=sentence_model,
+            facts={"spans": spans.name, "layers": list(layer_numbers)},
+        )
+        progress("concepts", 1, 1)
+    return write_table(table, out, page)

@@ -89,17 +89,17 @@ def command(
     url = address(socket, host)
 
     def ready() -> None:
-        asked = f"{url}?token=..." if token else url
+        link = f"{url}?token=..." if token else url
         progress_console().print(
-            f"serving {bundle} at {asked} (press Ctrl-C to stop)", markup=False, soft_wrap=True
+            f"serving {bundle} at {link} (press Ctrl-C to stop)", markup=False, soft_wrap=True
         )
 
     with socket:
         predictor = Predictor(bundle, device, pretrained=pretrained)
-        place = Path(bundle).expanduser()
-        name = place.resolve().name if place.exists() else bundle
-        shown = examples_of(predictor.bundle, examples) if page else ()
-        service = Service(predictor, bounds, None if index is None else open_index(index), name, shown)
+        path = Path(bundle).expanduser()
+        name = path.resolve().name if path.exists() else bundle
+        pictures = examples_of(predictor.bundle, examples) if page else ()
+        service = Service(predictor, bounds, None if index is None else open_index(index), name, pictures)
         run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)

@@ -4,16 +4,16 @@ import because the report uses it too.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
 from dear.errors import SettingsError, UnknownNameError
 from dear.evaluation.plan import Plan
-from dear.evaluation.resolve import changed
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
+from dear.reading.typed import typed
 
 METHOD = "dear"
 """The method whose paper the ablations come from: they vary its settings and its role mask."""
@@ -43,7 +43,8 @@ def ablations() -> dict[str, Ablation]:
     """All ablations by name."""
     content = json.loads(files("dear.evaluation").joinpath("ablations.json").read_text(encoding="utf-8"))
     return {
-        name: Ablation(name, one["title"], tuple(map(_row, one["rows"]))) for name, one in content.items()
+        name: Ablation(name, ablation["title"], tuple(map(_row, ablation["rows"])))
+        for name, ablation in content.items()
     }
 
 
@@ -57,7 +58,7 @@ def ablation_plans(
     and SettingsError for settings that an ablation varies: its rows would not match their labels.
     """
     left_out = set(without)
-    labels = [row.label for one in ablations().values() for row in one.rows if row.label]
+    labels = [row.label for ablation in ablations().values() for row in ablation.rows if row.label]
     for label in sorted(left_out.difference(labels)):
         raise UnknownNameError("row", label, labels)
     plans: dict[Plan, None] = {}
@@ -87,11 +88,14 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
 
 
 def _plan(row: AblationRow, settings: Any) -> Plan:
-    given = dict(row.plan)
-    plan = Plan(METHOD, settings=changed(METHOD, settings, given.pop("settings", {})))
-    return replace(plan, label=row.label if row.label and not given else None, **given)
+    options = dict(row.plan)
+    if changes := options.pop("settings", {}):
+        values = asdict(settings or _usual()) | changes
+        settings = typed(values, METHODS[METHOD].settings, "ablations.json")
+    label = row.label if row.label and not options else None
+    return Plan(METHOD, settings=settings, label=label, **options)
 
 
 def _row(row: dict[str, Any]) -> AblationRow:
-    shown = row.get("shown") or row["label"]
-    return AblationRow(row["label"], shown, row.get("read", "accuracy"), row["plan"])
+    title = row.get("shown") or row["label"]
+    return AblationRow(row["label"], title, row.get("read", "accuracy"), row["plan"])

@@ -1,20 +1,24 @@
-"""An experiment: a protocol over data sets, plans, shots and seeds, and the runs it consists of. Light to
-import, so that commands and recipes can be checked without loading torch.
+"""An experiment: a protocol over methods, data sets, shots and seeds, the runs that it consists of, and the
+machines that make them. Options, recipes and Python all build an `Experiment`. Light to import, so that
+commands and recipes can be checked without loading torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
 from dear.data.seeds import checked_seed
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, settle
 from dear.training.settings import TrainOptions, TrainSettings
+
+WORLD = "world"
+"""Stands for the twelve downstream tasks of the Attribute World in a list of data sets."""
 
 
 @dataclass(frozen=True)
@@ -29,55 +33,80 @@ class Run:
     targets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Model:
-    """A backbone by name.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The settings of an experiment that have an option and a key of recipes.
 
     Attributes:
-        name: None for a real CLIP, or for the tiny one if all data sets are of the Attribute World.
-        roles: File of a role table; the packaged one for these weights if None.
+        data: Data sets: tasks of the Attribute World ("world" for its twelve) or benchmarks by name, folders
+            of images, CSV or JSONL files, zips. Those of the protocol if not given.
+        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
+            which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
+        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
+            given, the first of these that the package has for the weights.
+        seeds: Seeds of the few-shot pick, the order, the views and the initial parameters.
+        shots: Training images per class; few-shot takes several numbers. Those of the protocol if not given.
+        train: Settings of training for all methods; options not given are as published for each method.
+        select: Test the last epoch, or the best one on validation images of the training classes.
+        dataset: How data sets are read.
+        out: Folder of the run records; by default a folder in runs/ named after the command.
     """
 
-    name: str | None = None
+    data: tuple[str, ...] | None = None
+    model: str | None = None
     pretrained: str | None = None
     roles: Path | None = None
+    seeds: tuple[int, ...] = (1,)
+    shots: tuple[int, ...] | None = None
+    train: TrainOptions = field(default_factory=TrainOptions)
+    select: Select = "last"
+    dataset: DataSettings = field(default_factory=DataSettings)
+    out: Path | None = None
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """A protocol over data sets, plans, shots and seeds.
+@dataclass(frozen=True, kw_only=True)
+class Experiment(RunOptions):
+    """A protocol over data sets, plans, shots and seeds. What is not given is filled in from the protocol.
+    Raises DearError for settings that do not go together.
 
     Attributes:
-        out: Folder of the records.
         data: Data sets: for training and test, or for test alone where the protocol trains on one.
-        dataset: How the data sets are read.
+        out: Folder of the records.
         train: Training settings: complete ones, or overrides of those that each method is published with.
-        start_over: Whether runs set a damaged checkpoint aside and start over; otherwise it is an error.
         about: A recipe's description of itself: the table or figure, source, hardware, time.
+        start_over: Set a damaged checkpoint aside and start its run over; otherwise it is an error.
     """
 
     protocol: Protocol
-    out: Path
-    data: tuple[str, ...]
     plans: tuple[Plan, ...]
-    seeds: tuple[int, ...] = (1,)
-    shots: tuple[int, ...] = (16,)
-    model: Model = field(default_factory=Model)
-    train: Training = field(default_factory=TrainOptions)
-    select: Select = "last"
-    dataset: DataSettings = field(default_factory=DataSettings)
+    data: tuple[str, ...] = None  # type: ignore[assignment]  # filled in, as are shots and out
+    shots: tuple[int, ...] = None  # type: ignore[assignment]
+    out: Path = None  # type: ignore[assignment]
+    train: Training = field(default_factory=TrainOptions)  # type: ignore[assignment]
     about: Mapping[str, Any] = field(default_factory=dict)
     start_over: bool = False
 
     def __post_init__(self) -> None:
-        for what, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
-            if not values:
-                raise DataError(f"there is no {what} to run {self.protocol.name} with.")
-        source = self.protocol.trained_on
-        if "" in (*self.data, source):
+        names = data_names(self.protocol.data if self.data is None else self.data)
+        if "" in (*names, self.protocol.trained_on):
             raise DataError("a data set's name is empty: give a name or a path.")
+        protocol, data = self.protocol.arranged(names)
+        shots = protocol.shots if self.shots is None else self.shots
+        out = self.out or Path("runs") / protocol.name
+        for name, value in {"protocol": protocol, "data": data, "shots": shots, "out": out}.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
+            if not values:
+                raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
+        source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")
+        if "" in (self.model, self.pretrained):
+            raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
         for seed in self.seeds:
             checked_seed(seed)
@@ -88,16 +117,21 @@ class Experiment:
     def _training(self, plan: Plan) -> list[TrainSettings]:
         """The distinct training settings of a plan's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
-        found = [
+        settings = [
             settle(self.protocol, plan, name, shots, self.train)[1]
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(settings))
+
+    @property
+    def recipe(self) -> str:
+        """The name of its recipe; "" without one."""
+        return str(self.about.get("recipe") or "")
 
     @property
     def world(self) -> bool:
-        """Whether all data sets are tasks of the Attribute World."""
+        """True if all data sets are tasks of the Attribute World."""
         from dear.data.loading import of_world
 
         return of_world((*self.data, *filter(None, [self.protocol.trained_on])))
@@ -105,12 +139,12 @@ class Experiment:
     @property
     def backbone(self) -> BackboneName:
         """The backbone: the named one, or the usual one for the data sets."""
-        return backbone_or_default(self.model.name, self.model.pretrained, world=self.world)
+        return backbone_or_default(self.model, self.pretrained, world=self.world)
 
     @property
     def precisions(self) -> list[Precision]:
         """The precisions of all runs."""
-        return [one.precision for plan in self.plans for one in self._training(plan)]
+        return [settings.precision for plan in self.plans for settings in self._training(plan)]
 
     def runs(self) -> list[Run]:
         """All runs, grouped by data set so that what they share is computed once."""
@@ -125,3 +159,54 @@ class Experiment:
             for plan in self.plans
         ]
         return list(dict.fromkeys(runs))
+
+
+def data_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
+    from dear.data.world.names import downstream_names
+
+    datasets = [dataset for name in names for dataset in (downstream_names() if name == WORLD else [name])]
+    return tuple(dict.fromkeys(datasets))
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where runs are computed.
+
+    Attributes:
+        device: Where to compute; auto uses the GPU if there is one.
+        jobs: Runs at a time, each in its own process; on several GPUs they are assigned in turn.
+        cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
+        gpus: GPUs per run on the cluster, for example 0.5; if not given, one if there are any.
+        devices: Processes that share each batch of a run (data parallel).
+        nodes: Machines that share each batch of a run.
+        log: Folder for TensorBoard.
+        wandb: Project of Weights & Biases, whose library must be installed and logged in.
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    jobs: int = 1
+    cluster: str | None = None
+    gpus: float | None = None
+    devices: int = 1
+    nodes: int = 1
+    log: Path | None = None
+    wandb: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise SettingsError(f"jobs is {self.jobs}: it must be at least 1.")
+        ways = {
+            "--jobs": self.jobs > 1,
+            "--cluster": self.cluster is not None,
+            "--devices and --nodes": self.devices * self.nodes > 1,
+        }
+        if sum(ways.values()) > 1:
+            raise SettingsError(f"{' and '.join(way for way, used in ways.items() if used)}: choose one.")
+        for option, value in {"--log": self.log, "--wandb": self.wandb}.items():
+            if value is not None and (self.jobs > 1 or self.cluster is not None):
+                raise SettingsError(f"{option} is for sequential runs: omit it, or --jobs and --cluster.")
+        if self.gpus is not None and not self.gpus >= 0:
+            raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
+        if self.gpus is not None and self.cluster is None:
+            raise SettingsError("--gpus is for runs on a cluster: give --cluster too.")

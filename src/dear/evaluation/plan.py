@@ -55,12 +55,12 @@ class Plan:
 
     @property
     def trains(self) -> bool:
-        """Whether there is anything to train: a run that does not train uses no training images."""
+        """True if there is anything to train: a run that does not train uses no training images."""
         return METHODS[known_method(self.method)].trains
 
     @property
     def unlabelled(self) -> bool:
-        """Whether it trains on the unlabelled training images of all classes."""
+        """True if it trains on the unlabelled training images of all classes."""
         return METHODS[known_method(self.method)].unlabelled
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
@@ -80,15 +80,15 @@ class Plan:
         return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
 
 
-def with_all(items: Sequence[Any], known: Iterable[str] = METHODS) -> list[Any]:
+def with_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
     """Expand "all" in a list of methods: names, or mappings with the name under "method". "all" stands for
-    every known method that no other item names; the result is then in the order of ``known``, which may be
+    every method that no other item names; the result is then in the order of ``methods``, which may be
     fewer than all methods: those that a protocol can run.
     """
     if ALL not in items:
         return list(items)
-    order = list(known)
+    order = list(methods)
     names = [item.get("method") if isinstance(item, dict) else item for item in items]
-    whole = [*zip(names, items, strict=True), *((name, name) for name in order if name not in names)]
-    whole.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
-    return [item for name, item in whole if item != ALL]
+    pairs = [*zip(names, items, strict=True), *((name, name) for name in order if name not in names)]
+    pairs.sort(key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
+    return [item for _, item in pairs if item != ALL]

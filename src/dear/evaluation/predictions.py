@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.backbone.precision import mixed, precision_for
 from dear.backbone.choice import Precision
+from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images, Pictures
 from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import eval_views

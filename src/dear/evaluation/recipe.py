@@ -20,45 +20,64 @@ about: {...}                     # free: what the recipe reproduces, from where,
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
-from dear.evaluation.experiment import Experiment, Model
-from dear.evaluation.plan import Plan, Select, with_all
+from dear.evaluation.experiment import Experiment, RunOptions
+from dear.evaluation.plan import Plan, with_all
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.registry import PROTOCOLS
-from dear.evaluation.resolve import changed, data_settings, train_options
-from dear.evaluation.values import fitted, known_keys, listed, mapping, numbers, path_from, text, texts
-from dear.methods.registry import USUAL, known_method, methods_with_roles
+from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
-from dear.reading.typed import shown
+from dear.reading.typed import shown, typed
 
-WORLD = "world"
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
-KEYS = (
-    "protocol", "out", "data", "methods", "of", "without", "seeds", "shots", "model", "pretrained", "roles",
-    "train", "select", "dataset", "about",
-)  # fmt: skip
-METHOD_KEYS = ("method", "label", "role_variant", "quantile", "attributes", "settings")
+LISTS = ("data", "methods", "of", "without", "seeds", "shots")
+"""Keys of which a single value stands for a list of one."""
 
 
 class RecipeError(DearError):
     """A recipe that cannot be read: the message names the file and the key."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recipe(RunOptions):
+    """The keys of every recipe; the options of its protocol are keys too."""
+
+    protocol: str
+    out: Path
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolRecipe(Recipe):
+    """The keys of a recipe that compares methods."""
+
+    methods: tuple[Any, ...] = USUAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationRecipe(Recipe):
+    """The keys of a recipe of DeAR's ablations."""
+
+    of: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+
 def load_recipes(path: Path) -> list[Experiment]:
     """The experiment of a recipe, or those of all recipes in a folder, sorted by name. Raises RecipeError."""
     if path.is_dir():
-        found = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
-        if not found:
+        recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+        if not recipes:
             raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [load_recipe(one) for one in found]
+        return [load_recipe(recipe) for recipe in recipes]
     return [load_recipe(path)]
 
 
@@ -66,81 +85,68 @@ def load_recipe(path: Path) -> Experiment:
     """The experiment of a recipe. Raises RecipeError naming the file and the key."""
     try:
         content = read_yaml(path)
+        if not isinstance(content, dict):
+            raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
+        return _experiment(content, path)
     except ReadingError as error:
-        if error.missing:
-            raise RecipeError(f"there is no recipe {path}.") from error
-        raise RecipeError(str(error)) from error
-    if not isinstance(content, dict):
-        raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
-    try:
-        return experiment_of(content, path.parent, path.stem)
+        raise RecipeError(f"there is no recipe {path}." if error.missing else str(error)) from error
+    except RecipeError:
+        raise
     except DearError as error:
         raise RecipeError(f"{path}: {error}") from error
 
 
-def experiment_of(content: Mapping[str, Any], folder: Path, recipe: str) -> Experiment:
-    """The experiment that a recipe's content describes. Raises UnknownNameError for an unknown key,
-    SettingsError for an invalid value.
-    """
-    known_keys(content, [*KEYS, *(one.name for kind in PROTOCOLS.values() for one in fields(kind))], "key")
-    for key in ("protocol", "out"):
-        if key not in content:
-            raise SettingsError(f"the key {key!r} is missing.")
-    ablation = content["protocol"] == ABLATION
-    protocol = BaseToNovel() if ablation else _protocol(content)
-    own = {one.name for one in fields(protocol)}
-    fit = {"of": ablation, "without": ablation, "methods": not ablation}
-    for key in content:
-        if not fit.get(key, key in KEYS or key in own):
-            raise SettingsError(f"the key {key!r} does not apply to the protocol {content['protocol']}.")
-    if ablation:
-        if not content.get("of"):
-            raise SettingsError("the key 'of' is missing: it names the ablations.")
-        plans = ablation_plans(
-            texts("of", content["of"]), without=texts("without", content.get("without", []))
-        )
+def _experiment(content: dict[Any, Any], path: Path) -> Experiment:
+    """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
+    protocol = _protocol(content, path)
+    content = {
+        key: [value] if key in LISTS and not isinstance(value, list) else value
+        for key, value in content.items()
+        if key not in {option.name for option in fields(protocol)}
+    }
+    folder = path.parent
+    recipe: Recipe
+    if content["protocol"] == ABLATION:
+        recipe = ablation = typed(content, AblationRecipe, path)
+        plans = ablation_plans(ablation.of, without=ablation.without)
     else:
-        plans = _plans(listed(content.get("methods", [*USUAL])), protocol)
-    select = content.get("select", "last")
-    if select not in get_args(Select):
-        raise UnknownNameError("select", str(select), get_args(Select))
-    pretrained, roles = content.get("pretrained"), content.get("roles")
-    protocol, data = protocol.arranged(data_names(texts("data", content.get("data", [*protocol.data]))))
-    return Experiment(
-        protocol=protocol,
-        out=_out(content["out"]),
-        data=data,
-        plans=plans,
-        seeds=numbers("seeds", content.get("seeds", 1)),
-        shots=numbers("shots", content.get("shots", [*protocol.shots])),
-        model=Model(
-            text("model", content["model"]) if "model" in content else None,
-            None if pretrained is None else text("pretrained", pretrained),
-            None if roles is None else _roles(roles, folder),
-        ),
-        train=train_options(mapping("train", content.get("train", {}))),
-        select=select,
-        dataset=data_settings(mapping("dataset", content.get("dataset", {})), folder),
-        about=mapping("about", content.get("about", {})) | {"recipe": recipe},
-    )
+        recipe = comparison = typed(content, ProtocolRecipe, path)
+        plans = _plans(comparison.methods, protocol, path)
+    options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
+    options |= {
+        "out": _out(recipe.out),
+        "roles": recipe.roles and _roles(recipe.roles, folder),
+        "dataset": _with_paths(recipe.dataset, folder),
+    }
+    return Experiment(protocol=protocol, plans=plans, about=recipe.about | {"recipe": path.stem}, **options)
 
 
-def _protocol(content: Mapping[str, Any]) -> Protocol:
-    """The protocol of a recipe, with its options. Raises UnknownNameError, SettingsError."""
-    name = text("protocol", content["protocol"])
-    if name not in PROTOCOLS:
-        raise UnknownNameError("protocol", name, [*PROTOCOLS, ABLATION])
-    kinds = {one.name: one.type for one in fields(PROTOCOLS[name])}
-    given = {key: content[key] for key in kinds if key in content}
-    return PROTOCOLS[name](**{key: fitted(key, value, kinds[key]) for key, value in given.items()})
-
-
-def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
-    from dear.data.world.names import downstream_names
-
-    datasets = [dataset for name in names for dataset in (downstream_names() if name == WORLD else [name])]
-    return tuple(dict.fromkeys(datasets))
+def _protocol(content: Mapping[Any, Any], path: Path) -> Protocol:
+    """The protocol of a recipe, with its options. Raises ReadingError, UnknownNameError, and SettingsError
+    for a key that is another protocol's.
+    """
+    name = typed(content, dict[str, Any], path).get("protocol")
+    if name is None:
+        raise SettingsError("the key 'protocol' is missing.")
+    typed(name, str, path, "protocol")
+    kinds: dict[str, type[Protocol]] = {**PROTOCOLS, ABLATION: BaseToNovel}
+    if name not in kinds:
+        raise UnknownNameError("protocol", name, kinds)
+    keys = {
+        protocol: [
+            key.name
+            for cls in (kind, AblationRecipe if protocol == ABLATION else ProtocolRecipe)
+            for key in fields(cls)
+        ]
+        for protocol, kind in kinds.items()
+    }
+    for key in content:
+        if key not in keys[name] and any(key in others for others in keys.values()):
+            raise SettingsError(f"the key {key!r} does not apply to the protocol {name}.")
+        if key not in keys[name]:
+            raise UnknownNameError("key", key, keys[name])
+    options = {key.name: content[key.name] for key in fields(kinds[name]) if key.name in content}
+    return typed(options, kinds[name], path)
 
 
 def restricted(
@@ -156,85 +162,100 @@ def restricted(
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
-    kept = list(experiments)
+    parts = list(experiments)
     if data is not None:
-        _had("data set", data, [name for one in kept for name in one.data])
-        kept = [replace(one, data=_some("data sets", one, one.data, data)) for one in kept]
+        _require_known("data set", data, [name for part in parts for name in part.data])
+        parts = [replace(part, data=_part("data sets", part, part.data, data)) for part in parts]
     if methods is not None:
-        had = [plan.method for one in kept for plan in one.plans]
-        methods = with_all(methods, dict.fromkeys(had))
-        _had("method", methods, had)
-        for at, one in enumerate(kept):
-            names = _some("methods", one, [plan.method for plan in one.plans], methods)
-            kept[at] = replace(one, plans=tuple(plan for plan in one.plans if plan.method in names))
+        available = [plan.method for part in parts for plan in part.plans]
+        methods = with_all(methods, dict.fromkeys(available))
+        _require_known("method", methods, available)
+        for index, part in enumerate(parts):
+            names = _part("methods", part, [plan.method for plan in part.plans], methods)
+            plans = tuple(plan for plan in part.plans if plan.method in names)
+            parts[index] = replace(part, plans=plans)
     if seeds is not None:
-        kept = [replace(one, seeds=tuple(seeds)) for one in kept]
-    return kept if out is None else [replace(one, out=out / one.out.name) for one in kept]
+        parts = [replace(part, seeds=tuple(seeds)) for part in parts]
+    return parts if out is None else [replace(part, out=out / part.out.name) for part in parts]
 
 
-def _had(what: str, wanted: Sequence[str], had: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in had:
-            known = ", ".join(dict.fromkeys(had))
-            raise DataError(f"no recipe to run has the {what} {name!r}: available are {known}.")
+def _require_known(kind: str, names: Sequence[str], available: Sequence[str]) -> None:
+    for name in names:
+        if name not in available:
+            listing = ", ".join(dict.fromkeys(available))
+            raise DataError(f"no recipe to run has the {kind} {name!r}: available are {listing}.")
 
 
-def _some(what: str, experiment: Experiment, had: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    kept = tuple(name for name in had if name in wanted)
-    if not kept:
+def _part(
+    kind: str, experiment: Experiment, available: Sequence[str], names: Sequence[str]
+) -> tuple[str, ...]:
+    part = tuple(name for name in available if name in names)
+    if not part:
+        title = f"the recipe {experiment.recipe}" if experiment.recipe else experiment.protocol.name
         raise DataError(
-            f"{_name(experiment)} has none of the {what} {', '.join(wanted)}: "
-            f"it has {', '.join(dict.fromkeys(had))}."
+            f"{title} has none of the {kind} {', '.join(names)}: it has "
+            f"{', '.join(dict.fromkeys(available))}."
         )
-    return kept
+    return part
 
 
-def _name(experiment: Experiment) -> str:
-    return (
-        f"the recipe {experiment.about['recipe']}"
-        if "recipe" in experiment.about
-        else experiment.protocol.name
-    )
+def _in_folder(path: Path, key: str, folder: Path) -> Path:
+    """A path relative to a folder; ``~`` is the home folder. Raises SettingsError."""
+    try:
+        return folder / path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"the key {key!r} is {shown(str(path))}: {error}") from error
 
 
-def _out(value: Any) -> Path:
+def _out(path: Path) -> Path:
     """The folder of the records. Raises SettingsError for one that leads out of where it is put."""
-    out = path_from("out", value, Path())
+    out = _in_folder(path, "out", Path())
     if ".." in out.parts or not out.name:
-        raise SettingsError(f"the key 'out' is {shown(value)}: it must name a folder, without '..'.")
+        raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")
     return out
 
 
-def _roles(value: Any, folder: Path) -> Path:
+def _roles(path: Path, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
     from dear.roles.names import KINDS
 
-    return Path(value) if value in KINDS else path_from("roles", value, folder)
+    return path if str(path) in KINDS else _in_folder(path, "roles", folder)
 
 
-def _plans(items: Sequence[Any], protocol: Protocol) -> tuple[Plan, ...]:
-    plans = tuple(map(_plan, with_all(items, protocol.methods())))
+def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
+    """Settings of data sets whose files are relative to a folder."""
+    paths: dict[str, Any] = {}
+    for name in ("root", "classnames", "cache"):
+        if (path := getattr(settings, name)) is not None:
+            paths[name] = _in_folder(path, name, folder)
+    if settings.template is not None and "{" not in settings.template:  # a file of templates
+        paths["template"] = str(_in_folder(Path(settings.template), "template", folder))
+    return replace(settings, **paths)
+
+
+def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
+    plans = tuple(
+        _plan(item, path, f"methods[{items.index(item)}]" if item in items else "methods")
+        for item in with_all(items, protocol.methods())
+    )
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
-            called = f"{method} ({variant})" if variant else method
-            raise SettingsError(f"{times} items of 'methods' are called {called}: give all but one a label.")
+            name = f"{method} ({variant})" if variant else method
+            raise SettingsError(f"{times} items of 'methods' are called {name}: give all but one a label.")
     return plans
 
 
-def _plan(item: Any) -> Plan:
-    given = mapping("methods", {"method": item} if isinstance(item, str) else item)
-    known_keys(given, METHOD_KEYS, "key of a method")
-    if "method" not in given:
-        raise SettingsError("an item of 'methods' lacks the key 'method'.")
-    changes = mapping("settings", given.pop("settings", {}))
-    kinds = {field.name: field.type for field in fields(Plan)}
-    plan = Plan(**{name: fitted(name, value, kinds[name]) for name, value in given.items()})
+def _plan(item: Any, path: Path, key: str) -> Plan:
+    plan = typed({"method": item} if isinstance(item, str) else item, Plan, path, key)
     plan = replace(plan, method=known_method(plan.method))
+    if plan.settings is not None:
+        settings = typed(plan.settings, METHODS[plan.method].settings, path, f"{key}.settings")
+        plan = replace(plan, settings=settings if plan.settings else None)
     for name in ("role_variant", "quantile", "attributes"):
-        if name in given and not plan.needs_roles:
-            wanted = " or ".join(methods_with_roles())
-            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} applies to {wanted}.")
+        if isinstance(item, dict) and name in item and not plan.needs_roles:
+            methods = " or ".join(methods_with_roles())
+            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} applies to {methods}.")
     rows = [row.label for ablation in ablations().values() for row in ablation.rows]
     if plan.label and plan.label in rows:
         raise SettingsError(f"the label {plan.label!r} is that of an ablation row: choose another.")
-    return replace(plan, settings=changed(plan.method, None, changes))
+    return plan

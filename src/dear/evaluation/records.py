@@ -1,110 +1,19 @@
-"""Run records: one JSON object per run, written atomically (docs/reference/records.md)."""
+"""Run records: one JSON object per run, written atomically (docs/reference/records.md). Every part is checked
+once, when it is read, so that other code can rely on it. Light to import.
+"""
 
-import hashlib
 import os
-import platform
-from collections.abc import Mapping
-from dataclasses import asdict
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-import torch
-
-from dear import __version__
-from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError
-from dear.evaluation.memory import peak
-from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import SCHEMA
-from dear.evaluation.trial import Trial
-from dear.evaluation.validate import check_record
+from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
+from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
-
-PACKAGE = Path(__file__).parents[1]
-
-
-def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run, from its trial and the results of its protocol."""
-    run, method = trial.run, trial.method
-    return {
-        "schema": SCHEMA,
-        "protocol": run.protocol.name,
-        "key": run.key,
-        "method": run.plan.method,
-        "variant": run.plan.variant,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "published": [*run.published],
-        "tuned_on_targets": run.tuned_on_targets,
-        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
-        "targets": [_dataset(dataset) for dataset in run.targets],
-        "weights": dict(run.weights),
-        "transductive": run.plan.unlabelled,
-        "teacher": trial.teacher
-        and teacher_facts(trial.teacher.run) | {"train": {"epochs": trial.teacher.epochs}},
-        "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
-        "seed": run.seed,
-        "shots": run.shots,
-        "fewshot": None if trial.pick is None else trial.pick.to_json(),
-        "train": {"epochs": trial.epochs},
-        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
-        "results": dict(results),
-        "mistakes": trial.mistakes,
-        "fusion_weights": method.fusion_weights(),
-        "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {
-            "train": sum(epoch["seconds"] for epoch in trial.all_epochs),
-            "test": trial.test_seconds,
-        },
-        "peak_memory": peak(),
-        "environment": environment() | {"device": _device(trial.context)},
-    }
-
-
-def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
-    """How a method's teacher was trained, for a record or a bundle."""
-    return {
-        "method": run.plan.method,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "weights": dict(run.weights),
-    }
-
-
-def _dataset(dataset: Dataset) -> dict[str, str]:
-    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
-
-
-def _device(context: RunContext) -> str:
-    device = context.clip.image.projection.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    processes = 1 if context.fabric is None else context.fabric.world_size
-    return name if processes == 1 else f"{processes} x {name}"
-
-
-@cache
-def code_version() -> str:
-    """12 hexadecimal digits that change with the package's code: SHA-256 over its Python files, in order."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def environment() -> dict[str, str | int]:
-    """The software and machine that computed the results."""
-    return {
-        "dear": __version__,
-        "code": code_version(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "open_clip": version("open_clip_torch"),
-        "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
-    }
+from dear.roles.table import Evidence, HeadRole
 
 
 def make_folder(folder: Path) -> None:
@@ -133,3 +42,61 @@ def read_record(path: Path) -> dict[str, Any]:
     except DataError as error:
         raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
     return record
+
+
+class Table(TypedDict):
+    """The parts of a role table that are plotted."""
+
+    heads: list[HeadRole]
+    attributes: NotRequired[list[str]]
+    source: NotRequired[str]
+    evidence: NotRequired[Evidence | dict[str, None]]
+
+
+def check_record(record: dict[str, Any]) -> None:
+    """Raise DataError for another schema version or protocol, and for the first part that is missing or has
+    the wrong type; the message names it.
+    """
+    if record.get("schema") != SCHEMA:
+        raise DataError(
+            f"it has schema {shown(record.get('schema'))}, this version reads schema {SCHEMA}: "
+            "report it with the version of dear that wrote it"
+        )
+    if "protocol" not in record:
+        raise DataError("the run record lacks 'protocol'")
+    name = record["protocol"]
+    if not isinstance(name, str) or name not in PROTOCOLS:
+        raise DataError(f"its protocol {shown(name)} is not one of {', '.join(PROTOCOLS)}")
+    try:
+        _check(typed(record, Record, ""))
+        PROTOCOLS[name]().check_record(record)
+    except ReadingError as error:
+        raise DataError(error.reason) from None
+
+
+def _check(record: Record) -> None:
+    roles = record.get("roles")
+    if roles is not None and "table" in roles:
+        heads = typed(roles["table"], Table, "", "roles.table")["heads"]
+        at_most("layers", max((head.layer for head in heads), default=0), "its role table")
+        at_most("heads", max((head.head + 1 for head in heads), default=0), "its role table")
+    for at, entry in enumerate(record.get("mistakes", [])):
+        check_scores(record, *entry["part"])
+        _check_mistakes(entry, f"its mistakes[{at}]")
+    for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
+        if "loss" not in epoch:
+            raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
+
+
+def _check_mistakes(entry: MistakesEntry, what: str) -> None:
+    count = len(entry["classes"])
+    at_most("classes", count, what)
+    images, correct, predicted = entry["images"], entry["correct"], entry["predicted"]
+    if any(len(counts) != count for counts in (images, correct, predicted)):
+        raise DataError(f"{what} has counts of another number of classes than {count}")
+    if any(hits > min(both) for hits, *both in zip(correct, images, predicted, strict=True)):
+        raise DataError(f"{what}.correct counts more images than there are")
+    labels = [label for *pair, _ in entry["confusions"] for label in pair]
+    labels += [label for example in entry["examples"] for label in (example["label"], example["prediction"])]
+    if any(label >= count for label in labels):
+        raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")

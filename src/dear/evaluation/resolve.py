@@ -1,28 +1,24 @@
-"""Resolve settings once: the final settings of a run (`ResolvedRun`), and settings from plain values (of a
-recipe). Light to import.
+"""Resolve a run's settings once: a `ResolvedRun` holds everything that its results depend on, apart from the
+code. Light to import.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dear.data.settings import DataSettings
-from dear.errors import SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.values import fitted, known_keys, path_from
 from dear.methods.declaration import AsPublished, MethodSettings, Published, as_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
 if TYPE_CHECKING:
-    from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
@@ -70,8 +66,8 @@ class ResolvedRun:
     @property
     def tuned_on_targets(self) -> dict[str, dict[str, Any]]:
         """By target, the method's settings that its authors chose for it, if the run uses any."""
-        found = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
-        return {name: chosen for name, chosen in found.items() if chosen}
+        by_target = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
+        return {name: settings for name, settings in by_target.items() if settings}
 
     @cached_property
     def key(self) -> str:
@@ -127,97 +123,20 @@ def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int
     return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
 
 
-def resolve(
-    protocol: Protocol,
-    plan: Plan,
-    datasets: Sequence["Dataset"],
-    clip: "Clip",
-    *,
-    seed: int,
-    shots: int,
-    roles: "RoleTable | None" = None,
-    training: Training | None = None,
-    select: Select = "last",
-    own: Published = MappingProxyType({}),
-) -> ResolvedRun:
-    """Resolve a run; ``own`` are training settings that take the place of the method's published ones. Raises
-    UnknownNameError for the method, SettingsError for invalid settings.
-    """
-    from dear.backbone.precision import precision_for
-
-    found, settled = settle(protocol, plan, datasets[0].name, shots, training or TrainOptions(), own)
-    settled = replace(settled, precision=precision_for(clip, settled.precision))
-    return ResolvedRun(
-        protocol,
-        plan,
-        seed,
-        shots,
-        tuple(datasets),
-        found.settings.for_data(datasets[0].name),
-        settled,
-        select,
-        plan.table(roles, seed),
-        asdict(clip.identity),
-        found.rows,
-    )
-
-
-def settings_of(plan: Plan) -> MethodSettings:
-    """The settings of a plan: its own, or the published ones."""
-    mine: MethodSettings = plan.settings or METHODS[known_method(plan.method)].settings()
-    return mine
-
-
 def settle(
     protocol: Protocol,
     plan: Plan,
     dataset: str,
     shots: int,
-    given: Training,
-    own: Published = MappingProxyType({}),
+    training: Training,
+    published: Published = MappingProxyType({}),
 ) -> tuple[AsPublished, TrainSettings]:
     """A plan's method settings as published for a protocol, and its training settings: complete ones
-    unchanged, otherwise the published ones, then ``own``, then the given overrides. Raises SettingsError.
+    unchanged, otherwise the method's published ones, then ``published``, then the overrides in ``training``.
+    Raises SettingsError.
     """
-    found = as_published(settings_of(plan), protocol.name, dataset, shots)
-    return found, given if isinstance(given, TrainSettings) else given.over({**found.training, **own})
-
-
-def changed(
-    method: str, settings: MethodSettings | None, changes: Mapping[str, Any]
-) -> MethodSettings | None:
-    """A method's settings with some fields changed. Raises UnknownNameError for an unknown field,
-    SettingsError for a method without settings or a value of the wrong type or range.
-    """
-    if not changes:
-        return settings
-    kind = METHODS[known_method(method)].settings
-    if not fields(kind):
-        raise SettingsError(f"{method} has no settings, but {', '.join(changes)} is given.")
-    found: MethodSettings = _replaced(settings or kind(), changes, f"setting of {method}")
-    return found
-
-
-def train_options(values: Mapping[str, Any]) -> TrainOptions:
-    """Training overrides for all methods, from plain values. Raises UnknownNameError, SettingsError."""
-    whole = _replaced(TrainSettings(), values, "setting of training")
-    return TrainOptions(**{name: getattr(whole, name) for name in values})
-
-
-def data_settings(values: Mapping[str, Any], folder: Path) -> DataSettings:
-    """How data sets are read, from plain values; paths are relative to ``folder``. Raises UnknownNameError
-    and SettingsError.
-    """
-    names = [name for name in ("root", "classnames", "cache") if values.get(name) is not None]
-    paths: dict[str, Any] = {name: path_from(name, values[name], folder) for name in names}
-    template = values.get("template")
-    if template is not None and "{" not in str(template):  # a file of templates
-        paths["template"] = str(path_from("template", template, folder))
-    settings: DataSettings = _replaced(DataSettings(), {**values, **paths}, "setting of data sets")
-    return settings
-
-
-def _replaced(settings: Any, changes: Mapping[str, Any], kind: str) -> Any:
-    kinds = {field.name: field.type for field in fields(settings)}
-    known_keys(changes, [*kinds], kind)
-    return replace(settings, **{name: fitted(name, value, kinds[name]) for name, value in changes.items()})
+    settings = plan.settings or METHODS[known_method(plan.method)].settings()
+    as_authors = as_published(settings, protocol.name, dataset, shots)
+    return as_authors, training if isinstance(training, TrainSettings) else training.over(
+        {**as_authors.training, **published}
+    )

@@ -1,7 +1,7 @@
 """What runs share: model, roles, training settings, caches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -10,11 +10,11 @@ from lightning_fabric import Fabric
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
-from dear.backbone.precision import half
+from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import ResolvedRun, Training, resolve
+from dear.evaluation.resolve import ResolvedRun, Training, settle
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
@@ -41,10 +41,10 @@ class RunContext:
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        keep: Whether to keep the states of methods trained on base classes, for later tests.
+        keep: Keep the states of methods trained on base classes, for later tests.
         trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
-        halves: The model with weights in float16, once a run has asked for it.
-        clips: Backbones of teachers, by name and weights, each with its ``halves``.
+        halves: Copies of models with weights in float16, by model, made when a run asks for one.
+        clips: Backbones of teachers, by name and weights.
     """
 
     clip: Clip
@@ -56,48 +56,62 @@ class RunContext:
     fabric: Fabric | None = None
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
-    halves: list[Clip] = field(default_factory=list)
-    clips: dict[tuple[str, str | None], tuple[Clip, list[Clip]]] = field(default_factory=dict)
+    halves: dict[Clip, Clip] = field(default_factory=dict)
+    clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the results."""
+        """True if this process writes the results."""
         return self.fabric is None or self.fabric.is_global_zero
 
     def clip_in(self, precision: str) -> Clip:
         """The model in the type of weights that a precision has."""
         if precision != HALF:
             return self.clip
-        if not self.halves:
-            self.halves.append(half(self.clip))
-        return self.halves[0]
+        if self.clip not in self.halves:
+            self.halves[self.clip] = half(self.clip)
+        return self.halves[self.clip]
 
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
     ) -> ResolvedRun:
-        """Resolve a run on some data sets, the one that is trained on first. Raises as `resolve` and, for the
-        backbone of a teacher, `load_clip` do.
+        """Resolve a run on some data sets, the one that is trained on first. Raises UnknownNameError
+        for the method, SettingsError and, for the backbone of a teacher, as `load_clip` does.
         """
-
-        def settled(plan: Plan, clip: Clip, own: Published) -> ResolvedRun:
-            return resolve(
-                protocol,
-                plan,
-                datasets,
-                clip,
-                seed=seed,
-                shots=shots,
-                roles=self.roles,
-                training=self.training,
-                select=self.select,
-                own=own,
-            )
-
-        run = settled(plan, self.clip, {})
+        run = self._resolve(protocol, datasets, plan, seed, shots, self.clip, {})
         if (teacher := METHODS[plan.method].teacher) is None:
             return run
-        clip = self.of_teacher(run).clip
-        return replace(run, teacher=settled(Plan(teacher), clip, run.settings.teacher_training))
+        clip, published = self.of_teacher(run).clip, run.settings.teacher_training
+        return replace(
+            run, teacher=self._resolve(protocol, datasets, Plan(teacher), seed, shots, clip, published)
+        )
+
+    def _resolve(
+        self,
+        protocol: Protocol,
+        datasets: Sequence[Dataset],
+        plan: Plan,
+        seed: int,
+        shots: int,
+        clip: Clip,
+        published: Published,
+    ) -> ResolvedRun:
+        """A run without its teacher; ``published`` replaces training settings of the method's authors."""
+        source = datasets[0].name
+        method, training = settle(protocol, plan, source, shots, self.training, published)
+        return ResolvedRun(
+            protocol,
+            plan,
+            seed,
+            shots,
+            tuple(datasets),
+            method.settings.for_data(source),
+            replace(training, precision=precision_for(clip, training.precision)),
+            self.select,
+            plan.table(self.roles, seed),
+            asdict(clip.identity),
+            method.rows,
+        )
 
     def of_teacher(self, run: ResolvedRun) -> Self:
         """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
@@ -105,6 +119,5 @@ class RunContext:
         if not model:
             return self
         if key not in self.clips:
-            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device), []
-        clip, halves = self.clips[key]
-        return replace(self, clip=clip, halves=halves)
+            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device)
+        return replace(self, clip=self.clips[key])

@@ -19,10 +19,17 @@ from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import make_folder, read_record, run_record
+from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_checkpoint, validation_images
+from dear.evaluation.trial import (
+    Trial,
+    check_prompts,
+    longest_name,
+    run_record,
+    teacher_checkpoint,
+    validation_images,
+)
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
@@ -52,13 +59,13 @@ class Runner:
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
-        model = experiment.backbone, experiment.model.roles
+        model = experiment.backbone, experiment.roles
         if model not in self._contexts:
             clip = load_clip(*model[0], device=self.device)
             self._contexts[model] = RunContext(clip, fabric=self.fabric)
         shared = self._contexts[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, experiment.model.roles)
+            shared.roles = role_table(shared.clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
@@ -72,11 +79,11 @@ class Runner:
 
     def check(self, experiment: Experiment) -> None:
         """Check an experiment before anything is computed. Raises DearError."""
-        found = self.load_all(experiment)
+        datasets = self.load_all(experiment)
         warn_of_toy(experiment.backbone.model, world=experiment.world)
         context = self.context(experiment)
-        check_data(experiment, found)
-        check_methods(experiment, context, [*found.values()])
+        check_data(experiment, datasets)
+        check_methods(experiment, context, [*datasets.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
         """The data sets of an experiment by name. Raises DearError for one that is unavailable."""
@@ -113,17 +120,17 @@ class Runner:
         }
 
 
-def check_data(experiment: Experiment, found: Mapping[str, Dataset]) -> None:
+def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     """Check that the data sets meet an experiment's requirements. Raises DataError."""
     protocol, source = experiment.protocol, experiment.protocol.trained_on
     for name in experiment.data if source is None else [source]:
-        targets = [] if source is None else [found[target] for target in experiment.data]
-        protocol.check_data(found[name], targets)
+        targets = [] if source is None else [datasets[target] for target in experiment.data]
+        protocol.check_data(datasets[name], targets)
         if any(plan.trains for plan in experiment.plans):
-            classes = protocol.training_classes(len(found[name].classnames))
-            draw_few(found[name], max(experiment.shots), experiment.seeds[0], classes)
+            classes = protocol.training_classes(len(datasets[name].classnames))
+            draw_few(datasets[name], max(experiment.shots), experiment.seeds[0], classes)
             if experiment.select == "val":
-                validation_images(found[name], classes)
+                validation_images(datasets[name], classes)
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
@@ -135,14 +142,14 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
-        runs = [context.resolve(protocol, [one], plan, seed=seed, shots=shots) for one in trained_on]
+        runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, dataset.templates)
         for run in runs:
-            own = run.source.classnames
-            tested_on = own if protocol.trained_on is None else [name for name, _ in names]
+            class_names = run.source.classnames
+            tested_on = class_names if protocol.trained_on is None else [name for name, _ in names]
             run.settings.check_classes(
-                [own[label] for label in protocol.training_classes(len(own))], tested_on
+                [class_names[label] for label in protocol.training_classes(len(class_names))], tested_on
             )
 
 

@@ -12,8 +12,8 @@ SCHEMA = 2
 """The number of the structure of records; no other is read."""
 
 
-class DataTold(TypedDict):
-    """What a record says about a data set."""
+class DatasetSummary(TypedDict):
+    """A data set, as a record names it."""
 
     name: str
     title: NotRequired[str]
@@ -112,8 +112,8 @@ class Record(TypedDict):
     settings: NotRequired[dict[str, Any]]
     published: NotRequired[list[str]]
     tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
-    dataset: DataTold
-    targets: NotRequired[list[DataTold]]
+    dataset: DatasetSummary
+    targets: NotRequired[list[DatasetSummary]]
     weights: Weights
     transductive: NotRequired[bool]
     teacher: NotRequired[Teacher | None]
@@ -141,8 +141,8 @@ class Scores(TypedDict):
 def part_of(record: Any, *path: str | int) -> Any:
     """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
     for depth, key in enumerate(path, start=1):
-        held = isinstance(record, list) and isinstance(key, int) and key < len(record)
-        if not held and not (isinstance(record, Mapping) and key in record):
+        is_index = isinstance(record, list) and isinstance(key, int) and key < len(record)
+        if not is_index and not (isinstance(record, Mapping) and key in record):
             raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
         record = record[key]
     return record

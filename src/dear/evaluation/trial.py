@@ -1,7 +1,7 @@
 """A run under way: its method is built and trained on a few images, then tested."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
-from dear.evaluation.memory import start_counting
+from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import Scores, evaluate, measure
 from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
 from dear.evaluation.predictions import predict
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
+from dear.evaluation.schema import SCHEMA
 from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.training.loop import train
@@ -142,8 +143,8 @@ class Trial:
         self.context.cache.begin(dataset.identity)
         self.method.for_target(None if dataset is self.source else dataset.name)
         self._set_classes(dataset, classes)
-        every = len(classes) == len(dataset.classnames)
-        images = dataset.test if every else ClassSubset(dataset.test, classes)
+        all_classes = len(classes) == len(dataset.classnames)
+        images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
         precision = self.run.training.precision
         predictions = predict(self.method, images, cache=self.context.cache, precision=precision, novel=novel)
         scores = measure(predictions, Scores)
@@ -166,6 +167,63 @@ class Trial:
             return None
         images, precision = validation_images(self.source, classes), self.run.training.precision
         return lambda: evaluate(self.method, images, cache=self.context.cache, precision=precision).accuracy
+
+
+def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run, from its trial and the results of its protocol."""
+    run, method = trial.run, trial.method
+    return {
+        "schema": SCHEMA,
+        "protocol": run.protocol.name,
+        "key": run.key,
+        "method": run.plan.method,
+        "variant": run.plan.variant,
+        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "published": [*run.published],
+        "tuned_on_targets": run.tuned_on_targets,
+        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
+        "targets": [_dataset(dataset) for dataset in run.targets],
+        "weights": dict(run.weights),
+        "transductive": run.plan.unlabelled,
+        "teacher": trial.teacher
+        and teacher_facts(trial.teacher.run) | {"train": {"epochs": trial.teacher.epochs}},
+        "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
+        "seed": run.seed,
+        "shots": run.shots,
+        "fewshot": None if trial.pick is None else trial.pick.to_json(),
+        "train": {"epochs": trial.epochs},
+        "selection": {"rule": run.select, "epoch": trial.epoch_tested},
+        "results": dict(results),
+        "mistakes": trial.mistakes,
+        "fusion_weights": method.fusion_weights(),
+        "trainable_parameters": sum(p.numel() for p in method.trainable),
+        "seconds": {
+            "train": sum(epoch["seconds"] for epoch in trial.all_epochs),
+            "test": trial.test_seconds,
+        },
+        "peak_memory": peak(),
+        "environment": environment() | {"device": _device(trial.context)},
+    }
+
+
+def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
+    """How a method's teacher was trained, for a record or a bundle."""
+    return {
+        "method": run.plan.method,
+        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "weights": dict(run.weights),
+    }
+
+
+def _dataset(dataset: Dataset) -> dict[str, str]:
+    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
+
+
+def _device(context: RunContext) -> str:
+    device = context.clip.image.projection.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    processes = 1 if context.fabric is None else context.fabric.world_size
+    return name if processes == 1 else f"{processes} x {name}"
 
 
 def teacher_checkpoint(checkpoint: Path) -> Path:

@@ -30,15 +30,15 @@ class ReadingError(DataError):
         super().__init__(f"{where}: {self.reason}.")
 
 
-def read_bytes(path: Path, most: str = "json_bytes") -> bytes:
-    """The content of a regular file. ``most`` names the size limit. Raises ReadingError, LimitError."""
+def read_bytes(path: Path, size_limit: str = "json_bytes") -> bytes:
+    """The content of a regular file. ``size_limit`` names the size limit. Raises ReadingError, LimitError."""
     with opened(path) as file:
-        at_most(most, os.fstat(file.fileno()).st_size, path)
+        at_most(size_limit, os.fstat(file.fileno()).st_size, path)
         try:
-            content = file.read(limit(most) + 1)  # it may have grown, and files of /proc report 0
+            content = file.read(limit(size_limit) + 1)  # it may have grown, and files of /proc report 0
         except OSError as error:
             raise ReadingError(path, _reason(error)) from error
-    at_most(most, len(content), path)
+    at_most(size_limit, len(content), path)
     return content
 
 
@@ -64,9 +64,9 @@ def require_plain(path: Path) -> None:
     _plain(path, os.stat(path).st_mode)
 
 
-def read_text(path: Path, most: str = "text_bytes") -> str:
+def read_text(path: Path, size_limit: str = "text_bytes") -> str:
     """The text of a file in UTF-8, with or without a byte order mark. Raises ReadingError, LimitError."""
-    return decoded(path, read_bytes(path, most))
+    return decoded(path, read_bytes(path, size_limit))
 
 
 def decoded(path: object, content: bytes) -> str:
@@ -91,7 +91,7 @@ def read_lines(path: Path) -> list[str]:
 def _plain(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise ReadingError(
-            path, next((said for is_one, said in KINDS if is_one(mode)), "it is not a regular file")
+            path, next((problem for is_kind, problem in KINDS if is_kind(mode)), "it is not a regular file")
         )
 
 

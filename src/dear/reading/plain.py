@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -11,7 +12,7 @@ import yaml
 from dear.limits import at_most
 from dear.reading.files import ReadingError, decoded, read_bytes
 
-FEW: Final = 8  # values up to which limits are not checked, for the lines of a table
+SMALL: Final = 8  # values up to which limits are not checked, for the lines of a table
 DIGITS: Final = 19  # of a 64-bit integer
 DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
 
@@ -30,7 +31,7 @@ def parse_json(content: bytes | str, where: object) -> Any:
     text = content if isinstance(content, str) else decoded(where, content)
     # Counted before parsing: each value takes at least a comma, a bracket or a brace.
     values = sum(map(text.count, ",[{"))
-    if values > FEW:
+    if values > SMALL:
         at_most("json_values", values, where)
     try:
         value = _DECODER.decode(text)
@@ -38,7 +39,7 @@ def parse_json(content: bytes | str, where: object) -> Any:
         raise ReadingError(where, "it is nested too deeply") from error
     except ValueError as error:
         raise ReadingError(where, f"it is not readable JSON: {error}") from error
-    if values > FEW:
+    if values > SMALL:
         require_shallow(value, where)
     return value
 
@@ -49,7 +50,8 @@ def require_shallow(value: Any, where: object) -> None:
     while level:
         levels += 1
         at_most("json_depth", levels, where)
-        level = [one for holder in level for one in _held(holder) if isinstance(one, dict | list)]
+        below = (holder.values() if isinstance(holder, dict) else holder for holder in level)
+        level = [entry for entries in below for entry in entries if isinstance(entry, dict | list)]
 
 
 def read_yaml(path: Path, *, as_text: bool = False) -> Any:
@@ -68,7 +70,7 @@ def read_yaml(path: Path, *, as_text: bool = False) -> Any:
         _require_small(node, path)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise ReadingError(path, f"it is not readable YAML: {_worded(error)}") from error
+        raise ReadingError(path, f"it is not readable YAML: {_in_one_line(error)}") from error
     except RecursionError as error:
         raise ReadingError(path, "it is nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -80,13 +82,13 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without duplicate keys and huge integers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
+            if key.value in names:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value[:40]!r} appears twice", key.start_mark
                 )
-            seen.add(key.value)
+            names.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -97,6 +99,10 @@ def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _int)
+# YAML 1.1, which PyYAML reads, takes 1e-3 for text; YAML 1.2 and everybody who writes it mean a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 class _TextLoader(_Loader):
@@ -119,38 +125,34 @@ def _require_small(root: yaml.Node, path: object) -> None:
         node, done = todo.pop()
         if id(node) in sizes and not done:
             continue
-        held = _nodes(node)
+        children = _children(node)
         if done:
             open_nodes.discard(id(node))
-            inside = [sizes[id(one)] for one in held]
-            levels = max((one for _, one in inside), default=0) + isinstance(node, yaml.CollectionNode)
-            sizes[id(node)] = 1 + sum(values for values, _ in inside), levels
+            below = [sizes[id(child)] for child in children]
+            levels = max((depth for _, depth in below), default=0) + isinstance(node, yaml.CollectionNode)
+            sizes[id(node)] = 1 + sum(values for values, _ in below), levels
             at_most("yaml_values", sizes[id(node)][0], path)
             at_most("json_depth", levels, path)
         elif id(node) in open_nodes:
             raise ReadingError(path, "an alias appears within the value that it refers to")
         else:
             open_nodes.add(id(node))
-            todo += [(node, True), *((one, False) for one in held)]
+            todo += [(node, True), *((child, False) for child in children)]
 
 
-def _nodes(node: yaml.Node) -> list[yaml.Node]:
+def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
-        return [one for pair in node.value for one in pair]
+        return [child for pair in node.value for child in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _held(holder: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return holder.values() if isinstance(holder, dict) else holder
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:40]!r} appears twice in one object")
-    return found
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        repeated = next(key for key, times in counts.items() if times > 1)
+        raise ValueError(f"the key {repeated[:40]!r} appears twice in one object")
+    return mapping
 
 
 def _whole(digits: str) -> int:
@@ -176,7 +178,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")
 
 
-def _worded(error: yaml.YAMLError) -> str:
+def _in_one_line(error: yaml.YAMLError) -> str:
     """PyYAML's message in one line of at most 300 characters, without its placeholder for a file name."""
     return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
 

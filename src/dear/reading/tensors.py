@@ -18,11 +18,11 @@ BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, Overflow
 """What the safetensors reader raises for an invalid file."""
 
 
-def read_tensors(path: Path, most: str = "tensor_bytes") -> dict[str, Tensor]:
+def read_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tensor]:
     """The tensors of a small safetensors file, in memory. Raises ReadingError, also for values that are not
     finite; LimitError.
     """
-    return parse_tensors(read_bytes(path, most), path)
+    return parse_tensors(read_bytes(path, size_limit), path)
 
 
 def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:

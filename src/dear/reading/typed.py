@@ -1,4 +1,8 @@
-"""Check plain values against types: the one schema check for everything that is read."""
+"""Check plain values against types: the one schema check for everything that is read.
+
+It is ours and not msgspec because msgspec drops unknown keys silently, keeps the last of duplicate keys,
+accepts half surrogates and NaN, and leaves the value and the choices out of its errors.
+"""
 
 import math
 import reprlib
@@ -6,6 +10,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -20,13 +25,14 @@ from typing import (
     is_typeddict,
 )  # fmt: skip
 
-from dear.errors import listing
+from dear.errors import likely, listing
 from dear.reading.files import ReadingError
 
-SHOWN = 40  # characters of a text in a message
+LONGEST = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "text", types.NoneType: "null",
+    bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path",
+    types.NoneType: "null",
 }  # fmt: skip
 
 
@@ -34,13 +40,13 @@ WORDS: Mapping[Any, str] = {
 class Range:
     """Inclusive bounds of a number in an annotation: ``Annotated[int, Range(0)]``."""
 
-    least: float = -math.inf
-    most: float = math.inf
+    minimum: float = -math.inf
+    maximum: float = math.inf
 
     def __str__(self) -> str:
-        if self.most == math.inf:
-            return f"of at least {self.least:g}"
-        return f"from {self.least:g} to {self.most:g}"
+        if self.maximum == math.inf:
+            return f"of at least {self.minimum:g}"
+        return f"from {self.minimum:g} to {self.maximum:g}"
 
 
 Share = Annotated[float, Range(0, 1)]
@@ -66,13 +72,13 @@ class _Misfit(Exception):
 
     def __init__(self, key: str, words: str, *, within: bool = True) -> None:
         self.key, self.within = key, within
-        super().__init__(f"{_named(key)} {words}")
+        super().__init__(f"{_subject(key)} {words}")
 
 
 def shown(value: Any) -> str:
     """A value for a message: shortened, on one line."""
     if isinstance(value, str):
-        return repr(value[:SHOWN] + ("..." if len(value) > SHOWN else ""))
+        return repr(value[:LONGEST] + ("..." if len(value) > LONGEST else ""))
     short = reprlib.Repr()
     short.maxlevel, short.maxlist, short.maxdict = 2, 3, 3
     return short.repr(value)
@@ -88,7 +94,7 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
         return _any_of(value, inner, key)
     if origin is Literal:
         if isinstance(value, str | int | bool | None) and any(
-            value == one and type(value) is type(one) for one in inner
+            value == choice and type(value) is type(choice) for choice in inner
         ):
             return value
         raise _misfit(value, kind, key)
@@ -102,6 +108,8 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
 
 
 def _plain(value: Any, kind: Any, key: str) -> Any:
+    if kind is Path and isinstance(value, str) and value:
+        return Path(_plain(value, str, key))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -117,25 +125,28 @@ def _plain(value: Any, kind: Any, key: str) -> Any:
 
 
 def _mapping(value: Any, kind: Any, of: Any, key: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise _misfit(value, kind, key)
-    return {one: _fit(held, of, _below(key, one)) for one, held in value.items()}
+    return {name: _fit(entry, of, _below(key, name)) for name, entry in value.items()}
 
 
 def _sequence(value: Any, kind: Any, inner: tuple[Any, ...], key: str) -> Any:
     if not isinstance(value, list | tuple):
         raise _misfit(value, kind, key)
-    several = get_origin(kind) is tuple and inner[-1] is not ...
-    if several and len(value) != len(inner):
+    fixed = get_origin(kind) is tuple and inner[-1] is not ...
+    if fixed and len(value) != len(inner):
         raise _Misfit(key, f"has {len(value)} values: it must have {len(inner)}")
-    kinds = inner if several else (inner[0] if inner else Any,) * len(value)
-    made = [_fit(one, of, f"{key}[{at}]") for at, (one, of) in enumerate(zip(value, kinds, strict=True))]
-    return tuple(made) if get_origin(kind) is tuple else made
+    kinds = inner if fixed else (inner[0] if inner else Any,) * len(value)
+    entries = [
+        _fit(entry, kind, f"{key}[{index}]")
+        for index, (entry, kind) in enumerate(zip(value, kinds, strict=True))
+    ]
+    return tuple(entries) if get_origin(kind) is tuple else entries
 
 
 def _in_range(value: Any, inner: tuple[Any, ...], key: str) -> Any:
     for bounds in inner[1:]:
-        if isinstance(bounds, Range) and not bounds.least <= value <= bounds.most:
+        if isinstance(bounds, Range) and not bounds.minimum <= value <= bounds.maximum:
             raise _misfit(value, Annotated[inner], key)
     return value
 
@@ -148,33 +159,39 @@ def _any_of(value: Any, kinds: tuple[Any, ...], key: str) -> Any:
         except _Misfit as error:
             if error.within or error.key != key:  # more informative than that the value is not null either
                 within = error
-    raise within or _Misfit(key, f"is {shown(value)}: it must be {' or '.join(map(_spoken, kinds))}")
+    raise within or _Misfit(key, f"is {shown(value)}: it must be {' or '.join(map(_in_words, kinds))}")
 
 
 def _by_keys(value: Any, kind: Any, key: str) -> Any:
     """A TypedDict with its keys checked, or a dataclass built from its keys."""
     if not isinstance(value, dict):
         raise _misfit(value, kind, key)
-    hints, needed, made = _keys(kind)
-    if missing := [one for one in hints if one in needed and one not in value]:
+    hints, required, closed = _keys(kind)
+    if missing := [name for name in hints if name in required and name not in value]:
         raise _Misfit(key, f"lacks the key {missing[0]!r}")
-    if foreign := [one for one in value if not isinstance(one, str) or (made and one not in hints)]:
-        raise _Misfit(key, f"has the unknown key {shown(foreign[0])}; known are {listing([*hints], 12)}")
+    if unknown := [name for name in value if not isinstance(name, str) or (closed and name not in hints)]:
+        hint = (
+            f" (did you mean {nearest!r}?)" if (nearest := likely(str(unknown[0])[:LONGEST], hints)) else ""
+        )
+        raise _Misfit(
+            key, f"has the unknown key {shown(unknown[0])}{hint}; known are {listing([*hints], 12)}"
+        )
     fitted = {
-        one: _fit(held, hints[one], _below(key, one)) if one in hints else held for one, held in value.items()
+        name: _fit(entry, hints[name], _below(key, name)) if name in hints else entry
+        for name, entry in value.items()
     }
-    return kind(**fitted) if made else fitted
+    return kind(**fitted) if closed else fitted
 
 
 @cache
 def _keys(kind: Any) -> tuple[dict[str, Any], frozenset[str], bool]:
-    """The types of the keys, which keys are required, and whether to build the type from them."""
+    """The types of the keys, which keys are required, and whether others are refused: in a dataclass."""
     hints = get_type_hints(kind, include_extras=True)
     if is_typeddict(kind):
         return {name: _required(hint) for name, hint in hints.items()}, kind.__required_keys__, False
-    made = [one for one in fields(kind) if one.init]
-    bare = {one.name for one in made if one.default is MISSING and one.default_factory is MISSING}
-    return {one.name: hints[one.name] for one in made}, frozenset(bare), True
+    keys = [field for field in fields(kind) if field.init]
+    bare = {key.name for key in keys if key.default is MISSING and key.default_factory is MISSING}
+    return {key.name: hints[key.name] for key in keys}, frozenset(bare), True
 
 
 def _required(hint: Any) -> Any:
@@ -185,21 +202,21 @@ def _below(key: str, name: str) -> str:
     return f"{key}.{name[:40]}" if key else name[:40]
 
 
-def _named(key: str) -> str:
+def _subject(key: str) -> str:
     return f"its {key}" if key else "it"
 
 
 def _misfit(value: Any, kind: Any, key: str) -> _Misfit:
-    return _Misfit(key, f"is {shown(value)}: it must be {_spoken(kind)}", within=False)
+    return _Misfit(key, f"is {shown(value)}: it must be {_in_words(kind)}", within=False)
 
 
-def _spoken(kind: Any) -> str:
+def _in_words(kind: Any) -> str:
     """A type in words: "a whole number of at least 0", "text or null", "a list"."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return " ".join([_spoken(inner[0]), *(str(one) for one in inner[1:])])
+        return " ".join([_in_words(inner[0]), *map(str, inner[1:])])
     if origin in (Union, types.UnionType):
-        return " or ".join(_spoken(one) for one in inner)
+        return " or ".join(map(_in_words, inner))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if is_dataclass(kind) or is_typeddict(kind) or (origin or kind) in (dict, Mapping):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError, OutputError
+from dear.evaluation.records import check_record
 from dear.evaluation.schema import part_of
-from dear.evaluation.validate import check_record
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.report.grid import Grid, markdown_text

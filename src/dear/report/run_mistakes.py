@@ -19,8 +19,7 @@ from PIL import Image
 from dear.data.images.decode import as_image, decode
 from dear.data.images.raster import read_image
 from dear.data.loading import of_world
-from dear.data.world.tasks import WorldImages
-from dear.data.world.tasks import load_task
+from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
 from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistake, Mistakes, content_hash
 from dear.report.grid import csv_file

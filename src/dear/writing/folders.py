@@ -9,7 +9,7 @@ from pathlib import Path
 
 LIST = ".files"
 """The name of a file that lists the files written with it, one per line: the next write may remove those."""
-HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -22,8 +22,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in (folder.parent, folder):  # left by a killed process
-        shutil.rmtree(left / _name(folder), ignore_errors=True)
+    for parent in (folder.parent, folder):  # a killed process leaves one
+        shutil.rmtree(parent / _name(folder), ignore_errors=True)
     part = _part(folder)
     try:
         part.mkdir()
@@ -43,7 +43,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def try_place(folder: Path) -> None:
     """Raise OSError if the folder cannot be written, as far as that can be checked beforehand."""
-    above = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     probe = above / _name(folder)
     probe.mkdir(exist_ok=True)
     with suppress(OSError):  # another process created it and is writing
@@ -69,15 +69,17 @@ def _name(folder: Path) -> str:
 
 
 def _is_of(folder: Path, files: Iterable[str]) -> bool:
-    """Whether a folder holds only files that are about to be written or are in its list."""
+    """True if a folder holds only files that are about to be written or are in its list."""
     listed = folder / LIST
     before = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
-    known = {*files, *before, LIST}
-    return all(name in known and (folder / name).is_file() for name in others(folder))
+    expected = {*files, *before, LIST}
+    return all(name in expected and (folder / name).is_file() for name in others(folder))
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchanged(part: Path, folder: Path) -> bool:
     """Exchange two folders atomically; False if the system or the disk does not support it."""
-    shutil.copymode(other, one)
+    shutil.copymode(folder, part)
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    return rename is not None and not rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE)
+    if rename is None:
+        return False
+    return not rename(AT_FDCWD, os.fsencode(part), AT_FDCWD, os.fsencode(folder), RENAME_EXCHANGE)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Identity
 from dear.backbone.load import load_clip
-from dear.cli import index_query
+from dear.cli import index
 from dear.errors import DearError
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn
@@ -174,5 +174,5 @@ class TestBundle:
             bundle.load_backbone()
         metadata = {"heads": {"model": "hf-hub:evil/model", "pretrained": None}}
         with pytest.raises(DearError, match="not loaded"):
-            index_query._encoder(metadata, None, None, "cpu")
+            index._index_encoder(metadata, None, None, "cpu")
         assert asked == ["the bundle of dear", "the index"]

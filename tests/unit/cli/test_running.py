@@ -4,7 +4,7 @@ from typing import Any
 
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
-from dear.cli.running import plans_of
+from dear.cli.run import plans_of
 from dear.evaluation.plan import Plan
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS, option_groups
@@ -30,4 +30,4 @@ def test_shared_options_are_the_same_in_every_command_of_a_protocol() -> None:
     one, two = (parsed(f"run {name}", "--jobs", "2", "--dry-run") for name in ("few-shot", "base-to-novel"))
     assert (one["machines"], one["options"]) == (two["machines"], two["options"])
     assert one["machines"].jobs == 2
-    assert one["options"].dry_run
+    assert one["dry_run"]

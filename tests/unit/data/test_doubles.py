@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.cli.data_check import render
+from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
 from dear.data.settings import DataSettings

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from dear.errors import DearError
-from dear.evaluation.experiment import Experiment
-from dear.evaluation.launch.machines import Machines
+from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.training.settings import TrainOptions
 
-GOOD = Experiment(CrossDataset(), Path("out"), ("tags",), (Plan("dear"),))
+GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plans=(Plan("dear"),))
 
 
 @pytest.mark.parametrize(

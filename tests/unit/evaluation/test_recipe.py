@@ -7,9 +7,10 @@ import pytest
 
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
-from dear.evaluation.launch.claims import MARK, claimed, distinct_places
+from dear.evaluation.experiment import data_names
+from dear.evaluation.launch.claims import MARK, claimed, require_distinct_folders
 from dear.evaluation.plan import Plan
-from dear.evaluation.recipe import RecipeError, data_names, load_recipe, load_recipes, restricted
+from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
 from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
 
@@ -49,23 +50,23 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (GOOD + "sheds: 1\n", r"one\.yaml: unknown key 'sheds'\. Did you mean 'seeds'\?"),
-        (GOOD.replace("beta", "betta"), "unknown setting of dear 'betta'. Did you mean 'beta'"),
-        (GOOD.replace("label", "labell"), "unknown key of a method 'labell'. Did you mean 'label'"),
-        (GOOD.replace("epochs", "epoch"), "unknown setting of training 'epoch'. Did you mean 'epochs'"),
-        (GOOD.replace("few-shot", "[a]"), "the key 'protocol' is .'a'.: it must be text"),
-        (GOOD.replace("few-shot", "{a: b}"), "the key 'protocol' is .'a': 'b'.: it must be text"),
+        (GOOD.replace("beta", "betta"), r"settings has the unknown key 'betta' \(did you mean 'beta'"),
+        (GOOD.replace("label", "labell"), r"has the unknown key 'labell' \(did you mean 'label'"),
+        (GOOD.replace("epochs", "epoch"), r"its train has the unknown key 'epoch' \(did you mean 'epochs'"),
+        (GOOD.replace("few-shot", "[a]"), "its protocol is .'a'.: it must be text"),
+        (GOOD.replace("few-shot", "{a: b}"), "its protocol is .'a': 'b'.: it must be text"),
         (GOOD.replace("runs/x", ".."), "the key 'out' is '..': it must name a folder, without"),
         (GOOD.replace("runs/x", "runs/.."), "the key 'out' is 'runs/..': it must name a folder, without"),
         (GOOD.replace("runs/x", "../../x"), "the key 'out' is '../../x': it must name a folder, without"),
         (GOOD.replace("runs/x", "."), "the key 'out' is '.': it must name a folder, without"),
         (GOOD.replace("runs/x", "/"), "the key 'out' is '/': it must name a folder, without"),
-        (GOOD + "roles: [a]\n", "the key 'roles' is .'a'.: it must be text"),
-        (GOOD + "select: [last]\n", "unknown select"),
+        (GOOD + "roles: [a]\n", "its roles is .'a'.: it must be a path or null"),
+        (GOOD + "select: [last]\n", "its select is .'last'.: it must be one of last, val"),
         (GOOD.replace("few-shot", "fewshot"), "unknown protocol 'fewshot'. Did you mean 'few-shot'"),
         (GOOD.replace("method: dear", "method: deer"), "unknown method 'deer'. Did you mean 'dear'"),
         (GOOD.replace("beta: 0.5", "beta: much"), "beta is 'much': it must be a number"),
         (GOOD.replace("beta: 0.5", "beta: 1.5"), "beta is 1.5"),
-        (GOOD.replace("[3, 5]", "[3, five]"), "'seeds' is"),
+        (GOOD.replace("[3, 5]", "[3, five]"), r"its seeds\[1\] is 'five': it must be a whole number"),
         (GOOD.replace("[1, 2]", "[0]"), "shots are"),
         (GOOD.replace("[3, 5]", "[]"), "no seed"),
         (GOOD.replace("[mixed-paints, stamped-tiles]", "[]"), "no data set"),
@@ -87,7 +88,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("beta: 0.5", "fusion_loss: foo"), "fusion_loss is 'foo': it must be one of linear"),
         (GOOD.replace("beta: 0.5", "beta: .nan"), "beta is nan: it must be a number"),
         (GOOD.replace("beta: 0.5", "first: true"), "first is True: it must be a whole number"),
-        (GOOD.replace("beta: 0.5", "5: 1"), "unknown setting of dear '5'"),
+        (GOOD.replace("beta: 0.5", "5: 1"), r"its methods\[1\]\.settings has the unknown key 5"),
         (GOOD.replace("epochs: 7", "optimizer: foo"), "optimizer is 'foo': it must be one of adamw, sgd"),
         (GOOD.replace("epochs: 7", "precision: foo"), "precision is 'foo': it must be one of auto"),
         (GOOD.replace("epochs: 7", "view_cache_type: foo"), "view_cache_type is 'foo'"),
@@ -95,23 +96,23 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("epochs: 7", "view_seed: 1, view_cache: .inf"), "view_cache is inf: it must be a num"),
         (GOOD + "dataset: {sampling: foo}\n", "sampling is 'foo': it must be one of dear, coop"),
         (GOOD + "dataset: {broken: foo}\n", "broken is 'foo': it must be one of stop, skip"),
-        (GOOD + "dataset: {root: 5}\n", "'root' is 5: it must be text"),
-        (GOOD + "dataset: {template: 5}\n", "'template' is 5: it must be text"),
+        (GOOD + "dataset: {root: 5}\n", r"its dataset\.root is 5: it must be a path"),
+        (GOOD + "dataset: {template: 5}\n", r"its dataset\.template is 5: it must be text"),
         (GOOD + "dataset: {root: ~no-one/x}\n", "'root' is '~no-one/x'"),
-        (GOOD + "model: null\n", "'model' is None: it must be text"),
-        (GOOD + "pretrained: [a]\n", "'pretrained' is .'a'.: it must be text"),
-        (GOOD + "roles: 5\n", "'roles' is 5: it must be text"),
+        (GOOD + "model: ''\n", "name of the model or of its weights is empty"),
+        (GOOD + "pretrained: [a]\n", "its pretrained is .'a'.: it must be text"),
+        (GOOD + "roles: 5\n", "its roles is 5: it must be a path"),
         (GOOD.replace("few-shot", "cross-dataset") + "source: 5\n", "source is 5: it must be text"),
-        (GOOD.replace("runs/x", "''"), "'out' is '': it must be text that is not empty"),
-        (GOOD.replace("runs/x", "null"), "'out' is None: it must be text"),
-        (GOOD.replace("mixed-paints", "''"), "'data' is '': it must be text"),
+        (GOOD.replace("runs/x", "''"), "its out is '': it must be a path"),
+        (GOOD.replace("runs/x", "null"), "its out is None: it must be a path"),
+        (GOOD.replace("mixed-paints", "''"), "a data set's name is empty"),
         (GOOD.replace("mixed-paints", "2020-99-99"), "not readable YAML: month must be in 1..12"),
         (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "the seed is 99999999999999999999"),
         ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is both the source and a target"),
-        ("protocol: ablation\nout: x\nof: 5\n", "'of' is 5: it must be text"),
-        ("protocol: ablation\nout: x\nof: [[mask]]\n", "'of' is .'mask'.: it must be text"),
-        ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", "'without' is None: it must be text"),
-        ("protocol: ablation\nout: x\n", "'of' is missing"),
+        ("protocol: ablation\nout: x\nof: 5\n", r"its of\[0\] is 5: it must be text"),
+        ("protocol: ablation\nout: x\nof: [[mask]]\n", r"its of\[0\] is .'mask'.: it must be text"),
+        ("protocol: ablation\nout: x\nof: mask\nwithout: null\n", r"without\[0\] is None: it must be text"),
+        ("protocol: ablation\nout: x\n", "it lacks the key 'of'"),
         ("protocol: ablation\nout: x\nof: masks\n", "unknown ablation 'masks'. Did you mean 'mask'"),
         ("protocol: ablation\nout: x\nof: attributes\nwithout: [K = 8]\n", "unknown row 'K = 8'"),
         (GOOD + "train: {batch: 3}\n", "the key 'train' appears twice"),
@@ -162,12 +163,12 @@ def test_where_a_recipe_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert one.dataset.root == tmp_path / "home" / "data"
     assert one.dataset.classnames == tmp_path / "names.json"
     assert one.dataset.template == str(tmp_path / "prompts.txt")
-    assert one.model.roles == tmp_path / "home" / "x.json"
+    assert one.roles == tmp_path / "home" / "x.json"
     assert one.out == Path("runs/x")
     two = load_recipe(written(tmp_path, GOOD + read % ("../data", "'a {}.'", "ground-truth")))
     assert two.dataset.root == tmp_path / "../data"
     assert two.dataset.template == "a {}."
-    assert two.model.roles == Path("ground-truth")
+    assert two.roles == Path("ground-truth")
     home = load_recipe(written(tmp_path, GOOD.replace("runs/x", "~/runs")))
     assert home.out == tmp_path / "home" / "runs"
 
@@ -196,7 +197,7 @@ def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
     paths = [written(tmp_path, GOOD.replace("out: runs/x", place), name) for name in ("a.yaml", "b.yaml")]
     one, two = map(load_recipe, paths)
     with pytest.raises(OutputError, match="a and b both write to"):
-        distinct_places([one, two])
+        require_distinct_folders([one, two])
     with claimed(one), pytest.raises(OutputError, match="another process is writing"), claimed(one):
         pass
     with claimed(one):  # the same recipe goes on
@@ -297,7 +298,7 @@ def test_errors_can_be_mended() -> None:
 def test_a_long_value_is_shortened_in_the_message(tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
     path.write_text(f"protocol: base-to-novel\nout: runs\nseeds: {[[{}] * 2_000]}\n")
-    with pytest.raises(DearError, match=r"the key 'seeds' is \[\[") as caught:
+    with pytest.raises(DearError, match=r"its seeds\[0\] is \[") as caught:
         load_recipe(path)
     assert len(str(caught.value)) < 300
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError, DearError, OutputError
-from dear.evaluation.records import environment, make_folder, read_record
+from dear.evaluation.environment import environment
+from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.schema import SCHEMA
 from dear.writing.files import write_json
 

@@ -225,10 +225,9 @@ def test_the_view_cache_of_the_settings(
     assert len([*(tmp_path / "usual" / "views").rglob("*.view")]) == 4 * 2 * 2
 
     experiment = Experiment(
-        FewShot(),
-        tmp_path / "out",
-        ("mixed-paints",),
-        (DEAR,),
+        protocol=FewShot(),
+        data=("mixed-paints",),
+        plans=(DEAR,),
         train=TrainOptions(view_seed=3, view_cache=0.5),
         dataset=DataSettings(cache=tmp_path / "own"),
     )

@@ -200,7 +200,7 @@ class TestMethodsBoundToTheirClasses:
         with pytest.raises(
             SettingsError, match=f"{name} is bound to its training classes.*run it with few-shot"
         ):
-            Experiment(BaseToNovel(), Path("x"), ("nowhere",), (Plan(name),))
+            Experiment(protocol=BaseToNovel(), data=("nowhere",), plans=(Plan(name),))
 
     @pytest.mark.parametrize("name", CLOSED)
     def test_a_few_shot_run(self, name: str, small_clip: Clip, tmp_path: Path) -> None:

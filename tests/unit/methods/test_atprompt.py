@@ -114,7 +114,7 @@ class TestBeforeTheFirstRun:
 
     def check(self, clip: Clip, settings: AtPromptSettings) -> None:
         plans = (Plan("atprompt", settings=settings),)
-        experiment = Experiment(BaseToNovel(), Path("unused"), ("first", "second"), plans)
+        experiment = Experiment(protocol=BaseToNovel(), data=("first", "second"), plans=plans)
         check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
 
     def test_a_file_that_lacks_the_second_data_set(self, small_clip: Clip, tmp_path: Path) -> None:

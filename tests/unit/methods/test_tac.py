@@ -276,7 +276,7 @@ def test_a_bundle_needs_no_descriptions(
 class TestDescriptions:
     def check(self, clip: Clip, settings: TacSettings, protocol: Protocol | None = None) -> None:
         plans = (Plan("tac", settings=settings),)
-        experiment = Experiment(protocol or BaseToNovel(), Path("unused"), ("first", "second"), plans)
+        experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), plans=plans)
         check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
 
     def settings(self, path: Path, **options: Any) -> TacSettings:

@@ -109,3 +109,10 @@ def test_values_as_they_are_written(tmp_path: Path) -> None:
     for refused in (LAUGHS, "a: &a [*a]", "[" * 50_000, "a: 1\na: 2", "a: !!python/name:os.system"):
         with pytest.raises(DearError):
             read_yaml(yaml_of(tmp_path, refused), as_text=True)
+
+
+def test_numbers_with_an_exponent_and_no_point(tmp_path: Path) -> None:
+    """YAML 1.1 takes them for text; settings such as a learning rate are written so."""
+    path = tmp_path / "rates.yaml"
+    path.write_text("[1e-3, 1e5, -2.E+1, '1e-3', e5, 1e]")
+    assert read_yaml(path) == [0.001, 100000.0, -20.0, "1e-3", "e5", "1e"]

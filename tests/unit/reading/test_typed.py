@@ -54,7 +54,10 @@ def test_what_fits_comes_in_its_types() -> None:
         ({"heads": [{"layer": True}]}, r"its heads\[0\]\.layer is True: it must be a whole number"),
         ({"heads": [{"layer": 1.0}]}, r"its heads\[0\]\.layer is 1\.0: it must be a whole number"),
         ({"heads": [{}]}, r"its heads\[0\] lacks the key 'layer'"),
-        ({"heads": [{"layer": 1, "rule": 2}]}, r"its heads\[0\] has the unknown key 'rule'; known are layer"),
+        (
+            {"heads": [{"layer": 1, "rule": 2}]},
+            r"its heads\[0\] has the unknown key 'rule' \(did you mean 'role'\?\); known are layer",
+        ),
         (
             {"heads": [{"layer": 1, "role": "x"}]},
             r"its heads\[0\]\.role is 'x': it must be one of core, mixed",

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dear.errors import DataError
-from dear.evaluation.validate import check_record
+from dear.evaluation.records import check_record
 from dear.report.comparison import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of

@@ -14,23 +14,23 @@ from dear.writing.files import atomic_write
 MARK, LOCK = ".recipe", ".lock"
 
 
-def distinct_places(experiments: Sequence[Experiment]) -> None:
+def require_distinct_folders(experiments: Sequence[Experiment]) -> None:
     """Raise OutputError if two experiments write to the same folder."""
-    places: dict[Path, Experiment] = {}
+    owners: dict[Path, Experiment] = {}
     for experiment in experiments:
-        other = places.setdefault(experiment.out.resolve(), experiment)
-        if other is not experiment:
-            names = [str(one.about.get("recipe") or one.protocol.name) for one in (other, experiment)]
+        owner = owners.setdefault(experiment.out.resolve(), experiment)
+        if owner is not experiment:
+            names = [writer.recipe or writer.protocol.name for writer in (owner, experiment)]
             raise OutputError(f"{' and '.join(names)} both write to {experiment.out}: give each its own out.")
 
 
-def check_places(experiments: Sequence[Experiment]) -> None:
+def check_folders(experiments: Sequence[Experiment]) -> None:
     """Raise OutputError if `execute` would refuse an experiment's folder; creates nothing."""
-    distinct_places(experiments)
-    for out, recipe in [(one.out.absolute(), str(one.about.get("recipe") or "")) for one in experiments]:
-        there = next(place for place in (out, *out.parents) if place.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            why = "no permission" if there.is_dir() else f"{there} is not a folder"
+    require_distinct_folders(experiments)
+    for out, recipe in [(experiment.out.absolute(), experiment.recipe) for experiment in experiments]:
+        existing = next(path for path in (out, *out.parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            why = "no permission" if existing.is_dir() else f"{existing} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
         if recipe and (out / MARK).is_file():
             _require_owner(out, recipe, (out / MARK).read_text(encoding="utf-8", errors="replace").strip())
@@ -46,7 +46,7 @@ def _require_owner(out: Path, recipe: str, owner: str) -> None:
 @contextmanager
 def claimed(experiment: Experiment) -> Iterator[None]:
     """Lock the folder of an experiment. Raises OutputError if it belongs to another recipe or is in use."""
-    out, recipe = experiment.out, str(experiment.about.get("recipe") or "")
+    out, recipe = experiment.out, experiment.recipe
     make_folder(out)
     with _lock(out) as lock:
         _hold(lock.fileno(), out)

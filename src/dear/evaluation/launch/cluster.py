@@ -73,10 +73,10 @@ def _collect(
         return ray.remote(Worker).options(num_cpus=1, num_gpus=gpus).remote("cuda" if gpus else "cpu", 1)
 
     waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
-    tries, found = dict.fromkeys(tasks, 0), dict[Job, dict[str, Any]]()
+    tries, records = dict.fromkeys(tasks, 0), dict[Job, dict[str, Any]]()
     idle = {number: hire() for number in range(min(slots or _slots(ray, gpus), len(tasks)))}
     busy: dict[Any, tuple[int, Job, Any]] = {}
-    while len(found) < len(tasks):
+    while len(records) < len(tasks):
         for number in [*idle]:
             if (job := waiting.next_for(number)) is None:
                 break
@@ -98,13 +98,13 @@ def _collect(
             continue
         if isinstance(record, str):
             raise DearError(record)
-        found[job] = _kept(*tasks[job], record)
+        records[job] = _stored(*tasks[job], record)
         idle[number] = worker
         tell(f"{record['dataset']['name']}-{record['method']}", len(record["train"]["epochs"]), {})
-    return found
+    return records
 
 
-def _kept(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
+def _stored(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
     """Write a record here, unless the worker has written it to the same folder."""
     parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
     path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
@@ -147,13 +147,13 @@ def _own_sigterm() -> Iterator[None]:
 
 def _gpus(ray: Any, device: str, gpus: float | None) -> float:
     """GPUs per run: as requested, else one if the cluster has any and the device allows it."""
-    there = float(ray.cluster_resources().get("GPU", 0))
-    wanted = gpus if gpus is not None else float(device != "cpu" and there > 0)
-    if wanted > there:
+    available = float(ray.cluster_resources().get("GPU", 0))
+    per_run = gpus if gpus is not None else float(device != "cpu" and available > 0)
+    if per_run > available:
         raise SettingsError(
-            f"{wanted:g} GPUs per run were requested, but the cluster has {there:g}: lower --gpus."
+            f"{per_run:g} GPUs per run were requested, but the cluster has {available:g}: lower --gpus."
         )
-    return wanted
+    return per_run
 
 
 def _slots(ray: Any, gpus: float) -> int:

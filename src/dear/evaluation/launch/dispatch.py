@@ -1,20 +1,23 @@
-"""Launch experiments: sequentially, on several processes or GPUs, on a Ray cluster, or data parallel."""
+"""Launch experiments sequentially, on several processes or GPUs, on a Ray cluster, or data parallel; or list
+their runs in a dry run.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from dear.backbone.choice import warn_of_toy
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
+from dear.backbone.precisions import Precision
 from dear.data.notes import held_notes
-from dear.errors import SettingsError
-from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.launch.claims import claimed, distinct_places
-from dear.evaluation.launch.machines import Machines
-from dear.evaluation.runs import Runner, RunProgress, run_one, silent
+from dear.errors import DearError, SettingsError, UnknownNameError
+from dear.evaluation.experiment import Experiment, Machines, Run
+from dear.evaluation.launch.claims import check_folders, claimed, require_distinct_folders
+from dear.evaluation.runs import Runner, RunProgress, check_data, check_methods, run_one, silent
 from dear.training.devices import make_fabric
 
 Job = tuple[int, int]
@@ -30,16 +33,16 @@ def launch(
     share only once. Raises DearError; the records of finished runs are kept.
     """
     machines = machines or Machines()
-    distinct_places(experiments)
+    require_distinct_folders(experiments)
     runs = [experiment.runs() for experiment in experiments]
     with ExitStack() as stack:
         check_device(machines, experiments)
         if machines.jobs > 1 or machines.cluster is not None:
-            here = Runner("cpu")
-            notes = _check(experiments, here)
+            checker = Runner("cpu")
+            notes = _check(experiments, checker)
             for experiment in experiments:
                 stack.enter_context(claimed(experiment))
-            by_job = _spread(experiments, runs, here, machines, progress, notes)
+            by_job = _spread(experiments, runs, checker, machines, progress, notes)
             return [
                 [by_job[at, number] for number in range(len(of_experiment))]
                 for at, of_experiment in enumerate(runs)
@@ -58,7 +61,7 @@ def launch(
 
 
 def first_process() -> bool:
-    """Whether this process writes and prints: true for the first process of data parallel training."""
+    """True if this process writes and prints: the first process of data parallel training."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
@@ -69,23 +72,23 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
     """
     if machines.cluster is None:
         device = find_device(machines.device)
-        for precision in (name for one in experiments for name in one.precisions):
+        for precision in (name for experiment in experiments for name in experiment.precisions):
             device_precision(precision, device)
 
 
 def _check(experiments: Sequence[Experiment], runner: Runner) -> set[str]:
     """Check all experiments; returns the notes that were shown."""
-    with held_notes() as held:
+    with held_notes() as notes:
         for experiment in experiments:
             runner.check(experiment)
-    return {str(one.message) for one in held}
+    return {str(note.message) for note in notes}
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
     """A runner in this process; it starts the other processes of data parallel training."""
     if machines.devices * machines.nodes == 1 and machines.log is None and machines.wandb is None:
         return Runner(machines.device)
-    precisions = {experiment.train.precision or "auto" for experiment in experiments}
+    precisions: set[Precision] = {experiment.train.precision or "auto" for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
@@ -106,32 +109,91 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
 def _spread(
     experiments: Sequence[Experiment],
     runs: Sequence[Sequence[Run]],
-    here: Runner,
+    checker: Runner,
     machines: Machines,
     progress: RunProgress,
-    told: Collection[str],
+    notes: Collection[str],
 ) -> dict[Job, dict[str, Any]]:
-    """Make the runs without a record on other processes; ``here`` is only used to find existing records, and
-    notes that were ``told`` are not repeated.
+    """Make the runs without a record on other processes. ``checker`` only looks for existing records;
+    ``notes`` were printed before and are not repeated.
     """
-    found: dict[Job, dict[str, Any]] = {}
+    records: dict[Job, dict[str, Any]] = {}
     tasks: dict[Job, tuple[Experiment, Run]] = {}
     for at, experiment in enumerate(experiments):
         placed = replace(experiment, out=experiment.out.resolve())  # workers may have another working folder
         for number, run in enumerate(runs[at]):
-            record = here.existing(experiment, run)
+            record = checker.existing(experiment, run)
             if record is None:
                 tasks[at, number] = placed, run
             else:
-                found[at, number] = record
+                records[at, number] = record
     if not tasks:
-        return found
+        return records
     if machines.cluster is not None:
         from dear.evaluation.launch.cluster import on_cluster
 
-        made = on_cluster(tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress)
+        computed = on_cluster(
+            tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress
+        )
     else:
         from dear.evaluation.launch.processes import in_processes
 
-        made = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, told=told)
-    return found | made
+        computed = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, notes=notes)
+    return records | computed
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of an experiment.
+
+    Attributes:
+        done: True if its record already exists.
+    """
+
+    dataset: str
+    method: str
+    variant: str | None
+    seed: int
+    shots: int
+    done: bool
+
+
+def planned_runs(
+    experiments: Sequence[Experiment], machines: Machines
+) -> tuple[list[PlannedRun], str | None]:
+    """Each run of the experiments; if some cannot begin yet, because data or weights are missing, also the
+    reason. Creates nothing. Raises DearError for any other error that would stop them.
+    """
+    check_folders(experiments)
+    check_device(machines, experiments)
+    runner, runs, reason = Runner(machines.device), list[PlannedRun](), None
+    with held_notes():
+        for experiment in experiments:
+            reason = reason or _missing(runner, experiment)
+    for experiment in experiments:
+        for run in experiment.runs():
+            try:
+                done = runner.existing(experiment, run) is not None
+            except DearError as error:
+                reason, done = reason or str(error), False
+            plan = run.plan
+            runs.append(PlannedRun(run.dataset, plan.method, plan.variant, run.seed, run.shots, done))
+    return runs, reason
+
+
+def _missing(runner: Runner, experiment: Experiment) -> str | None:
+    """Why a run cannot begin yet: missing data or weights. Raises DearError for all other errors."""
+    try:
+        datasets = runner.load_all(experiment)
+    except UnknownNameError:
+        raise
+    except DearError as error:  # for example a benchmark that is not downloaded yet
+        return str(error)
+    check_data(experiment, datasets)
+    warn_of_toy(experiment.backbone.model, world=experiment.world)
+    try:
+        context = runner.context(experiment)
+    except DearError as error:
+        return str(error)
+    check_methods(experiment, context, [*datasets.values()])
+    return None

@@ -31,12 +31,12 @@ def in_processes(
     *,
     device: str,
     tell: RunProgress,
-    told: Collection[str] = (),
+    notes: Collection[str] = (),
 ) -> dict[Job, dict[str, Any]]:
     """Make all runs, ``jobs`` at a time; returns their records. A process goes on with the data set and seed
-    that it has begun, of which it holds what runs share. Warnings of the processes are shown here, each once,
-    but for those already ``told``. Raises the first error of a run, and LostWorkerError if a process is lost;
-    records of finished runs are kept.
+    that it has begun, of which it holds what runs share. Warnings of the processes are printed here, each
+    once, except ``notes``, which were printed before. Raises the first error of a run, and LostWorkerError
+    if a process is lost; records of finished runs are kept.
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     results = context.Queue()
@@ -53,30 +53,30 @@ def in_processes(
     for number, inbox in enumerate(inboxes):
         inbox.cancel_join_thread()  # of an error or a signal: nobody takes what still waits there
         give(number)
-        place = _device(device, number)
-        given = (number, place, threads, inbox, results)
-        workers.append(context.Process(target=work, args=given, daemon=True))
+        machine = _device(device, number)
+        arguments = (number, machine, threads, inbox, results)
+        workers.append(context.Process(target=work, args=arguments, daemon=True))
         workers[-1].start()
-    found: dict[Job, dict[str, Any]] = {}
-    shown = {*told}
+    records: dict[Job, dict[str, Any]] = {}
+    warned = {*notes}
     try:
-        while len(found) < len(tasks):
+        while len(records) < len(tasks):
             kind, job, value = _next(results, workers)
             if kind == "error":
                 raise value
             if kind == "progress":
                 tell(*value)
             elif kind == "warning":
-                if value[0] not in shown:
-                    shown.add(value[0])
+                if value[0] not in warned:
+                    warned.add(value[0])
                     warnings.showwarning(*value)
             else:
-                number, found[job] = value
+                number, records[job] = value
                 give(number)
     finally:
         for worker in workers:
-            worker.terminate() if len(found) < len(tasks) else worker.join()
-    return found
+            worker.terminate() if len(records) < len(tasks) else worker.join()
+    return records
 
 
 class Waiting(Generic[Job]):
@@ -94,14 +94,14 @@ class Waiting(Generic[Job]):
         """The next run of a worker: of its own group, else of one that nobody works on, else of the one with
         the most runs left; None if no run is left.
         """
-        left = {group: jobs for group, jobs in self._left.items() if jobs}
-        if not left:
+        waiting = {group: jobs for group, jobs in self._left.items() if jobs}
+        if not waiting:
             return None
         group = self._with.get(worker)
-        if group not in left:
+        if group not in waiting:
             taken = {*self._with.values()}
-            free = [one for one in left if one not in taken]
-            group = free[0] if free else max(left, key=lambda one: len(left[one]))
+            free = [group for group in waiting if group not in taken]
+            group = free[0] if free else max(waiting, key=lambda group: len(waiting[group]))
         self._with[worker] = group
         return self._left[group].pop(0)
 
@@ -160,7 +160,7 @@ def _next(results: Any, workers: list[BaseProcess]) -> Any:
 
 
 def _device(device: str, number: int) -> str:
-    found = find_device(device)
-    if found.type != "cuda" or found.index is not None:
-        return str(found)
+    machine = find_device(device)
+    if machine.type != "cuda" or machine.index is not None:
+        return str(machine)
     return f"cuda:{number % torch.cuda.device_count()}"

@@ -54,19 +54,19 @@ class Protocol(ABC):
     Attributes:
         name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
-        place: Position of its command and tables among those of the other protocols.
+        position: Position of its command and tables among those of the other protocols.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
-        several_shots: Whether its table can show several numbers of shots.
-        novel_classes: Whether it scores classes that a method was not trained on.
-        unlabelled: Whether a method may train on the training images of all classes without their labels.
+        several_shots: True if its table can show several numbers of shots.
+        novel_classes: True if it scores classes that a method was not trained on.
+        unlabelled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
         scored: The parts of the results that are accuracies.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    place: ClassVar[int]
+    position: ClassVar[int]
     data: ClassVar[tuple[str, ...]] = ("world",)
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class Protocol(ABC):
             )
 
     def fits(self, plan: Plan) -> bool:
-        """Whether the protocol can run the method of a plan."""
+        """True if the protocol can run the method of a plan."""
         try:
             self.check_plan(plan)
         except SettingsError:

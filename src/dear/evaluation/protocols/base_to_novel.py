@@ -20,7 +20,7 @@ class BaseToNovel(Protocol):
 
     name: ClassVar[str] = "base-to-novel"
     summary: ClassVar[str] = "Train on half of the classes, test on both halves."
-    place: ClassVar[int] = 1
+    position: ClassVar[int] = 1
     shared_training: ClassVar[str | None] = "base"
     unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")

@@ -19,7 +19,7 @@ class FewShot(Protocol):
 
     name: ClassVar[str] = "few-shot"
     summary: ClassVar[str] = "Train on 1 to 16 images of every class, test among all."
-    place: ClassVar[int] = 4
+    position: ClassVar[int] = 4
     shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
     several_shots: ClassVar[bool] = True
     novel_classes: ClassVar[bool] = False
@@ -31,9 +31,9 @@ class FewShot(Protocol):
         return shots if plan.trains else 0
 
     def run(self, trial: Trial) -> dict[str, Any]:
-        every = range(len(trial.source.classnames))
-        trial.train(every)
-        return {"all": trial.test(trial.source, every, part=["all"])}
+        classes = range(len(trial.source.classnames))
+        trial.train(classes)
+        return {"all": trial.test(trial.source, classes, part=["all"])}
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         part_of(record, "shots")

@@ -10,19 +10,20 @@ from dear.errors import UnknownNameError
 from dear.evaluation.protocols.base import Protocol
 
 
-def _found() -> Mapping[str, type[Protocol]]:
-    """The classes that have a name, by name, sorted by their place."""
-    modules = [one.name for one in iter_modules(dear.evaluation.protocols.__path__) if one.name != "registry"]
+def _discovered() -> Mapping[str, type[Protocol]]:
+    """The classes that have a name, by name, sorted by their position."""
+    names = [info.name for info in iter_modules(dear.evaluation.protocols.__path__)]
     classes = [
-        one
-        for module in modules
-        for one in vars(import_module(f"dear.evaluation.protocols.{module}")).values()
-        if isinstance(one, type) and issubclass(one, Protocol) and "name" in vars(one)
+        value
+        for name in names
+        if name != "registry"
+        for value in vars(import_module(f"dear.evaluation.protocols.{name}")).values()
+        if isinstance(value, type) and issubclass(value, Protocol) and "name" in vars(value)
     ]
-    return MappingProxyType({one.name: one for one in sorted(classes, key=lambda one: one.place)})
+    return MappingProxyType({kind.name: kind for kind in sorted(classes, key=lambda kind: kind.position)})
 
 
-PROTOCOLS: Mapping[str, type[Protocol]] = _found()
+PROTOCOLS: Mapping[str, type[Protocol]] = _discovered()
 
 
 def protocol_class(name: str) -> type[Protocol]:

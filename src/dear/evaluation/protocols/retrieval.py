@@ -44,7 +44,7 @@ class Retrieval(BaseToNovel):
 
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
-    place: ClassVar[int] = 6
+    position: ClassVar[int] = 6
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
 
     def run(self, trial: Trial) -> dict[str, Any]:

@@ -44,12 +44,14 @@ class Transfer(Protocol):
         return self.source
 
     def run(self, trial: Trial) -> dict[str, Any]:
-        every = range(len(trial.source.classnames))
-        trial.train(every)
-        on_source = trial.test(trial.source, every, part=["source"])
+        classes = range(len(trial.source.classnames))
+        trial.train(classes)
+        on_source = trial.test(trial.source, classes, part=["source"])
         targets = {
-            one.name: trial.test(one, range(len(one.classnames)), novel=True, part=["targets", one.name])
-            for one in trial.targets
+            target.name: trial.test(
+                target, range(len(target.classnames)), novel=True, part=["targets", target.name]
+            )
+            for target in trial.targets
         }
         return {"source": on_source, "targets": targets}
 
@@ -61,8 +63,8 @@ class Transfer(Protocol):
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         super().check_record(record)
-        for one in part_of(record, "targets"):
-            check_scores(record, "targets", one["name"])
+        for target in part_of(record, "targets"):
+            check_scores(record, "targets", target["name"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class CrossDataset(Transfer):
 
     name: ClassVar[str] = "cross-dataset"
     summary: ClassVar[str] = "Train on a source, test on other data sets."
-    place: ClassVar[int] = 2
+    position: ClassVar[int] = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class DomainGeneralization(Transfer):
 
     name: ClassVar[str] = "domain-generalization"
     summary: ClassVar[str] = "Train on a source, test on shifted variants of it."
-    place: ClassVar[int] = 3
+    position: ClassVar[int] = 3
     data: ClassVar[tuple[str, ...]] = (
         "source-resampled", "source-sketch", "source-rendition", "source-adversarial",
     )  # fmt: skip
@@ -109,11 +111,11 @@ class DomainGeneralization(Transfer):
         among = "/" not in name and (folder / name).is_dir()
         domains = tuple(subfolders(folder)) if among else domains_of(folder)
         if among:
-            others = tuple(os.path.join(data[0], one) for one in domains if one != name)
+            others = tuple(os.path.join(data[0], domain) for domain in domains if domain != name)
             return replace(self, source=os.path.join(data[0], name)), others
         if domains and self.source == type(self).source:
             raise DataError(
                 f"{data[0]} holds the domains {', '.join(domains)}: name the one to train on, for example "
                 f"--source {domains[0]}."
             )
-        return self, tuple(os.path.join(data[0], one) for one in domains) or tuple(data)
+        return self, tuple(os.path.join(data[0], domain) for domain in domains) or tuple(data)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dear.errors import SettingsError
-from dear.evaluation.experiment import Experiment, Model
+from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.cluster import on_cluster
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -57,7 +57,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
         seeds=(1, 2),
         shots=(1,),
-        model=Model("tiny"),
+        model="tiny",
         train=TrainSettings(epochs=1),
     )
     experiment.out.mkdir()

@@ -14,10 +14,9 @@ from PIL import Image
 
 from dear.errors import DearError, SettingsError
 from dear.evaluation import runs
-from dear.evaluation.experiment import Experiment, Model
+from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import processes
 from dear.evaluation.launch.dispatch import check_device, launch
-from dear.evaluation.launch.machines import Machines
 from dear.evaluation.launch.processes import Waiting, in_processes
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -110,7 +109,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
             Image.new("RGB", (64, 64), color).save(folder / part / label / "one.png")
     (folder / "train" / "a" / "odd.txt").write_text("")
     made = replace(
-        experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),), model=Model("tiny")
+        experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),), model="tiny"
     )
     two = replace(made, seeds=(1, 2))
     with pytest.warns(UserWarning, match="no image suffix") as held:
@@ -120,7 +119,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         runs = dict(enumerate((again, run) for run in again.runs()))
-        in_processes(runs, 2, device="cpu", tell=silent, told={note})
+        in_processes(runs, 2, device="cpu", tell=silent, notes={note})
     assert "Warning" not in capfd.readouterr().err
 
 

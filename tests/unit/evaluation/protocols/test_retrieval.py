@@ -8,9 +8,9 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.retrieval import Retrieval
+from dear.evaluation.records import check_record
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
-from dear.evaluation.validate import check_record
 from dear.methods.dear import DearSettings
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable

@@ -1,12 +1,43 @@
-"""Peak memory of a run, in MiB: resident memory of the process, and allocated memory of the GPU."""
+"""What a record says of the machine: its software, and the peak memory of a run in MiB, that of the process
+and that of the GPU.
+"""
 
+import hashlib
+import platform
 import sys
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+from dear import __version__
+
+PACKAGE = Path(__file__).parents[1]
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+
+
+@cache
+def code_version() -> str:
+    """12 hexadecimal digits that change with the package's code: SHA-256 over its Python files, in order."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def environment() -> dict[str, str | int]:
+    """The software and machine that computed the results."""
+    return {
+        "dear": __version__,
+        "code": code_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "open_clip": version("open_clip_torch"),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def start_counting() -> bool:

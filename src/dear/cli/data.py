@@ -1,0 +1,307 @@
+"""`dear data`: which data sets there are, what is in them, and what runs draw from them."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from dear.cli.output import progress_console, table
+from dear.data.findings import Check, Fetched
+from dear.data.settings import DataSettings
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: its folder, its contents, and how to get it.
+
+    Attributes:
+        images: Images of each split, as published.
+        there: True if its image folder is under the root; None without a root.
+        download: True if torchvision can fetch it.
+    """
+
+    name: str
+    title: str
+    folder: str
+    classes: int
+    images: dict[str, int]
+    template: str
+    there: bool | None
+    download: bool
+
+
+@dataclass(frozen=True)
+class DataList:
+    """The benchmarks, the root they were searched in, and the tasks of the Attribute World."""
+
+    root: Path | None
+    benchmarks: list[Benchmark]
+    tasks: list[str]
+
+
+def command_list(*, root: Path | None = None) -> DataList:
+    """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
+
+    Args:
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+    """
+    from dear.data.settings import DataSettings
+    from dear.data.sources.benchmarks import benchmarks
+    from dear.data.world.names import task_names
+
+    folder = DataSettings(root=root).data_root()
+    rows = [
+        Benchmark(
+            name=b.name,
+            title=b.title,
+            folder=b.folder,
+            classes=b.classes,
+            images=dict(b.published),
+            template=b.template,
+            there=None if folder is None else (folder / b.folder / b.images).is_dir(),
+            download=b.download is not None,
+        )
+        for b in benchmarks().values()
+    ]
+    return DataList(folder, rows, [*task_names()])
+
+
+def render_list(result: DataList, console: Console) -> None:
+    """Show the benchmarks as a table, and the names of the tasks."""
+    yes = {True: "yes", False: "no", None: None}
+    rows = [
+        (b.name, b.folder, b.classes, *(b.images.get(p) for p in ("train", "val", "test")), yes[b.there],
+         "torchvision" if b.download else "by hand", b.template)
+        for b in result.benchmarks
+    ]  # fmt: skip
+    columns = ("name", "folder", "classes", "train", "val", "test", "there", "get", "template")
+    console.print(table(None, columns, rows), markup=False)
+    where = f"searched in {result.root}" if result.root else "no root: give --root or set DEAR_DATA"
+    console.print(f"Benchmarks: {where}. Images as published.", markup=False)
+    console.print(f"Tasks of the Attribute World: {', '.join(result.tasks)}", markup=False)
+
+
+def command_get(name: str, *, root: Path | None = None) -> Fetched:
+    """Download a benchmark into CoOp's layout with torchvision where possible; otherwise say what to do by
+    hand.
+
+    Args:
+        name: A benchmark's name.
+        root: Folder of the benchmarks; the environment variable DEAR_DATA if not given.
+    """
+    from dear.data.settings import DataSettings
+    from dear.data.sources.benchmarks import benchmarks, find_benchmark
+    from dear.data.sources.download import fetch
+    from dear.errors import SettingsError, UnknownNameError
+
+    benchmark = find_benchmark(name)
+    if benchmark is None:
+        raise UnknownNameError("benchmark", name, benchmarks())
+    folder = DataSettings(root=root).data_root()
+    if folder is None:
+        raise SettingsError("no folder to fetch into: give --root or set the environment variable DEAR_DATA.")
+    return fetch(benchmark, folder)
+
+
+def render_get(result: Fetched, console: Console) -> None:
+    """Show what was fetched and what is left to do."""
+    lines = [f"{result.name} in {result.folder}"]
+    lines += [f"fetched: {', '.join(result.fetched)}"] if result.fetched else []
+    lines += [f"not fetched: {result.why}"] if result.why else []
+    if result.by_hand:
+        lines += [f"by hand, into {result.folder}:", *(f"  - {line}" for line in result.by_hand)]
+    lines.append(f"then: dear data check {result.name} --root {Path(result.folder).parent}")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+MOST_LINES = 10
+
+
+def command_check(
+    name: str,
+    *,
+    root: Path | None = None,
+    decode: bool = True,
+    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+) -> Check:
+    """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
+
+    Continues after a fault and lists them all; the exit code is 1 if there is one. Warnings (a single class,
+    uneven classes, images of the same content) do not change it.
+
+    Args:
+        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        decode: Read and compare all images; without it only the existence of files is checked.
+        dataset: How the data set is read.
+    """
+    from rich.progress import Progress
+
+    from dear.data.check import check_dataset
+
+    console = progress_console()
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("reading images", total=None)
+        return check_dataset(
+            name,
+            replace(dataset, root=root or dataset.root),
+            decode=decode,
+            progress=lambda done, images: bar.update(task, completed=done, total=images),
+        )
+
+
+def render_check(result: Check, console: Console) -> None:
+    """Show the findings, the bad ones last."""
+    published = result.published or {}
+    rows = [
+        (part, count, published.get(part), *result.per_class.get(part, (None, None)))
+        for part, count in result.counts.items()
+    ]
+    console.print(f"{result.name} in {result.folder}: {result.classes} classes", markup=False)
+    console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
+    lines = [f"split: {result.split}{_standard(result.standard)}"]
+    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {', '.join(result.classnames)}"]
+    lines += [f"note: {note}" for note in result.notes]
+    lines += _listed("faults of the lists", result.faults)
+    lines += _listed("class names that differ from the published ones", result.other_names)
+    lines += _listed("missing files", result.missing)
+    lines += _listed("broken files", [*(result.broken or {}).values()])
+    read = (
+        "every image was read" if result.broken is not None else "images were not read (--decode reads them)"
+    )
+    lines += [f"warning: {warning}" for warning in result.warnings]
+    verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
+    lines.append(f"{verdict}: {read}")
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _standard(standard: bool | None) -> str:
+    words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
+    return words[standard]
+
+
+def _listed(what: str, lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    more = [f"  ... and {len(lines) - MOST_LINES} more (--json has all)"] if len(lines) > MOST_LINES else []
+    return [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *more]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A pick as stored in a run's record, with the data set it belongs to."""
+
+    dataset: str
+    identity: str
+    classes: int
+    pick: dict[str, Any]
+    written: Path | None
+
+
+def command_pick(
+    name: str,
+    *,
+    shots: int = 16,
+    seed: int = 1,
+    classes: Literal["all", "base", "novel"] = "all",
+    root: Path | None = None,
+    out: Path | None = None,
+    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+) -> Picked:
+    """Draw the few-shot images of a seed, as a run does.
+
+    Args:
+        name: A data set: a task's or benchmark's name, a folder, a CSV or JSONL file, or a zip.
+        shots: Training images per class.
+        seed: Seed of the pick.
+        classes: Which classes: all, the first half (base) or the rest (novel).
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        out: JSON file to write the pick to.
+        dataset: How the data set is read, and the rule of the pick (--dataset.sampling).
+    """
+    from dear.data.names import check_name
+
+    check_name(name, replace(dataset, root=root or dataset.root))
+    from dear.data.fewshot import base_novel, draw_few  # loads torch: a wrong name is refused without it
+    from dear.data.loading import load_dataset
+    from dear.writing.files import write_json
+
+    data = load_dataset(name, replace(dataset, root=root or dataset.root))
+    part = None if classes == "all" else base_novel(len(data.classnames))[classes == "novel"]
+    pick, _ = draw_few(data, shots, seed, part)
+    count = len(part or data.classnames)
+    record = pick.to_json()
+    if out is not None:
+        write_json(out, {"dataset": data.name, "identity": data.identity, "classes": classes, **record})
+    return Picked(data.name, data.identity, count, record, out)
+
+
+def render_pick(result: Picked, console: Console) -> None:
+    """Show the files, or the indices if there are no files."""
+    pick = result.pick
+    console.print(
+        f"{result.dataset}: {len(pick['indices'])} images of {result.classes} classes, "
+        f"sampling {pick['sampling']}, seed {pick['seed']}",
+        markup=False,
+    )
+    console.print("\n".join(map(str, pick["files"] or pick["indices"])), markup=False, soft_wrap=True)
+    if result.written:
+        console.print(f"written to {result.written}", markup=False)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What was decoded and where it is; units: images, bytes, seconds."""
+
+    dataset: str
+    folder: Path
+    images: int
+    pixels: int
+    seconds: float
+
+
+def command_cache(
+    name: str,
+    *,
+    root: Path | None = None,
+    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+) -> Cached:
+    """Fill the decode cache with all images of a data set. Runs use it with --dataset.decode-cache.
+
+    Args:
+        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
+        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        dataset: How the data set is read, the folder of caches (--dataset.cache) and the number of threads.
+    """
+    from rich.progress import Progress
+
+    from dear.data.names import check_name
+
+    settings = replace(dataset, root=root or dataset.root, decode_cache=True)
+    check_name(name, settings, tasks=False)
+    from dear.data.images.photos import DecodeCache, fill  # loads torch: what can be refused is
+    from dear.data.loading import photographs, read_listing
+
+    data = photographs(read_listing(name, settings), settings)
+    splits = [split for split in (data.train, data.val, data.test) if split is not None]
+    start, pixels, done = time.perf_counter(), 0, 0
+    console = progress_console()
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("decoding", total=sum(map(len, splits)))
+        for split in splits:
+            for images, size in fill(split):
+                done, pixels = done + images, pixels + size
+                bar.update(task, completed=done)
+    folder = DecodeCache(settings.cache_folder(), settings.short_side).folder
+    return Cached(data.name, folder, done, pixels, time.perf_counter() - start)
+
+
+def render_cache(result: Cached, console: Console) -> None:
+    """Show what is in the cache now."""
+    console.print(
+        f"{result.dataset}: {result.images} images, {result.pixels / 2**20:.1f} MiB in {result.folder}, "
+        f"{result.seconds:.1f} s",
+        markup=False,
+    )

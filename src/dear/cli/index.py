@@ -1,0 +1,329 @@
+"""`dear index`: build, merge and search an index of images."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+
+from dear.cli.output import table
+from dear.errors import BundleError, SettingsError
+from dear.retrieval.results import Built, Hit
+
+if TYPE_CHECKING:
+    from dear.retrieval.encoder import Encoder
+
+
+def command_build(
+    sources: list[str],
+    *,
+    features: Literal["bundle", "heads"] = "bundle",
+    model: str | None = None,
+    roles: Path | None = None,
+    out: Path = Path("index"),
+    kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
+    storage: Literal["float16", "int8"] = "float16",
+    shard: str | None = None,
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    batch: int = 64,
+    workers: int = 0,
+) -> Built:
+    """Index the images of a folder: dear index build BUNDLE FOLDER.
+
+    The features are a bundle's class feature and attribute features or, with --features heads and without a
+    bundle, those of an unadapted CLIP: its class feature, and for each core attribute of a role table the sum
+    of what the attribute's heads add to the image embedding.
+
+    Run it again to update the index: added, changed and removed files are found by size and time, and only
+    new contents are encoded. An interrupted build resumes where it stopped. Unreadable files are reported and
+    skipped, and the exit code is 1.
+
+    Args:
+        sources: Folder of the bundle, or its name on the hub, and folder of the images, searched recursively;
+            with --features heads the latter alone.
+        features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
+        model: Backbone, with --features heads: an open_clip architecture, or tiny. ViT-B-16 with
+            laion2b_s34b_b88k from the hub if not given.
+        roles: Role table, with --features heads: a file, or discovered, ground-truth or published; the
+            package's table for these weights if not given.
+        out: Folder of the index.
+        kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
+        storage: How vectors are stored in memory during searches.
+        shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. When
+            all are built, here or on several machines, dear index query searches them together, and dear
+            index merge makes them one index.
+        pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
+            an open_clip tag, a local file, or random:SEED.
+        device: Where to compute; auto uses the GPU if there is one.
+        batch: Images that go through the model at once.
+        workers: Threads that decode images; 0 means one per processor, at most 8.
+    """
+    from dear.adapters.bundle_config import check_bundle
+    from dear.backbone.choice import backbone_or_default, check_model, warn_of_toy
+    from dear.cli.progress import StepProgress
+    from dear.data.settings import DataSettings
+
+    bundle, folder = _sources(sources, features, model, roles)
+    if bundle is None:
+        check_model(model)
+    else:
+        check_bundle(bundle)
+    from dear.retrieval.approximate import require_faiss  # loads torch: what can be refused without it is
+    from dear.retrieval.build import build_index
+    from dear.retrieval.scan import Shard
+
+    require_faiss()
+    part = None if shard is None else Shard.parse(shard)
+    threads = DataSettings(workers=workers).threads
+    with StepProgress() as progress:
+        encoder: Encoder
+        if bundle is None:
+            from dear.backbone.load import load_clip
+            from dear.retrieval.heads import encoder_for
+            from dear.roles.packaged import role_table
+
+            backbone = backbone_or_default(model, pretrained, world=False)
+            warn_of_toy(backbone.model, world=False)
+            clip = load_clip(*backbone, device=device)
+            encoder = encoder_for(
+                clip,
+                role_table(clip, roles),
+                folder,
+                out,
+                pretrained=None if backbone.pretrained is None else _absolute(backbone.pretrained),
+                threads=threads,
+                batch=batch,
+                progress=progress,
+            )
+        else:
+            from dear.adapters.encoder import BundleEncoder
+            from dear.adapters.predictor import Predictor
+
+            encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
+        return build_index(
+            encoder,
+            folder,
+            out,
+            kind=None if kind == "auto" else kind,
+            storage=storage,
+            model="" if bundle is None else _absolute(bundle),
+            shard=part,
+            threads=threads,
+            batch=batch,
+            progress=progress,
+        )
+
+
+def _sources(
+    sources: list[str], features: str, model: str | None, roles: Path | None
+) -> tuple[str | None, Path]:
+    """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
+    if features == "heads":
+        if len(sources) > 1:
+            raise SettingsError(
+                "--features heads takes no bundle, only the folder of images (here: "
+                f"{', '.join(sources)}). Give the backbone with --model and --pretrained."
+            )
+        return None, Path(sources[0])
+    if model is not None or roles is not None:
+        raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
+    if len(sources) != 2:
+        raise SettingsError(
+            f"give a bundle and a folder of images (here: {', '.join(sources)}), or a folder alone with "
+            "--features heads."
+        )
+    return sources[0], Path(sources[1])
+
+
+def _absolute(name: str) -> str:
+    """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name
+
+
+def render_build(result: Built, console: Console) -> None:
+    """Show what was done."""
+    console.print(
+        f"{result.files} images in {result.index}: {result.added} added, {result.changed} changed, "
+        f"{result.removed} removed, {result.unchanged} unchanged; {result.encoded} encoded",
+        markup=False,
+    )
+    console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
+    if result.left_out:
+        console.print(f"left out, for they own no head: {', '.join(result.left_out)}", markup=False)
+    if result.broken:
+        console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
+        for reason in result.broken.values():
+            console.print(f"  {reason}", markup=False, soft_wrap=True)
+
+
+def command_merge(
+    shards: Path,
+    *,
+    out: Path = Path("index"),
+    kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
+    storage: Literal["float16", "int8"] = "float16",
+) -> Built:
+    """Merge all shards of an index into one, the same as one build of the whole folder makes.
+
+    Nothing is encoded again: vectors are copied, and the FAISS indexes are built from them. The shards stay.
+    `dear index build` with the same --out updates the merged index.
+
+    Args:
+        shards: Folder of the shards: the --out of `dear index build --shard`.
+        out: Folder of the merged index.
+        kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
+        storage: How vectors are stored in memory during searches.
+    """
+    from dear.cli.progress import StepProgress
+    from dear.retrieval.shards import merge_index
+
+    if out.expanduser().resolve() == shards.expanduser().resolve():
+        raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
+    with StepProgress() as progress:
+        return merge_index(
+            shards, out, kind=None if kind == "auto" else kind, storage=storage, progress=progress
+        )
+
+
+def render_merge(result: Built, console: Console) -> None:
+    """Show what was made."""
+    console.print(f"{result.files} images in {result.index}, {result.rows} rows", markup=False)
+    console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
+    if result.broken:
+        console.print(f"{len(result.broken)} files could not be read by the builds.", markup=False)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Neighbours, best first.
+
+    Attributes:
+        folder: The folder that their paths are relative to.
+        weights: Weights of the features' cosines.
+        sheet: The contact sheet, if requested.
+    """
+
+    query: str
+    folder: Path
+    weights: dict[str, float]
+    hits: list[Hit]
+    sheet: Path | None = None
+
+
+def command_query(
+    index: Path,
+    query: str,
+    *,
+    text: bool = False,
+    by: list[str] = ["class"],  # noqa: B006 (never changed; a default that help shows)
+    weights: list[float] | None = None,
+    words: list[str] | None = None,
+    count: int = 10,
+    effort: float = 1.0,
+    itself: bool = False,
+    sheet: Path | None = None,
+    bundle: str | None = None,
+    pretrained: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Neighbours:
+    """Find the images of an index that are nearest to an image, or to a text with --text.
+
+    Args:
+        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
+        query: An image file; with --text, a text.
+        text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
+        by: Features to compare by: class, and the attributes of the index, such as color,texture.
+        weights: Weight of each feature, 1 if not given; negative weights prefer dissimilar images.
+        words: Features of an image query to compare with words instead, such as color=red.
+        count: How many images to find.
+        effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.
+        itself: Include the query itself in the results if the index has it.
+        sheet: PNG file for a contact sheet of the result.
+        bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
+            features, which names its backbone.
+        pretrained: Location of the backbone's weights, if they have moved.
+        device: Where to compute; auto uses the GPU if there is one.
+    """
+    from dear.retrieval.query import weights_of
+    from dear.retrieval.search import by_image, by_text
+    from dear.retrieval.shards import open_index
+    from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
+
+    mixed = weights_of(by, weights)
+    if sheet is not None:
+        check_sheet(sheet)
+    opened = open_index(index)
+    opened.shares(mixed)  # before the backbone is loaded
+    worded = _words_by_feature(words or [])
+    if text and worded:
+        raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
+    encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
+    opened.check(encoder)
+    if text:
+        hits = by_text(opened, encoder, query, mixed, count=count, effort=effort)
+    else:
+        hits = by_image(
+            opened, encoder, Path(query), mixed, count=count, effort=effort, itself=itself, words=worded
+        )
+    if sheet is not None:
+        title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
+        row = SheetRow(f"by {title}", hits)
+        save_sheet(contact_sheet(None if text else Path(query), query, [row], opened.folder), sheet)
+    return Neighbours(query, opened.folder, mixed, hits, sheet)
+
+
+def render_query(result: Neighbours, console: Console) -> None:
+    """Show the neighbours and, for several features, the cosine of each."""
+    names = list(result.weights)
+    rows = [
+        (rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), _file_of(hit))
+        for rank, hit in enumerate(result.hits, start=1)
+    ]
+    console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
+    if result.sheet is not None:
+        console.print(f"contact sheet: {result.sheet}", markup=False)
+
+
+def _index_encoder(
+    metadata: dict[str, Any], bundle: str | None, pretrained: str | None, device: str
+) -> "Encoder":
+    """The encoder that an index was built with, loaded again. Raises SettingsError for a bundle where none
+    belongs, and what loading raises.
+    """
+    if (heads := metadata.get("heads")) is not None:
+        from dear.backbone.load import load_clip
+        from dear.retrieval.heads import HeadEncoder
+
+        if bundle is not None:
+            raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
+        backbone = heads["model"], pretrained or heads["pretrained"]
+        return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), heads)
+    from dear.adapters.encoder import BundleEncoder
+    from dear.adapters.predictor import Predictor
+
+    return BundleEncoder(Predictor(bundle or _index_bundle(metadata["model"]), device, pretrained=pretrained))
+
+
+def _words_by_feature(pairs: list[str]) -> dict[str, str]:
+    """Texts by feature from NAME=TEXT. Raises SettingsError."""
+    texts = dict[str, str]()
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in texts:
+            raise SettingsError(f"words {pair!r}: give each feature once, as NAME=TEXT, such as color=red.")
+        texts[name.strip()] = text.strip()
+    return texts
+
+
+def _index_bundle(model: str) -> str:
+    """The bundle that an index names. Raises BundleError if it names none, or a folder that is gone."""
+    if not model or (Path(model).is_absolute() and not Path(model).exists()):
+        fault = f"is no longer at {model}" if model else "is not named in it"
+        raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
+    return model
+
+
+def _file_of(hit: Hit) -> str:
+    return hit.path + (f" (and {len(hit.copies)} copies)" if hit.copies else "")

@@ -1,0 +1,233 @@
+"""`dear run`: a command for every protocol, DeAR's ablations, and recipes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from dear.cli.output import table
+from dear.cli.parsing import Flat
+from dear.errors import SettingsError
+from dear.evaluation.ablations import METHOD, ablation_plans, ablations
+from dear.evaluation.experiment import Experiment, Machines, RunOptions
+from dear.evaluation.plan import Plan, RoleVariant, with_all
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.registry import protocol_class
+from dear.evaluation.recipe import load_recipes, restricted
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
+from dear.report.grid import Grid
+
+if TYPE_CHECKING:
+    from dear.evaluation.launch.dispatch import PlannedRun
+
+OF_A_PROTOCOL = """
+Each run leaves one record in the output folder; a run whose record already exists is not repeated, and
+an interrupted one resumes where it stopped.
+
+Args:
+    methods: Methods to compare, of those in docs/methods.md, or all. If not given, zero-shot and dear,
+        without those that do not suit the protocol.
+    role_variant: Variants of the role table to run DeAR with; the last three are the paper's ablations of its
+        mask. If not given "roles", the unchanged table.
+    dry_run: List the runs without making them.
+    start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+    settings: Settings of the methods, such as --dear.beta or --coop.tokens.
+"""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
+
+    Attributes:
+        why: In a dry run, why runs cannot begin yet: the error that the runs themselves would raise.
+    """
+
+    tables: list[Grid]
+    records: list[Path]
+    runs: int
+    planned: list["PlannedRun"] = field(default_factory=list)
+    why: str | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """The error of the exit code, raised after everything else has been shown."""
+        return self.why
+
+
+def protocol_command(name: str) -> Callable[..., Summary]:
+    """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
+    kind = protocol_class(name)
+
+    def command(
+        *,
+        protocol: Flat[kind],  # type: ignore[valid-type]
+        methods: list[str] | None = None,
+        role_variant: list[RoleVariant] | None = None,
+        options: Flat[RunOptions],
+        dry_run: bool = False,
+        start_over: bool = False,
+        machines: Flat[Machines],
+        **settings: MethodSettings,
+    ) -> Summary:
+        plans = plans_of(methods, settings, role_variant, protocol.methods())  # type: ignore[attr-defined]
+        if methods is None:
+            plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
+        experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
+        return run([experiment], machines, dry_run=dry_run)
+
+    about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
+    command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
+    return command
+
+
+def command_ablation(
+    *,
+    of: list[str] | None = None,
+    without: list[str] | None = None,
+    options: Flat[RunOptions],
+    dry_run: bool = False,
+    start_over: bool = False,
+    machines: Flat[Machines],
+    **settings: MethodSettings,
+) -> Summary:
+    """Run DeAR's ablations in base-to-novel: each changes one of the given settings.
+
+    Each run leaves one record in the output folder; a run whose record already exists is not repeated, and an
+    interrupted one resumes where it stopped.
+
+    Args:
+        of: Ablations: mask, loss, inference, quantile, attributes, beta, first. All if not given.
+        without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+        settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
+    """
+    plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
+    options = replace(options, out=options.out or Path("runs/ablation"))
+    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start_over, **vars(options))
+    return run([experiment], machines, dry_run=dry_run)
+
+
+def command_recipe(
+    path: Path,
+    *,
+    data: list[str] | None = None,
+    methods: list[str] | None = None,
+    seeds: list[int] | None = None,
+    out: Path | None = None,
+    dry_run: bool = False,
+    start_over: bool = False,
+    machines: Flat[Machines],
+) -> Summary:
+    """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
+
+    docs/reference/recipes.md describes the keys of a recipe. A run whose record already exists is not
+    repeated, and an interrupted one resumes where it stopped.
+
+    Args:
+        path: A recipe, or a folder of recipes.
+        data: Only these of the recipe's data sets.
+        methods: Only these of the recipe's methods.
+        seeds: Seeds to use instead of the recipe's.
+        out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+    """
+    experiments = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
+    experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
+    return run(experiments, machines, dry_run=dry_run)
+
+
+def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
+    """Make the runs of some experiments, or with ``dry_run`` only list them."""
+    folders = [experiment.out for experiment in experiments]
+    if dry_run:
+        from dear.evaluation.launch.dispatch import planned_runs
+
+        planned, why = planned_runs(experiments, machines)
+        return Summary([], folders, len(planned), planned, why)
+
+    from dear.backbone.choice import check_model
+    from dear.data.names import check_name
+
+    for experiment in experiments:
+        check_model(experiment.model)
+        for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
+            check_name(name, experiment.dataset)
+    from dear.cli.progress import RunProgress
+    from dear.evaluation.launch.dispatch import first_process, launch  # loads torch
+    from dear.report.protocols import tables_of
+
+    runs = sum(len(experiment.runs()) for experiment in experiments)
+    with RunProgress(runs, experiments[0].train.epochs) as progress:
+        records = launch(experiments, machines, progress)
+    if not first_process():
+        raise SystemExit(0)
+    return Summary([grid for part in records for grid in tables_of(part)], folders, runs)
+
+
+def plans_of(
+    methods: Sequence[str] | None,
+    settings: Mapping[str, MethodSettings],
+    role_variants: Sequence[RoleVariant] | None = None,
+    available: Sequence[str] = tuple(METHODS),
+) -> tuple[Plan, ...]:
+    """A plan for each method ("all" means each of ``available``; the usual ones if none is named), and for a
+    method with head roles a plan for each of the given variants of its role table. ``settings`` are the
+    methods' settings by option group. Raises UnknownNameError for an unknown method, SettingsError for
+    settings of a method that is not run.
+    """
+    names = [known_method(name) for name in (USUAL if methods is None else with_all(methods, available))]
+    by_method = settings_of_methods(names, settings)
+    if role_variants is not None and not {*methods_with_roles()} & {*names}:
+        raise SettingsError(
+            f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
+            f"{', '.join(names)}."
+        )
+    return tuple(
+        Plan(name, variant, by_method.get(name))
+        for name in names
+        for variant in (role_variants if role_variants and METHODS[name].needs_roles else ("roles",))
+    )
+
+
+def settings_of_methods(
+    methods: Sequence[str], settings: Mapping[str, MethodSettings]
+) -> dict[str, MethodSettings]:
+    """Settings by method. Raises SettingsError for settings of a method that is not among ``methods``."""
+    by_method = {}
+    for group, name in option_groups().items():
+        values = settings[group]
+        if name in methods:
+            by_method[name] = values
+        elif changes := [
+            setting.name for setting in fields(values) if getattr(values, setting.name) != setting.default
+        ]:
+            option = f"--{group}.{changes[0].replace('_', '-')}"
+            raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
+    return by_method
+
+
+def render(result: Summary, console: Console) -> None:
+    """Show the tables and where the records are, or the planned runs."""
+    count = f"{result.runs} run{'s' * (result.runs != 1)}"
+    if result.planned:
+        columns = ("data set", "method", "variant", "shots", "seed", "record")
+        rows = [
+            (run.dataset, run.method, run.variant or "", run.shots, run.seed, "done" if run.done else "")
+            for run in result.planned
+        ]
+        console.print(table(None, columns, rows))
+        done = sum(run.done for run in result.planned)
+        console.print(f"{count}, {done} done" if done else count)
+        if result.why:
+            console.print(f"some runs cannot begin yet: {result.why}", markup=False)
+        return
+    for grid in result.tables:
+        grid.render(console)
+    console.print(f"{count}, records in {', '.join(map(str, result.records))}", markup=False)
