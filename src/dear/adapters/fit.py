@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_files import check_place
+from dear.adapters.bundle_files import check_writable
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.scoring import all_logits, evaluate_bundle
@@ -77,7 +77,7 @@ def fit(
     Raises DearError, before training where possible.
     """
     if out is not None:
-        check_place(Path(out).expanduser(), overwrite=overwrite)
+        check_writable(Path(out).expanduser(), overwrite=overwrite)
     method = known_method(method)
     kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:

@@ -4,18 +4,20 @@ import copy
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.predictions import Candidate, Prediction, Unreadable
 from dear.backbone.choice import warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
@@ -35,39 +37,6 @@ CACHE = 128 * 2**20
 """Bytes of text features, and of their classes' names, that a predictor caches."""
 
 Picture = Image.Image | Path | str
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
-    negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
-    role table are in one part, "rest".
-    """
-
-    name: str
-    probability: float
-    logit: float
-    evidence: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
-
-    image: str | None
-    top: tuple[Candidate, ...]
-
-    @property
-    def best(self) -> Candidate:
-        return self.top[0]
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """An unreadable image, and why."""
-
-    image: str | None
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -325,3 +294,40 @@ class Predictor:
             while self.cached_bytes > CACHE:
                 _, oldest = self._vocabularies.popitem(last=False)
                 self.cached_bytes -= oldest.nbytes
+
+
+class BundleEncoder:
+    """Image and text features of an adapted model, tied to its bundle. Texts are put into its templates."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.features: tuple[str, ...] = predictor.features
+        self.unowned: tuple[str, ...] = predictor.unowned
+        self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
+        self.short_side: int = predictor.bundle.short_side
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing: the index names the bundle."""
+        return {}
+
+    @cached_property
+    def identity(self) -> str:
+        return self.predictor.bundle.features_identity
+
+    @torch.no_grad()
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
+
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
+        """The same for every feature. Raises SettingsError if the method has prompts for its own classes
+        only.
+        """
+        if not self.predictor.method.open_vocabulary:
+            raise SettingsError(
+                f"this bundle's {self.predictor.method.name} has text features for its own classes only: "
+                "search by an image."
+            )
+        return self.predictor.encode_classes(texts).cpu()[:, None].expand(-1, len(self.features), -1)

@@ -4,15 +4,7 @@ loading torch.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from dear.errors import OutputError, SettingsError, listing
-
-if TYPE_CHECKING:
-    from dear.adapters.predictor import Unreadable
-
-SUFFIXES = (".csv", ".jsonl")
-"""Endings of a file of predictions."""
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -74,27 +66,3 @@ class Exported:
     checked: int
     difference: float
     same_best: int | None
-
-
-@dataclass(frozen=True)
-class Written:
-    """The file of predictions, the number of images in it, and the images that could not be read."""
-
-    out: Path
-    images: int
-    unreadable: list["Unreadable"]
-
-    @property
-    def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code reports."""
-        return bool(self.unreadable)
-
-
-def check_table(out: Path) -> None:
-    """Raise SettingsError for a file of predictions whose suffix is not .csv or .jsonl, OutputError for a
-    folder.
-    """
-    if out.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
-    if out.is_dir():
-        raise OutputError(f"--out {out} is a folder: give the name of a file in it.")

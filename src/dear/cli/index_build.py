@@ -95,8 +95,7 @@ def command(
                 progress=progress,
             )
         else:
-            from dear.adapters.encoder import BundleEncoder
-            from dear.adapters.predictor import Predictor
+            from dear.adapters.predictor import BundleEncoder, Predictor
 
             encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
         return build_index(

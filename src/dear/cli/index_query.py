@@ -117,8 +117,7 @@ def _encoder(metadata: dict[str, Any], bundle: str | None, pretrained: str | Non
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
         backbone = made["model"], pretrained or made["pretrained"]
         return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), made)
-    from dear.adapters.encoder import BundleEncoder
-    from dear.adapters.predictor import Predictor
+    from dear.adapters.predictor import BundleEncoder, Predictor
 
     return BundleEncoder(Predictor(bundle or _bundle_of(metadata["model"]), device, pretrained=pretrained))
 
