@@ -141,7 +141,7 @@ class Bundle:
             method.make_room(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
             raise BundleError(f"this bundle cannot be built: {error}") from error
-        parameters, tensors = method.kept(), self.tensors
+        parameters, tensors = method.stored_tensors(), self.tensors
         common = parameters.keys() & tensors.keys()
         mismatches = {
             "lacks the tensors": parameters.keys() - tensors.keys(),

@@ -14,7 +14,7 @@ class BundleScores:
     Attributes:
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
-        zero_shot: The same as the accuracy of the backbone without the adapter, by the bundle's templates.
+        zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.

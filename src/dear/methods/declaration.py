@@ -166,13 +166,13 @@ class PublishedRow:
 
     def holds(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
         """True if the row applies to a run."""
-        least, most = self.shots
+        low, high = self.shots
         return (
             protocol in (self.protocols or (protocol,))
             and dataset in (self.data or (dataset,))
             and all(getattr(settings, name) == value for name, value in self.when.items())
-            and least <= shots
-            and (most is None or shots <= most)
+            and low <= shots
+            and (high is None or shots <= high)
         )
 
 

@@ -1,5 +1,5 @@
-"""Request bodies: in memory within bounds, where fast clients take precedence over slow ones; and the parts of
-forms. Nothing is written to disk.
+"""Request bodies: in memory within bounds, where fast clients take precedence over slow ones; and the parts
+of forms. Nothing is written to disk.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ class Service:
     def attributes(self) -> tuple[str, ...]:
         """The names of the method's learned tokens: the attributes, without those that own no head."""
         method = self.predictor.method
-        return tuple(name for name in method.layout.named if name not in method.unowned)
+        return tuple(name for name in method.layout.tokens_by_name if name not in method.unowned)
 
     def take(self, data: bytes, charge: Callable[[int], None] = lambda _: None) -> Upload:
         """Check and decode an image; ``charge`` is called with its number of pixels before they are unpacked,
@@ -104,7 +104,7 @@ class Service:
                 raise Refused(422, f"the image is broken: {reason}") from None
         size = self.predictor.clip.image_size
         views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
-        return Upload(views[own], views[of_index], hashlib.sha256(data).hexdigest())
+        return Upload(views[of_bundle], views[of_index], hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""

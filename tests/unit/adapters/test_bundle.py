@@ -50,7 +50,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         roles=table(clip) if name == "dear" else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
-        tensors={k: v.detach().clone() for k, v in method.kept().items()},
+        tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
         temperature=1.7,
         metrics={"accuracy": 0.5},
         training={"data": "by hand", "shots": 3, "seed": 1, "test_images": 7},
@@ -140,7 +140,7 @@ def test_a_bundle_for_vit_b_16_is_under_2_mb(tmp_path: Path) -> None:
         roles=roles,
         classes=("cat", "dog"),
         templates=("a photo of a {}.",),
-        tensors=method.kept(),
+        tensors=method.stored_tensors(),
     )
     folder = bundle.save_pretrained(tmp_path / "bundle")
     assert bundle.parameters == 5 * 768 + 5 * 512 + 768 * 512 + 6 == 399_622
@@ -287,7 +287,9 @@ def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
         loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "elsewhere")
         assert loaded.classes == tuple(CLASSES)
         assert len(standin.downloads()) == 1
-    assert all("v2" in path for _, path, _ in standin.requests if path.startswith(("/api/", "/someone/")))
+    assert all(
+        "v2" in path for _, path, _ in standin.requests if path.startswith(("/api/models/", "/someone/"))
+    )
     standin.faults.corrupt = True
     with pytest.raises(BundleError, match=rf"{ADAPTER} of someone/cards is damaged: .*It was removed"):
         Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")

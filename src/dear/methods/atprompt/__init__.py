@@ -1,4 +1,4 @@
-"""Settings of ATPrompt, and what it declares."""
+"""Settings and declaration of ATPrompt."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class AtPromptSettings(MethodSettings):
             raise SettingsError("atprompt.words is a file, and atprompt.attributes is given too: give one.")
 
     @property
-    def chosen(self) -> tuple[str, ...]:
+    def attribute_words(self) -> tuple[str, ...]:
         """The attribute words, in order; none before a data set is known."""
         return tuple(_split(self.attributes)) if self.attributes else ()
 
@@ -100,13 +100,13 @@ def _split(attributes: str) -> list[str]:
 
 
 def _words_of(dataset: str, file: Path) -> list[str]:
-    """The words that a file has for a data set."""
-    found: Mapping[str, list[str]] = typed(read_json(file.expanduser()), dict[str, list[str]], file)
-    words = found.get(dataset)
+    """The words of a data set in a file."""
+    by_dataset: Mapping[str, list[str]] = typed(read_json(file.expanduser()), dict[str, list[str]], file)
+    words = by_dataset.get(dataset)
     if words is None:
         raise SettingsError(
             f"{file} has no attribute words for the data set {dataset!r}, only for "
-            f"{listing([*found], 12)}: add a list of them under that name."
+            f"{listing([*by_dataset], 12)}: add a list of them under that name."
         )
     if not words or any("," in word or not word.strip() for word in words):
         raise SettingsError(

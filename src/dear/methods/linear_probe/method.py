@@ -48,7 +48,7 @@ class LinearProbe(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes, which get weights each. Raises SettingsError for others afterwards."""
+        """Set the classes, which get weights each. Raises SettingsError for others afterwards."""
         first = not self.classnames
         super().set_classes(classnames, templates)
         if first:

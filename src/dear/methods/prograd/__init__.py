@@ -1,4 +1,4 @@
-"""Settings of ProGrad, and what it declares."""
+"""Settings and declaration of ProGrad."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

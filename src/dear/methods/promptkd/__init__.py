@@ -1,4 +1,4 @@
-"""Settings of PromptKD, and what it declares."""
+"""Settings and declaration of PromptKD."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -78,8 +78,8 @@ class PromptKD(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes of the teacher too, whose features of them are kept; without a teacher there is
-        room for them, which holds no numbers until a bundle fills it.
+        """Set the classes of the teacher too, whose features of them are stored; without a teacher they are
+        NaN until a bundle fills them.
         """
         super().set_classes(classnames, templates)
         if self.teacher is not None:
@@ -115,7 +115,7 @@ class PromptKD(Method):
         return linear(relu(hidden), self.second, self.bias)
 
     def text_features(self) -> Float[Tensor, "class target"]:
-        """The teacher's."""
+        """The teacher's text features."""
         return self.class_features
 
     def loss(
@@ -131,26 +131,26 @@ class PromptKD(Method):
         s, text = self.settings, self.text_features()
         taught = self.teacher.clip.scale * frozen.to(text) @ text.T
         scores = self.logits(self.image_features(trunk), text)
-        student, wanted = (log_softmax(one / s.temperature, dim=1) for one in (scores, taught))
-        far = kl_div(student, wanted, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
+        student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, taught))
+        far = kl_div(student, teacher, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
         return {"loss": s.kd_weight * far}
 
     def fingerprint_fields(self) -> dict[str, Any]:
         fields = super().fingerprint_fields()
         if self.teacher is not None:
-            own = tensors_hash(dict(self.teacher.state_dict()))
-            fields["teacher"] = [self.teacher.clip.identity.sha256, own]
+            teacher_hash = tensors_hash(dict(self.teacher.state_dict()))
+            fields["teacher"] = [self.teacher.clip.identity.sha256, teacher_hash]
         return fields
 
-    def kept(self) -> dict[str, Tensor]:
-        return super().kept() | dict(self.named_buffers())
+    def stored_tensors(self) -> dict[str, Tensor]:
+        return super().stored_tensors() | dict(self.named_buffers())
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Without a teacher: take the width of its joint space, and no classes but those kept."""
+        """Without a teacher: take the width of its joint space, and no classes but the stored ones."""
         if self.teacher is not None:
             return
-        kept = tensors.get("class_features")
-        if kept is not None and kept.ndim == 2 and kept.shape[1] != len(self.first):
-            self._project_into(kept.shape[1])
-            self.class_features = self.first.new_full((len(self.classnames), kept.shape[1]), torch.nan)
+        features = tensors.get("class_features")
+        if features is not None and features.ndim == 2 and features.shape[1] != len(self.first):
+            self._project_into(features.shape[1])
+            self.class_features = self.first.new_full((len(self.classnames), features.shape[1]), torch.nan)
         self.open_vocabulary = False

@@ -1,4 +1,4 @@
-"""Settings of Skip Tuning, and what it declares."""
+"""Settings and declaration of Skip Tuning."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

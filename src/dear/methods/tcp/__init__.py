@@ -1,4 +1,4 @@
-"""Settings of TCP, and what it declares."""
+"""Settings and declaration of TCP."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Settings of Tip-Adapter, and what it declares."""
+"""Settings and declaration of Tip-Adapter."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
