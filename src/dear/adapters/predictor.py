@@ -264,13 +264,16 @@ class Predictor:
             )
         at_most("prompts", len(names) * len(self.bundle.templates), f"{len(names):,} class names")
 
+    @property
+    def _stays_set(self) -> bool:
+        """True if the method must stay set to classes that it scores: text features are not all it uses."""
+        return self.method.text_depends_on_image or not self.method.cosine_scores
+
     def pieces(self, names: tuple[str, ...], prompts: int) -> list[tuple[str, ...]]:
-        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if text
-        features are computed for each image.
+        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if the
+        method scores with more than their text features.
         """
-        size = max(1, prompts // len(self.bundle.templates))
-        if self.method.text_depends_on_image:
-            size = len(names)
+        size = len(names) if self._stays_set else max(1, prompts // len(self.bundle.templates))
         return [names[first : first + size] for first in range(0, len(names), size)]
 
     @torch.no_grad()
@@ -287,11 +290,11 @@ class Predictor:
             method = copy.copy(self.method)  # shares all parameters, but not the classes
             method.set_classes(piece, self.bundle.templates)
             texts.append(Vocabulary.of(method, self._vocabulary.precision).text)
-        if not self.method.text_depends_on_image:
-            method = self.method  # its prompts are not needed any more, and much larger than the features
+        if not self._stays_set:
+            method = self.method  # the prompts of the copy are not needed, and much larger than the features
         text = texts[0] if len(texts) == 1 else torch.cat(texts)
         vocabulary = Vocabulary(names, method, text, decoupled, self._vocabulary.precision)
-        if not self.method.text_depends_on_image:
+        if not self._stays_set:
             self._cache(vocabulary)
         yield vocabulary
 

@@ -12,8 +12,7 @@ from dear.backbone.clip import Clip, layer_share, tensors_hash
 from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptkd import PromptKdSettings
-from dear.methods.shared import linear_values as linear_start
-from dear.methods.shared import normal
+from dear.methods.shared import linear_values, normal
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""
@@ -62,8 +61,8 @@ class PromptKD(Method):
     def _project_into(self, width: int) -> None:
         """Make a new projector into a joint space, whose start is the same at each call."""
         like, generator = self.clip.image.projection, torch.Generator().manual_seed(self._seed)
-        first, _ = linear_start(like, generator, self.clip.image.embed_dim, width)
-        second, bias = linear_start(like, generator, width, width)
+        first, _ = linear_values(like, generator, self.clip.image.embed_dim, width)
+        second, bias = linear_values(like, generator, width, width)
         self.first, self.second, self.bias = nn.Parameter(first), nn.Parameter(second), nn.Parameter(bias)
         self.norm_weight = nn.Parameter(torch.ones_like(bias))
         self.norm_bias = nn.Parameter(torch.zeros_like(bias))
