@@ -40,7 +40,7 @@ def attention_maps(
             raise SettingsError(f"{axis} {number} does not exist: choose from {first} to {last}.")
     with recorded(method.image_block(layer)) as passes:
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
-    # A frozen second pass through the layer (for a loss, say) comes later: the first is the method's own.
+    # The first pass is that of the method; a frozen second one (for a loss, say) comes later.
     weights = passes[0][0, head].float().cpu()
     side, before = tower.side, int(tower.has_class_token)
     queries, keys = weights.shape

@@ -32,7 +32,7 @@ from dear.methods.base import Method
 
 BATCH = 32
 UNOWNED = "rest"
-"""Name of the evidence of all attributes that own no head, which is about none of them."""
+"""Name of the summed evidence of all attributes that own no head. It is about none of them."""
 CACHE = 128 * 2**20
 """Maximum bytes of text features and class names in a predictor's cache."""
 

@@ -75,7 +75,7 @@ class Method(nn.Module, ABC):
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
         uses_frozen_image: Whether its loss uses the image features of a frozen model as a regularisation
             target.
-        target: What these features are of: the "trunk" outputs of the views (`frozen_image`), the pixels of
+        target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
             each "view", or the "whole" image, resized to a square (both `target_features`).
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
@@ -294,7 +294,7 @@ class Method(nn.Module, ABC):
         return None
 
     def before_step(self, draw: torch.Generator) -> None:
-        """Called before the loss of each step, with a CPU generator of this step's own."""
+        """Called before the loss of each step, with a CPU generator for this step."""
         del draw
 
     def after_step(self, progress: float) -> None:

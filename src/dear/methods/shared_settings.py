@@ -82,9 +82,9 @@ class TemplateSettings(MethodSettings):
     """Settings of a method with templates for each data set.
 
     Attributes:
-        templates: "per-dataset" takes what the authors set for each data set, and the data set's own on data
-            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
-            it.
+        templates: "per-dataset" uses the authors' for each data set, and those of the data set where they
+            have none; "dataset" uses those of the data set for all; the name of a data set uses the authors'
+            for it.
     """
 
     templates: str = PUBLISHED

@@ -1,7 +1,7 @@
 """Connections with deadlines: slow clients are dropped, and the server stops in time. Builds on uvicorn.
 
-Not hypercorn, which has read timeouts of its own: they also run while an answer is computed, a client that
-does not take its answer is never dropped, and there is no bound on connections.
+Not hypercorn: its read timeouts also run while an answer is computed, it never drops a client that does not
+take its answer, and it does not bound connections.
 """
 
 import asyncio
