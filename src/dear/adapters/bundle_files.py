@@ -102,10 +102,12 @@ def download(
     ]
     if all(isinstance(path, str) for path in cached):
         return Path(str(cached[0])).parent
-    source = {"revision": revision, "token": token, "cache_dir": cache_dir, "library_name": LIBRARY}
     try:
         hub.reach()
-        folders = [hub.download(repository, (file,), **source).parent for file in files]
+        for file in files:
+            path = hub.download(
+                repository, (file,), revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
+            )
     except hub.ContentError as error:
         raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
@@ -113,7 +115,7 @@ def download(
             f"there is no folder {repository}, and the hub repository of that name is unavailable "
             f"({first_line(error)}). Check the name, or copy the bundle here."
         ) from error
-    return folders[0]
+    return path.parent
 
 
 def upload(

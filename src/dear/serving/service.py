@@ -73,11 +73,14 @@ class Service:
         self._model, self._searching = threading.Lock(), threading.Lock()
         self._decoding = threading.Semaphore(limits.decoders)
         self._ended: bool | None = None
-        bounds = {"max_batch": limits.batch, "wait": limits.wait / 1000, "waiting": limits.waiting}
-        self.batches: Batcher[Tensor, Tensor] = Batcher(self._encode, **bounds)
+        self.batches = self._batcher(self._encode)
         # Never all requests in progress wait for names.
         self._names: Turns[tuple[Candidate, ...]] = Turns(max(1, limits.waiting // 2))
-        self._searches = self.batches if self._heads is None else Batcher(self._encode_heads, **bounds)
+        self._searches = self.batches if self._heads is None else self._batcher(self._encode_heads)
+
+    def _batcher(self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Batcher[Tensor, Tensor]:
+        bounds = self.limits
+        return Batcher(work, max_batch=bounds.batch, wait=bounds.wait / 1000, waiting=bounds.waiting)
 
     @property
     def roles(self) -> RoleTable | None:
