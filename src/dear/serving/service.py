@@ -200,7 +200,8 @@ class Service:
             deadline = time.monotonic() + CLOSING_SECONDS
             ended = [batcher.close(CLOSING_SECONDS) for batcher in {self.batches, self._searches}]
             ended.append(self._names.close(max(0.0, deadline - time.monotonic())))
-            for lock in (self._model, self._searching, *[self._decoding] * self.limits.decoders):
+            locks: list[threading.Lock | threading.Semaphore] = [self._model, self._searching]
+            for lock in [*locks, *[self._decoding] * self.limits.decoders]:
                 ended.append(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
             self._ended = all(ended)
         return self._ended
