@@ -228,9 +228,9 @@ class Predictor:
 
     def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
         """The part of each feature by name; attributes that own no head are summed into one part."""
-        named = dict(zip(self.features, parts, strict=True))
-        unowned = [named.pop(name) for name in self.unowned]
-        return named | ({UNOWNED: sum(unowned)} if unowned else {})
+        by_name = dict(zip(self.features, parts, strict=True))
+        unowned = [by_name.pop(name) for name in self.unowned]
+        return by_name | ({UNOWNED: sum(unowned)} if unowned else {})
 
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
         """The classes by name, by default the bundle's; the last lists are cached.
