@@ -44,10 +44,10 @@ def _one_thread() -> None:
 @pytest.fixture(autouse=True)
 def _same_methods() -> Iterator[None]:
     """A test that registers a method from outside the package leaves it to no other test."""
-    before = dict(registry._known)
+    before = dict(registry._methods)
     yield
-    registry._known.clear()
-    registry._known.update(before)
+    registry._methods.clear()
+    registry._methods.update(before)
 
 
 @pytest.fixture(scope="session")

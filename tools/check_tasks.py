@@ -23,7 +23,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import run_all
-from dear.methods.registry import METHODS, OWN, known_method
+from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
 from dear.training.settings import TrainSettings
 from tools import end_with
 from tools.facts import check_facts
@@ -71,10 +71,12 @@ def _names(value: str) -> list[str]:
 
 def _plans(methods: Sequence[str] | None) -> list[Plan]:
     """Plans of the methods. Raises SettingsError for DeAR, which tasks must not be set by."""
-    others = [name for name, method in METHODS.items() if method.open_vocabulary and name != OWN]
+    others = [name for name, method in METHODS.items() if method.open_vocabulary and name != DEFAULT_METHOD]
     names = [known_method(name) for name in methods or others]
-    if OWN in names:
-        raise SettingsError(f"--methods: the facts are about other methods than {OWN}; leave it out.")
+    if DEFAULT_METHOD in names:
+        raise SettingsError(
+            f"--methods: the facts are about other methods than {DEFAULT_METHOD}; leave it out."
+        )
     plans = [Plan(name) for name in names]
     for plan in plans:
         BaseToNovel().check_plan(plan)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dear.data.world.tasks import downstream_names, factor_alone
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
-from dear.methods.registry import FROZEN, OWN
+from dear.methods.registry import DEFAULT_METHOD, FROZEN
 from dear.report.intervals import paired
 from dear.report.records import Record, accuracy, data_set, grouped, method_label, readable
 from tools.document import with_table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tools.headroom import Headroom
 
 STUDY, README = Path("docs/study.md"), Path("README.md")
-SHORT = (FROZEN, "coop", "maple", "promptsrc", "mmrl", OWN)
+SHORT = (FROZEN, "coop", "maple", "promptsrc", "mmrl", DEFAULT_METHOD)
 """The methods in README's table."""
 
 Halves = tuple[float, float]
@@ -163,7 +163,9 @@ def main() -> int:
     given = parser.parse_args()
     records = _records(given.methods)
     variants = [record for folder in given.variants for record in _records(folder)]
-    default = [record for record in records if record["method"] == OWN and not record.get("variant")]
+    default = [
+        record for record in records if record["method"] == DEFAULT_METHOD and not record.get("variant")
+    ]
     clip = load_clip("tiny")
     rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names()}
     page = STUDY.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 
 from dear.evaluation.schema import harmonic_mean
-from dear.methods.registry import FROZEN, METHODS, OWN
+from dear.methods.registry import DEFAULT_METHOD, FROZEN, METHODS
 from dear.report import published
 from dear.report.intervals import half_width
 from dear.report.records import Record, accuracy, data_set, grouped, readable
@@ -44,7 +44,8 @@ def published_averages() -> dict[str, dict[str, float]]:
     found = {
         method: dict(table[name, published.AVERAGE])
         for method, settings in METHODS.items()
-        if method != OWN and (name := published.paper_method(method, asdict(settings.settings()))) is not None
+        if method != DEFAULT_METHOD
+        and (name := published.paper_method(method, asdict(settings.settings()))) is not None
     }
     return found | published.other_averages()
 
@@ -57,7 +58,7 @@ def averages(records: Sequence[Record]) -> dict[str, dict[str, float]]:
     """
     found: dict[str, dict[str, float]] = {}
     for method, runs in grouped(readable(records), lambda r: str(r["method"])).items():
-        if method == OWN:
+        if method == DEFAULT_METHOD:
             continue
         by_data = grouped([run for run in runs if not run.get("variant")], data_set)
         halves = {

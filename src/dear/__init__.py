@@ -11,7 +11,7 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 
 _HOME = {
     "Bundle": "dear.adapters.bundle",
-    "BundleEncoder": "dear.adapters.encoder",
+    "BundleEncoder": "dear.adapters.predictor",
     "Clip": "dear.backbone.clip",
     "DataSettings": "dear.data.settings",
     "Dataset": "dear.data.dataset",
@@ -62,10 +62,10 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
-    from dear.adapters.encoder import BundleEncoder as BundleEncoder
     from dear.adapters.evaluation_page import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
     from dear.adapters.predictions import write_predictions as write_predictions
+    from dear.adapters.predictor import BundleEncoder as BundleEncoder
     from dear.adapters.predictor import Predictor as Predictor
     from dear.adapters.scoring import evaluate_bundle as evaluate_bundle
     from dear.backbone.clip import Clip as Clip

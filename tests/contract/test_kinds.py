@@ -210,4 +210,4 @@ def test_words_and_places_of_prompts_without_start_and_end() -> None:
     prompts = coop.prompts_of_classes  # type: ignore[attr-defined]
     context = prompts.words.shape[1]
     assert prompts.order[1].tolist()[:4] == [context, context + 1, context + 2, 3]
-    assert prompts.whole
+    assert prompts.uncut

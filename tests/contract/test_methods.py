@@ -201,8 +201,8 @@ def test_the_layout_says_where_the_patches_are(name: str, clip: Clip) -> None:
     torch.testing.assert_close(
         seen[0][:, :, first : first + 25], block.query_key_value(trunk)[1][:, :, 1:], rtol=1e-5, atol=1e-5
     )
-    assert 0 <= sum(method.layout.named.values()) <= learned
-    assert {*method.layout.named} <= {*method.features}
+    assert 0 <= sum(method.layout.tokens_by_name.values()) <= learned
+    assert {*method.layout.tokens_by_name} <= {*method.features}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -42,7 +42,7 @@ def test_a_bundle_of_it_is_only_read_where_it_is_known(
     words = ["fit", *DATA, "--method", SPEC, "--shots", "1", "--out", str(out), "--device", "cpu"]
     assert main(words) == 0
     assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 0
-    del registry._known[SPEC]
+    del registry._methods[SPEC]
     monkeypatch.setattr(registry, "import_module", None)
     capsys.readouterr()
     assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 2
@@ -128,7 +128,7 @@ def test_a_class_that_the_command_line_names_too_is_run(
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(SPEC) + "shots: 1\n")
     words = ["run", "recipe", str(tmp_path / "recipe.yaml"), "--dry-run"]
-    registry._known.pop(SPEC, None)
+    registry._methods.pop(SPEC, None)
     assert main(words) == 2
     capsys.readouterr()
     assert main([*words, "--methods", f"zero-shot,{SPEC}"]) == 0

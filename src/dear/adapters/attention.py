@@ -1,4 +1,4 @@
-"""Where a head looks: its attention from the class token and the attribute tokens to the patches."""
+"""Attention maps of a head: from the class token and the attribute tokens to the patches."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,19 +29,19 @@ def attention_maps(
     the layers that have them (DeAR's attributes; the mean where several share a name). Layers count from 1,
     heads from 0.
 
-    Where the embedding is pooled, "class" is the mean over the patches, which it is read from.
+    Where the embedding is pooled, "class" is the mean over the patches, which it is read from. The weights to
+    all keys sum to one; the remainder goes to the class token and to learned tokens.
 
-    The weights to all keys sum to one; what is missing here goes to the class token and to learned tokens.
     Raises SettingsError for a layer or head that does not exist.
     """
     tower = method.clip.image
-    for what, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
+    for axis, number, first, last in (("layer", layer, 1, tower.depth), ("head", head, 0, tower.heads - 1)):
         if not first <= number <= last:
-            raise SettingsError(f"{what} {number} does not exist: choose from {first} to {last}.")
-    with recorded(method.image_block(layer)) as found:
+            raise SettingsError(f"{axis} {number} does not exist: choose from {first} to {last}.")
+    with recorded(method.image_block(layer)) as passes:
         method.image_features(method.image_trunk(pixels[None].to(tower.projection)))
-    # A frozen second pass through the layer (for a loss, say) comes later: the first is the method's own.
-    weights = found[0][0, head].float().cpu()
+    # The first pass is that of the method; a frozen second one (for a loss, say) comes later.
+    weights = passes[0][0, head].float().cpu()
     side, before = tower.side, int(tower.has_class_token)
     queries, keys = weights.shape
     first = keys - side**2 if method.layout.before_patches else before
@@ -51,28 +51,28 @@ def attention_maps(
     if keys > side**2 + before:
         # The last layer is computed only for the tokens that are read: the class token, then these.
         start = before + (side**2 if queries == keys and not method.layout.before_patches else 0)
-        for name, each in method.layout.named.items():
-            maps[name] = patches[start : start + each].mean(dim=0)
-            start += each
-    return {name: one.unflatten(0, (side, side)) for name, one in maps.items()}
+        for name, count in method.layout.tokens_by_name.items():
+            maps[name] = patches[start : start + count].mean(dim=0)
+            start += count
+    return {name: grid.unflatten(0, (side, side)) for name, grid in maps.items()}
 
 
 @contextmanager
 def recorded(block: Block) -> Iterator[list[Float[Tensor, "batch head query key"]]]:
     """Record a block's attention weights; outputs are unchanged up to rounding. Not thread-safe."""
-    found: list[Tensor] = []
-    before = block.attend
+    passes: list[Tensor] = []
+    original = block.attend
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
         weights = attention_weights(query, key, bias)
-        found.append(weights)
+        passes.append(weights)
         return weights @ value
 
     block.attend = attend
     try:
-        yield found
+        yield passes
     finally:
-        block.attend = before
+        block.attend = original
 
 
 def overlay(

@@ -12,8 +12,9 @@ from torch import Tensor
 from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
-from dear.backbone.clip import Clip, Identity
+from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip
+from dear.data.dataset import fingerprint
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError
@@ -25,7 +26,7 @@ from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
-LEAST = 1e-6  # smallest temperature accepted; calibration returns much larger ones
+MIN_TEMPERATURE = 1e-6  # calibration returns much larger ones
 
 
 class Backbone(TypedDict):
@@ -46,7 +47,7 @@ class Config(TypedDict):
     classes: list[str]
     keys: NotRequired[list[str]]
     templates: list[str]
-    temperature: Annotated[float, Range(LEAST)]
+    temperature: Annotated[float, Range(MIN_TEMPERATURE)]
     metrics: dict[str, Any]
     training: dict[str, Any]
     roles: dict[str, Any] | None
@@ -63,10 +64,10 @@ class Bundle:
         weights: Identity of the tensors that the backbone must have.
         roles: The role table, for the methods that need one.
         classes: Class names in label order.
-        keys: What the classes were called in the data set: folders or labels, in label order; empty if they
-            had no other names there.
+        keys: Folders or labels of the classes in the data set, in label order; empty if these are the class
+            names.
         templates: Prompts with one {} for the class name.
-        tensors: What the method keeps of its training, by name: the trained parameters.
+        tensors: The trained parameters of the method, by name.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
         short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
         metrics: Measured results, as plain values; accuracies are fractions.
@@ -90,8 +91,25 @@ class Bundle:
 
     @property
     def parameters(self) -> int:
-        """How many numbers were learned, or kept of the training images."""
+        """How many numbers were learned, or stored of the training images."""
         return sum(tensor.numel() for tensor in self.tensors.values())
+
+    @property
+    def features_identity(self) -> str:
+        """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings
+        and roles, and the resizing of pictures. Classes, templates and temperature are left out.
+        """
+        heads = () if self.roles is None else self.roles.heads
+        roles = [repr((head.layer, head.head, head.role, head.attribute)) for head in heads]
+        return fingerprint(
+            self.weights.sha256,
+            self.method,
+            repr(sorted(asdict(self.settings).items())),
+            tensors_hash(dict(self.tensors)),
+            str(self.short_side),
+            *(() if self.roles is None else self.roles.attributes),
+            *roles,
+        )
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
         """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights.
@@ -123,32 +141,34 @@ class Bundle:
             method.make_room(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
             raise BundleError(f"this bundle cannot be built: {error}") from error
-        wanted, given = method.kept(), self.tensors
-        shared = wanted.keys() & given.keys()
-        wrong = {
-            "lacks the tensors": wanted.keys() - given.keys(),
-            "has the unknown tensors": given.keys() - wanted.keys(),
-            "has wrong shapes for the tensors": {n for n in shared if wanted[n].shape != given[n].shape},
+        parameters, tensors = method.stored_tensors(), self.tensors
+        common = parameters.keys() & tensors.keys()
+        mismatches = {
+            "lacks the tensors": parameters.keys() - tensors.keys(),
+            "has the unknown tensors": tensors.keys() - parameters.keys(),
+            "has wrong shapes for the tensors": {
+                name for name in common if parameters[name].shape != tensors[name].shape
+            },
         }
-        for what, names in wrong.items():
+        for mismatch, names in mismatches.items():
             if names:
                 raise BundleError(
-                    f"the adapter {what} {', '.join(sorted(names))}: it does not match {self.method} with "
-                    "these settings. Fit it again with `dear fit`."
+                    f"the adapter {mismatch} {', '.join(sorted(names))}: it does not match {self.method} "
+                    "with these settings. Fit it again with `dear fit`."
                 )
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
-            for name, own in wanted.items():
-                own.copy_(given[name])
+            for name, parameter in parameters.items():
+                parameter.copy_(tensors[name])
         return method
 
     def save_pretrained(self, folder: Path | str) -> Path:
-        """Write the bundle into a folder, each file atomically; other files there are kept.
+        """Write the bundle into a folder, each file atomically; other files there stay.
 
         Raises OutputError for a folder with other contents, or one that cannot be written to.
         """
-        place = Path(folder).expanduser().resolve()
-        files.write(place, self.tensors, self.config(), model_card(self, place.name))
-        return place
+        path = Path(folder).expanduser().resolve()
+        files.write(path, self.tensors, self.config(), self.model_card(path.name))
+        return path
 
     @classmethod
     def from_pretrained(
@@ -163,11 +183,13 @@ class Bundle:
 
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
-        place = Path(folder_or_hub_id).expanduser()
-        if not place.exists() and is_hub_id(str(folder_or_hub_id)):
-            place = files.download(str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir)
-        config, tensors = files.read(place)
-        return cls._of(config, tensors, place)
+        folder = Path(folder_or_hub_id).expanduser()
+        if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
+            folder = files.download(
+                str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir
+            )
+        config, tensors = files.read(folder)
+        return cls._from_config(config, tensors, folder / CONFIG)
 
     def push_to_hub(
         self,
@@ -182,11 +204,11 @@ class Bundle:
 
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
-        with tempfile.TemporaryDirectory() as made:
-            place = Path(made) / "bundle"
-            files.write(place, self.tensors, self.config(), model_card(self, repo_id))
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "bundle"
+            files.write(folder, self.tensors, self.config(), self.model_card(repo_id))
             return files.upload(
-                place, repo_id, private=private, token=token, revision=revision, message=commit_message
+                folder, repo_id, private=private, token=token, revision=revision, message=commit_message
             )
 
     def config(self) -> dict[str, Any]:
@@ -211,37 +233,38 @@ class Bundle:
             "roles": roles,
         }
 
+    def model_card(self, title: str) -> str:
+        """The model card in Markdown, with YAML front matter as the hub reads it."""
+        return model_card(self.config(), self.parameters, title)
+
     @classmethod
-    def _of(cls, config: dict[str, Any], tensors: Mapping[str, Tensor], place: Path) -> Self:
-        where = place / CONFIG
+    def _from_config(cls, content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Self:
         try:
-            facts = typed(config, Config, where)
-            backbone, roles = facts["backbone"], facts["roles"]
-            method = known_method(facts["method"])
-            kind = METHODS[method].settings
-            keys = tuple(facts.get("keys", ()))
-            if keys and len(keys) != len(facts["classes"]):
-                raise BundleError(f"it has {len(keys)} keys for {len(facts['classes'])} classes.")
+            config = typed(content, Config, file)
+            backbone, roles = config["backbone"], config["roles"]
+            method = known_method(config["method"])
+            keys = tuple(config.get("keys", ()))
+            if keys and len(keys) != len(config["classes"]):
+                raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")
             return cls(
                 method=method,
-                settings=typed(facts["settings"], kind, where, "settings"),
+                settings=typed(config["settings"], METHODS[method].settings, file, "settings"),
                 model=backbone["model"],
                 pretrained=backbone["pretrained"],
                 weights=backbone["weights"],
-                roles=None if roles is None else RoleTable.from_json(roles, str(where)),
-                classes=distinct(facts["classes"]),
-                templates=checked_templates(facts["templates"], "templates"),
+                roles=None if roles is None else RoleTable.from_json(roles, str(file)),
+                classes=distinct(config["classes"]),
+                templates=checked_templates(config["templates"], "templates"),
                 tensors=tensors,
-                temperature=facts["temperature"],
+                temperature=config["temperature"],
                 short_side=backbone["short_side"],
                 keys=keys,
-                metrics=facts["metrics"],
-                training=facts["training"],
+                metrics=config["metrics"],
+                training=config["training"],
             )
-        except ReadingError as error:
-            raise BundleError(f"{where} is not the configuration of a bundle: {error.reason}.") from error
         except DearError as error:
-            raise BundleError(f"{where} is not the configuration of a bundle: {error}") from error
+            reason = f"{error.reason}." if isinstance(error, ReadingError) else str(error)
+            raise BundleError(f"{file} is not the configuration of a bundle: {reason}") from error
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The configuration file of a bundle, read and judged without torch."""
+"""The configuration file of a bundle, read and checked without torch."""
 
 import re
 from pathlib import Path
@@ -17,11 +17,12 @@ SCHEMA = 1
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
     """Raise the BundleError of `Bundle.from_pretrained` for a folder that is missing or holds no bundle of
-    this schema. A command calls it first, so that these errors are told at once; nothing is downloaded.
+    this schema. A command calls it first, so that these errors come before torch is loaded; nothing is
+    downloaded.
     """
-    place = Path(folder_or_hub_id).expanduser()
-    if place.exists() or not is_hub_id(str(folder_or_hub_id)):
-        read_config(place)
+    folder = Path(folder_or_hub_id).expanduser()
+    if folder.exists() or not is_hub_id(str(folder_or_hub_id)):
+        read_config(folder)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -47,15 +48,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if config["schema"] != SCHEMA:
         raise BundleError(
             f"{folder} is a bundle of schema {config['schema']}, this version reads {SCHEMA}: fit it again "
-            f"with `dear fit`, or use it with {LIBRARY}=={_version(library)}, which wrote it."
+            f"with `dear fit`, or use it with {LIBRARY}=={str(library.get('version'))[:40]}, which wrote it."
         )
     return config
 
 
-def _version(library: dict[str, Any]) -> str:
-    return str(library.get("version"))[:40]
-
-
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a hub repository, OWNER/NAME."""
+    """True for a name of the form of a hub repository, OWNER/NAME."""
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None

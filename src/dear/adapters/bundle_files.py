@@ -13,9 +13,8 @@ from torch import Tensor
 
 from dear import __version__
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_config
+from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
-from dear.backbone.hub import ContentError, reach
-from dear.backbone.hub import download as fetched
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.tensors import read_tensors
@@ -24,7 +23,7 @@ from dear.writing.folders import others, try_place, write_folder
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
     """Write a bundle's three files, possibly over an older bundle. Raises OutputError."""
-    check_place(folder)
+    check_writable(folder)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = {
         **config,
@@ -47,14 +46,14 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
         raise _not_written(folder, error) from error
 
 
-def check_place(folder: Path, *, overwrite: bool = True) -> None:
-    """Raise OutputError for a place where a bundle cannot be written: a file, a folder with other contents,
-    a path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
+def check_writable(folder: Path, *, overwrite: bool = True) -> None:
+    """Raise OutputError for a path where a bundle cannot be written: a file, a folder with other contents, a
+    path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
     """
     try:
         if folder.exists():
             if not folder.is_dir():
-                raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another place.")
+                raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
             if others(folder) and not (folder / ADAPTER).is_file():
                 raise OutputError(
                     f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
@@ -62,7 +61,7 @@ def check_place(folder: Path, *, overwrite: bool = True) -> None:
             if not overwrite and (folder / CONFIG).is_file():
                 raise OutputError(
                     f"{folder} already holds a bundle: give --overwrite (in Python overwrite=True) to "
-                    "replace it, or another place with --out."
+                    "replace it, or another folder with --out."
                 )
         try_place(folder)
     except OSError as error:
@@ -70,7 +69,7 @@ def check_place(folder: Path, *, overwrite: bool = True) -> None:
 
 
 def _not_written(folder: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write the bundle {folder}: {error}. Choose another place.")
+    return OutputError(f"cannot write the bundle {folder}: {error}. Choose another folder.")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -96,19 +95,20 @@ def download(
     repository: str, *, revision: str | None, token: str | bool | None, cache_dir: Path | str | None
 ) -> Path:
     """The folder in the hub's cache with a repository's bundle. Raises BundleError."""
-    found = [
+    files = (CONFIG, ADAPTER)
+    cached = [
         huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
-        for file in (CONFIG, ADAPTER)
+        for file in files
     ]
-    if all(isinstance(file, str) for file in found):
-        return Path(str(found[0])).parent
+    if all(isinstance(path, str) for path in cached):
+        return Path(str(cached[0])).parent
     try:
-        reach()
-        for file in (CONFIG, ADAPTER):
-            path = fetched(
+        hub.reach()
+        for file in files:
+            path = hub.download(
                 repository, (file,), revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
             )
-    except ContentError as error:
+    except hub.ContentError as error:
         raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
         raise BundleError(
@@ -129,10 +129,10 @@ def upload(
 ) -> str:
     """Upload a bundle's files to a hub repository; returns the commit's address. Raises BundleError."""
     try:
-        reach()
-        hub = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
-        hub.create_repo(repository, private=private, exist_ok=True)
-        done = hub.upload_folder(
+        hub.reach()
+        client = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
+        client.create_repo(repository, private=private, exist_ok=True)
+        commit = client.upload_folder(
             repo_id=repository, folder_path=folder, commit_message=message, revision=revision
         )
     except Exception as error:
@@ -140,4 +140,4 @@ def upload(
             f"cannot upload to https://huggingface.co/{repository} ({first_line(error)}). Check the name and "
             "that you are logged in (`hf auth login`), or copy the folder yourself."
         ) from error
-    return str(done)
+    return str(commit)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -26,15 +26,16 @@ from dear.methods.base import Method
 from dear.training.seeding import generator
 
 TOLERANCE = 1e-3
-MOST_BYTES = 2**31 - 2**24
+MAX_ONNX_BYTES = 2**31 - 2**24
 """Maximum bytes in one ONNX file, leaving room for its graph: protocol buffers are limited to 2 GiB."""
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
 METADATA = "dear.json"
-TALKATIVE = ("onnxscript", "onnx_ir", "torch.onnx")
+LOGGERS = ("onnxscript", "onnx_ir", "torch.onnx")
 """Loggers of the exporter."""
 
 Run = Callable[[Tensor], list[Tensor]]
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class Tower(nn.Module):
@@ -42,13 +43,10 @@ class Tower(nn.Module):
 
     def __init__(self, method: Method) -> None:
         super().__init__()
-        clip = copy.copy(method.clip)
-        clip.__dict__["_modules"] = {"image": _without_replaced(method)}
-        self.method = copy.copy(method)
         parts = {name: part for name, part in method.named_children() if not isinstance(part, TextTower)}
-        self.method.__dict__["_modules"] = parts
-        self.method.__dict__["clip"] = clip
-        self.clip = clip
+        self.method = _with_parts(method, parts)
+        # A method does not own its backbone: here its image tower is a part, to be exported with it.
+        self.method.clip = _with_parts(method.clip, {"image": _used_layers(method)})
 
     def forward(
         self, pixels: Float[Tensor, "batch 3 height width"]
@@ -56,22 +54,31 @@ class Tower(nn.Module):
         return (self.method.image_features(self.method.image_trunk(pixels)).transpose(0, 1),)
 
 
-def _without_replaced(method: Method) -> VisionTower:
-    """The backbone's image tower, without the layers in whose place the method has its own."""
-    tower = copy.copy(method.clip.image)
-    blocks = (tower.block(layer) for layer in range(1, tower.depth + 1))
-    own = [one if method.image_block(at) is one else nn.Identity() for at, one in enumerate(blocks, start=1)]
-    tower.__dict__["_modules"] = dict(tower.named_children()) | {"blocks": nn.ModuleList(own)}
-    return tower
+def _with_parts(module: Part, parts: dict[str, nn.Module]) -> Part:
+    """A copy of a module that shares its tensors and has these submodules instead."""
+    twin = copy.copy(module)
+    twin._modules = {**parts}
+    return twin
+
+
+def _used_layers(method: Method) -> VisionTower:
+    """The backbone's image tower without the layers that the method replaces by layers of its own."""
+    tower = method.clip.image
+    blocks = [tower.block(layer) for layer in range(1, tower.depth + 1)]
+    used = [
+        block if method.image_block(layer) is block else nn.Identity()
+        for layer, block in enumerate(blocks, start=1)
+    ]
+    return _with_parts(tower, dict(tower.named_children()) | {"blocks": nn.ModuleList(used)})
 
 
 class Classifier(Tower):
     """The tower with the text features of its classes: pixels to logits and probabilities."""
 
-    def __init__(self, known: Vocabulary, temperature: float) -> None:
-        super().__init__(known.method)
-        self.decoupled, self.temperature = known.decoupled, temperature
-        self.register_buffer("text", known.text.detach().clone())
+    def __init__(self, vocabulary: Vocabulary, temperature: float) -> None:
+        super().__init__(vocabulary.method)
+        self.decoupled, self.temperature = vocabulary.decoupled, temperature
+        self.register_buffer("text", vocabulary.text.detach().clone())
 
     def forward(  # type: ignore[override]
         self, pixels: Float[Tensor, "batch 3 height width"]
@@ -102,16 +109,16 @@ def export(
         raise OutputError(f"{out} is a folder: name a file in it with --out, such as {out / 'model.onnx'}.")
     if predictor.clip.image.projection.device.type != "cpu":
         raise ExportError("export runs on the CPU: load the predictor with the device cpu.")
-    known = predictor.vocabulary(classes)
-    if with_classes and known.method.text_depends_on_image:
+    vocabulary = predictor.vocabulary(classes)
+    if with_classes and vocabulary.method.text_depends_on_image:
         raise ExportError(
-            f"{known.method.name} computes text features for each image, so classes cannot be built in: "
+            f"{vocabulary.method.name} computes text features for each image, so classes cannot be built in: "
             "export the tower alone."
         )
-    model = Classifier(known, predictor.bundle.temperature) if with_classes else Tower(known.method)
+    model = Classifier(vocabulary, predictor.bundle.temperature) if with_classes else Tower(vocabulary.method)
     model.eval()
     outputs = ["logits", "probabilities"] if with_classes else ["features"]
-    metadata = _metadata(predictor, known if with_classes else None, outputs)
+    metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
     part = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -130,12 +137,12 @@ def export(
         with suppress(OSError):
             part.unlink()
     return Exported(
-        out, form, tuple(outputs), len(known.classes) if with_classes else None, out.stat().st_size,
+        out, form, tuple(outputs), len(vocabulary.classes) if with_classes else None, out.stat().st_size,
         checked, difference, same if with_classes else None,
     )  # fmt: skip
 
 
-def _metadata(predictor: Predictor, known: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
+def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
     bundle = predictor.bundle
     return {
         "dear": __version__,
@@ -146,7 +153,7 @@ def _metadata(predictor: Predictor, known: Vocabulary | None, outputs: Sequence[
         "image_size": predictor.clip.image_size,
         "outputs": [*outputs],
         "features": [*predictor.features],
-        "classes": None if known is None else [*known.classes],
+        "classes": None if vocabulary is None else [*vocabulary.classes],
         "temperature": bundle.temperature,
     }
 
@@ -163,9 +170,9 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
 def _write_program(
     model: nn.Module, path: Path, size: int, _outputs: Sequence[str], metadata: dict[str, Any]
 ) -> None:
-    made = io.BytesIO()  # on a full disk torch would abort the process
-    torch.export.save(_program(model, size), made, extra_files={METADATA: json.dumps(metadata)})
-    path.write_bytes(made.getbuffer())
+    buffer = io.BytesIO()  # on a full disk torch would abort the process
+    torch.export.save(_program(model, size), buffer, extra_files={METADATA: json.dumps(metadata)})
+    path.write_bytes(buffer.getbuffer())
 
 
 def _load_program(path: Path) -> Run:
@@ -178,23 +185,23 @@ def _write_onnx(
     model: nn.Module, path: Path, size: int, outputs: Sequence[str], metadata: dict[str, Any]
 ) -> None:
     _require_onnx()
-    weight = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    if weight > MOST_BYTES:
+    size_in_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    if size_in_bytes > MAX_ONNX_BYTES:
         raise ExportError(
-            f"the image tower has {weight / 2**30:.1f} GiB, but an ONNX file is limited to 2: "
+            f"the image tower has {size_in_bytes / 2**30:.1f} GiB, but an ONNX file is limited to 2: "
             "use --format torch-export."
         )
     try:
         with _quiet():
-            made: Any = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 _program(model, size),
                 input_names=["pixels"],
                 output_names=[*outputs],
                 dynamo=True,
                 verbose=False,
             )
-        made.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
-        made.save(str(path), external_data=False)
+        program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
+        program.save(str(path), external_data=False)
     except (ExportError, OSError):
         raise
     except Exception as error:
@@ -203,27 +210,27 @@ def _write_onnx(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context without the remarks of the exporter on its own work (operators that it does not fold, the form
-    of its arguments): the export is checked against torch afterwards.
-    """
-    loggers = [logging.getLogger(name) for name in TALKATIVE]
-    before = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.ERROR)
+    """Context without the exporter's warnings: the export is checked against torch afterwards."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _load_onnx(path: Path) -> Run:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda pixels: [torch.from_numpy(found) for found in session.run(None, {"pixels": pixels.numpy()})]
+    return lambda pixels: [
+        torch.from_numpy(output) for output in session.run(None, {"pixels": pixels.numpy()})
+    ]
 
 
 def _require_onnx() -> None:
@@ -240,8 +247,8 @@ def _require_onnx() -> None:
 def _check(
     model: nn.Module, run: Run, predictor: Predictor, images: Iterable[Path]
 ) -> tuple[int, float, int]:
-    """How many images were compared, the largest difference of features or logits, and how many have the same
-    best class (meaningless for features).
+    """The number of images compared, the largest difference of features or logits, and the number of images
+    with the same best class (meaningless for features).
     """
     size, stream = predictor.clip.image_size, generator(1, "export")
     batches: list[Callable[[], Tensor]] = [
@@ -249,14 +256,16 @@ def _check(
     ]
     paths = [*images]
     for start in range(0, len(paths), BATCH):
-        some = paths[start : start + BATCH]
-        batches.append(lambda some=some: torch.stack([predictor.preprocess(path) for path in some]))  # type: ignore[misc]
+        batches.append(partial(_pixels, predictor, paths[start : start + BATCH]))
     checked, difference, same = 0, 0.0, 0
-    for make in batches:
-        pixels = make()
-        want, got = model(pixels)[0], run(pixels)[0]
+    for batch in batches:
+        pixels = batch()
+        expected, exported = model(pixels)[0], run(pixels)[0]
         checked += len(pixels)
-        difference = max(difference, float((want - got).abs().max()))
-        places = [one.flatten(1).argmax(dim=1) for one in (want, got)]
-        same += int((places[0] == places[1]).sum())
+        difference = max(difference, float((expected - exported).abs().max()))
+        same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
     return checked, difference, same
+
+
+def _pixels(predictor: Predictor, paths: Sequence[Path]) -> Float[Tensor, "batch 3 height width"]:
+    return torch.stack([predictor.preprocess(path) for path in paths])

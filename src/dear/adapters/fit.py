@@ -1,4 +1,4 @@
-"""From a folder of images to an adapter bundle in one call."""
+"""Fit an adapter to a data set, and make its bundle, in one call."""
 
 import warnings
 from collections.abc import Collection
@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_files import check_place
+from dear.adapters.bundle_files import check_writable
 from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
-from dear.backbone.choice import backbone_or_default, warn_of_toy
+from dear.backbone.choice import Precision, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
@@ -33,21 +33,21 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_facts
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, OWN, known_method
+from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
 from dear.progress import Progress, Steps
 from dear.roles.at_hand import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 
-CURVE = ("epoch", "loss", "val")  # what a bundle keeps of each epoch
+CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
 def fit(
     data: Dataset | Path | str,
     out: Path | str | None = None,
     *,
-    method: str = OWN,
+    method: str = DEFAULT_METHOD,
     model: str | None = None,
     pretrained: str | None = None,
     roles: Path | str | None = None,
@@ -62,54 +62,59 @@ def fit(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Bundle:
-    """Adapt a backbone to all classes of a data set; returns the bundle, and writes it if ``out`` is given.
+    """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
+    Nothing is selected on test images.
 
-    ``data`` is a data set, or an argument of `load_dataset`. ``model`` is by default a real CLIP, ViT-B-16
-    with the weights laion2b_s34b_b88k, which the hub's client fetches once; for a task of the Attribute World
-    it is the tiny CLIP. ``shots`` is the number of training images per class, all of them if None. ``roles``
-    is a role table, the name of a packaged one, or "discover" to find one from the training images; if None,
-    the packaged one for the backbone. Where ``settings`` and ``train`` have no value, the method's published
-    ones are used. ``calibrate`` fits the temperature on validation images or, if there are none, on the
-    unused training images. ``overwrite`` replaces a bundle that ``out`` holds. Nothing is selected on test
-    images. ``progress`` is called with (step, done, of); if None, bars with the time left are shown on a
-    terminal.
+    Args:
+        data: A data set, or an argument of `load_dataset`.
+        out: Folder of the bundle.
+        method: Name of the method.
+        model, pretrained: The backbone; by default ViT-B-16 with the weights laion2b_s34b_b88k, which the
+            hub's client fetches once, and for a task of the Attribute World the tiny CLIP.
+        roles: A role table, the name of a packaged one, or "discover" to compute one from the training
+            images; if None, the packaged one for the backbone.
+        shots: Training images per class; all if None.
+        settings, train: Settings of the method and of training; by default the method's published ones.
+        select: The epoch that is tested: the last, or the best on validation images.
+        dataset: How the data is read.
+        calibrate: Fit the temperature on validation images or, without any, on the unused training images.
+        overwrite: Replace a bundle in ``out``.
+        progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
 
-    Raises DearError, before training where possible.
+    Returns the bundle. Raises DearError, before training where possible.
     """
     if out is not None:
-        check_place(Path(out).expanduser(), overwrite=overwrite)
+        check_writable(Path(out).expanduser(), overwrite=overwrite)
     method = known_method(method)
     kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
     with ExitStack() as stack:
-        tell = progress if progress is not None else stack.enter_context(Steps())
+        report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             images = data if isinstance(data, Dataset) else load_dataset(data, dataset)
             distinct(images.classnames, images.name)
             few, count = _with_shots(images, shots)
             plan = Plan(method, settings=settings)
-            picked = () if not plan.trains else draw_few(few, count, seed)[0].indices
-            if (
-                shots is None
-                and picked
-                and (said := uneven(images.train.labels[[*picked]].tolist(), few.classnames))
-            ):
-                warnings.warn(f"{images.name}: {said}", stacklevel=2)
-            seen = range(len(images.train)) if plan.unlabelled else picked
-            held = _held_out(images, seen) if calibrate else None
+            picked = draw_few(few, count, seed)[0].indices if plan.trains else ()
+            if shots is None and picked:
+                labels = images.train.labels[[*picked]].tolist()
+                if warning := uneven(labels, few.classnames):
+                    warnings.warn(f"{images.name}: {warning}", stacklevel=2)
+            trained_on = range(len(images.train)) if plan.unlabelled else picked
+            calibration = _held_out(images, trained_on) if calibrate else None
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
-            table = _roles(clip, roles, images, tell) if plan.needs_roles else None
+            table = _roles(clip, roles, images, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
             run.settings.check_classes(few.classnames, few.classnames)
-        trained = _Training(run, tell)
-        trial = Trial(context, run, progress=trained)
+        epochs = _Epochs(run, report)
+        trial = Trial(context, run, progress=epochs)
         trial.train(range(len(images.classnames)))
-        trained.end()
+        epochs.end()
         bundle = Bundle(
             method=method,
             settings=run.settings,
@@ -119,7 +124,7 @@ def fit(
             roles=run.roles,
             classes=images.classnames,
             templates=images.templates,
-            tensors={name: _kept(one) for name, one in trial.method.kept().items()},
+            tensors={name: _stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
             short_side=(dataset or DataSettings()).short_side,
             keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
             training={
@@ -127,22 +132,23 @@ def fit(
                 "data_identity": images.identity,
                 "shots": "all" if shots is None else shots,
                 "train_images": len(picked),
-                **({"unlabelled_images": len(seen)} if plan.unlabelled else {}),
+                **({"unlabelled_images": len(trained_on)} if plan.unlabelled else {}),
                 "test_images": len(images.test),
                 "seed": seed,
                 "epoch": trial.epoch_tested,
                 "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
-                "epochs": [{key: one[key] for key in CURVE if key in one} for one in trial.epochs],
+                "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
                 "train": asdict(run.training),
                 **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
                 "environment": environment(),
             },
         )
-        if held is not None:
-            bundle = replace(bundle, temperature=_temperature(trial.method, held, run.training.precision))
+        if calibration is not None:
+            temperature = _temperature(trial.method, calibration, run.training.precision)
+            bundle = replace(bundle, temperature=temperature)
         if len(images.test):
             measured = asdict(
-                evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=tell)
+                evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=report)
             )
             bundle = replace(
                 bundle, metrics={name: value for name, value in measured.items() if name in METRICS}
@@ -152,33 +158,33 @@ def fit(
     return bundle
 
 
-class _Training:
+class _Epochs:
     """Reports the epochs of a training, its teacher's among them, as one step."""
 
-    def __init__(self, run: ResolvedRun, tell: Progress) -> None:
+    def __init__(self, run: ResolvedRun, report: Progress) -> None:
         runs = [run] if run.teacher is None else [run.teacher, run]
-        self.of = sum(one.training.epochs for one in runs) if run.plan.trains else 0
-        self.done, self.tell = 0, tell
-        if self.of:
-            tell("training", 0, self.of)
+        self.total = sum(run.training.epochs for run in runs) if run.plan.trains else 0
+        self.done, self.report = 0, report
+        if self.total:
+            report("training", 0, self.total)
 
     def __call__(self, _epoch: int, _parts: dict[str, float]) -> None:
         self.done += 1
-        if self.done < self.of:
-            self.tell("training", self.done, self.of)
+        if self.done < self.total:
+            self.report("training", self.done, self.total)
 
     def end(self) -> None:
-        """All is done, also for a method that takes no steps."""
-        if self.of:
-            self.tell("training", self.of, self.of)
+        """Report that all epochs are done, also for a method that takes no steps."""
+        if self.total:
+            self.report("training", self.total, self.total)
 
 
-def _roles(clip: Clip, roles: Path | str | None, images: Dataset, tell: Progress) -> RoleTable:
-    """The role table: given, packaged, or found from the training images. Raises RoleTableError that says how
-    long it takes to find one, if there is none and none is asked for.
+def _roles(clip: Clip, roles: Path | str | None, images: Dataset, report: Progress) -> RoleTable:
+    """The requested role table, the packaged one, or one from the training images. If there is none, raises
+    RoleTableError, which says how long it takes to discover one.
     """
     if str(roles) == DISCOVER:
-        return discover_at_hand(clip, images, tell)
+        return discover_at_hand(clip, images, report)
     try:
         return role_table(clip, roles)
     except RoleTableError as error:
@@ -186,12 +192,12 @@ def _roles(clip: Clip, roles: Path | str | None, images: Dataset, tell: Progress
             raise
         try:
             minutes = max(1, round(seconds_at_hand(clip, images) / 60))
-            way = f"--roles {DISCOVER} finds one from the {len(images.train)} training images"
-            way += f" (about {minutes} min here)"
-        except DataError as few:
-            way = str(few).removesuffix(".")
+            advice = f"--roles {DISCOVER} finds one from the {len(images.train)} training images"
+            advice += f" (about {minutes} min here)"
+        except DataError as too_few:
+            advice = str(too_few).removesuffix(".")
         raise RoleTableError(
-            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: {way}; --method "
+            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: {advice}; --method "
             f"{WITHOUT} needs none."
         ) from error
 
@@ -211,13 +217,13 @@ def _held_out(images: Dataset, picked: Collection[int]) -> Images:
     """Images to calibrate on: validation images, else the unused training images."""
     if images.val is not None and len(images.val):
         return images.val
-    left = sorted({*range(len(images.train))} - {*picked})
-    if not left:
+    unused = sorted({*range(len(images.train))} - {*picked})
+    if not unused:
         raise DataError(
             f"{images.name} has no validation images, and all training images are used for training: "
             "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
         )
-    return Subset(images.train, torch.tensor(left))
+    return Subset(images.train, torch.tensor(unused))
 
 
 def _temperature(method: Method, images: Images, precision: Precision) -> float:
@@ -225,7 +231,7 @@ def _temperature(method: Method, images: Images, precision: Precision) -> float:
     return best_temperature(predictions.logits.float(), predictions.labels)
 
 
-def _kept(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy for a bundle, which is used in float32 whatever it was trained in."""
-    kind = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
-    return tensor.detach().to(kind, copy=True)
+def _stored(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy for a bundle, which is used in float32 even if it was trained in float16."""
+    dtype = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
+    return tensor.detach().to(dtype, copy=True)

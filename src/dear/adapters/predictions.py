@@ -1,64 +1,119 @@
-"""Predictions of many images into one file, row by row: only a batch is in memory at a time."""
+"""Predictions, and the file that many of them are written to. Light to import: loads no torch."""
 
 import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dear.adapters.predictor import Prediction, Unreadable
-from dear.adapters.results import Written, check_table
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, OutputError, SettingsError, listing
 from dear.report.grid import csv_text
 from dear.writing.files import atomic_write
+
+SUFFIXES = (".csv", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
+    negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
+    role table are in one part, "rest".
+    """
+
+    name: str
+    probability: float
+    logit: float
+    evidence: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
+
+    image: str | None
+    top: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.top[0]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An unreadable image, and why."""
+
+    image: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class PredictionsFile:
+    """A file of predictions: the number of images in it, and the images that could not be read."""
+
+    out: Path
+    images: int
+    unreadable: list[Unreadable]
+
+    @property
+    def partly(self) -> bool:
+        """True if some images could not be read, which the exit code reports."""
+        return bool(self.unreadable)
 
 
 def write_predictions(
     out: Path,
-    found: Iterable[Prediction | Unreadable],
-    told: Callable[[Prediction | Unreadable], None] = lambda _one: None,
-) -> Written:
-    """Write what `Predictor.predict_each` yields, whole or not at all; ``told`` is called with each.
+    results: Iterable[Prediction | Unreadable],
+    report: Callable[[Prediction | Unreadable], None] = lambda _: None,
+) -> PredictionsFile:
+    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time;
+    ``report`` is called with each result.
 
-    A .csv has one row an image: file, class and score (the probability, a fraction) of the best class, then
-    class_2, score_2 and so on; a .jsonl has one object an image, with the evidence. Unreadable images are
+    A .csv has one row per image: file, class and score (the probability, a fraction) of the best class, then
+    class_2, score_2 and so on. A .jsonl has one object per image, with the evidence. Unreadable images are
     left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
     """
     check_table(out)
-    line = _json_line if out.suffix.lower() == ".jsonl" else _csv_line
+    as_json = out.suffix.lower() == ".jsonl"
     images, unreadable = 0, list[Unreadable]()
     try:
         with atomic_write(out) as file:
-            for one in found:
-                told(one)
-                if isinstance(one, Unreadable):
-                    unreadable.append(one)
+            for result in results:
+                report(result)
+                if isinstance(result, Unreadable):
+                    unreadable.append(result)
                     continue
-                head = "" if images or line is _json_line else _header(len(one.top))
-                # The bytes of file names as they are.
-                file.write((head + line(one)).encode("utf-8", "surrogateescape"))
+                header = "" if images or as_json else _header(len(result.top))
+                line = json.dumps(asdict(result)) + "\n" if as_json else _csv_line(result)
+                # File names keep their bytes.
+                file.write((header + line).encode("utf-8", "surrogateescape"))
                 images += 1
             if not images:
-                first = f": {unreadable[0].reason}" if unreadable else "."
-                raise DataError(f"none of {len(unreadable)} images can be read{first}")
+                reason = f": {unreadable[0].reason}" if unreadable else "."
+                raise DataError(f"none of {len(unreadable)} images can be read{reason}")
     except OSError as error:
-        raise OutputError(f"cannot write {out}: {error}. Choose another place with --out.") from error
-    return Written(out, images, unreadable)
+        raise OutputError(f"cannot write {out}: {error}. Choose another file with --out.") from error
+    return PredictionsFile(out, images, unreadable)
+
+
+def check_table(out: Path) -> None:
+    """Raise SettingsError for a file of predictions that does not end in .csv or .jsonl, OutputError for a
+    folder.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
+    if out.is_dir():
+        raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
 
 
 def _header(top: int) -> str:
-    rest = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "score")]
-    return _row(["file", "class", "score", *rest])
+    ranked = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "score")]
+    return _row(["file", "class", "score", *ranked])
 
 
-def _csv_line(one: Prediction) -> str:
-    cells = [cell for best in one.top for cell in (csv_text(best.name), best.probability)]
-    return _row([csv_text(one.image or ""), *cells])
-
-
-def _json_line(one: Prediction) -> str:
-    return json.dumps(asdict(one), ensure_ascii=True) + "\n"
+def _csv_line(prediction: Prediction) -> str:
+    cells = [cell for best in prediction.top for cell in (csv_text(best.name), best.probability)]
+    return _row([csv_text(prediction.image or ""), *cells])
 
 
 def _row(cells: Sequence[object]) -> str:

@@ -1,21 +1,23 @@
-"""Predictions with evidence: class probabilities, and what each feature contributes to a class's score."""
+"""Inference with a bundle: predictions with evidence, and features for an image index."""
 
 import copy
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.predictions import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
@@ -28,51 +30,18 @@ from dear.limits import at_most, limit
 from dear.methods.base import Method
 
 BATCH = 32
-REST = "rest"
-"""Evidence of the attributes that own no head, together: it says nothing of any of them."""
+UNOWNED = "rest"
+"""Name of the summed evidence of all attributes that own no head. It is about none of them."""
 CACHE = 128 * 2**20
-"""Bytes of text features, and of their classes' names, that a predictor caches."""
+"""Maximum bytes of text features and class names in a predictor's cache."""
 
 Picture = Image.Image | Path | str
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
-    negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
-    role table are in one part, "rest".
-    """
-
-    name: str
-    probability: float
-    logit: float
-    evidence: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
-
-    image: str | None
-    top: tuple[Candidate, ...]
-
-    @property
-    def best(self) -> Candidate:
-        return self.top[0]
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """An unreadable image, and why."""
-
-    image: str | None
-    reason: str
-
-
-@dataclass(frozen=True)
 class Vocabulary:
-    """Candidate classes: a method set to them, their text features, whether features are decoupled (classes
-    that it was not trained on), and the precision of features.
+    """Candidate classes: a method set to them, their text features, whether features are decoupled (for
+    classes that it was not trained on), and the precision of features.
     """
 
     classes: tuple[str, ...]
@@ -103,6 +72,14 @@ class Vocabulary:
         with mixed(like.device, self.precision):
             return self.method.image_features(self.method.image_trunk(pixels.to(like))).to(like)
 
+    def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
+        """Scores of the classes, before the temperature."""
+        return self.method.logits(image, self.text, decoupled=self.decoupled)
+
+    def evidence(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "feature batch class"]:
+        """The part of each feature in the scores."""
+        return self.method.evidence(image, self.text, decoupled=self.decoupled)
+
 
 class Predictor:
     """An adapted model for inference. Calls change nothing in it but a cache of text features.
@@ -110,8 +87,8 @@ class Predictor:
     Attributes:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
+        unowned: Those features whose attribute owns no head, so that they are not about it.
         cached_bytes: Bytes of the cached lists of other classes, at most ``CACHE``.
-        unowned: Those of them whose attribute owns no head, so that they say nothing of it.
     """
 
     def __init__(
@@ -134,7 +111,7 @@ class Predictor:
         self.classes = self.bundle.classes
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
         self.unowned = self.method.unowned
-        self._own = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self._vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
         self.cached_bytes = 0
         self._caching = threading.Lock()
@@ -158,7 +135,7 @@ class Predictor:
         self, pixels: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch feature embed"]:
         """Unit image features, in the order of ``features``."""
-        return self._own.image_features(pixels).transpose(0, 1)
+        return self._vocabulary.image_features(pixels).transpose(0, 1)
 
     @torch.no_grad()
     def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
@@ -170,23 +147,22 @@ class Predictor:
         self, pixels: Float[Tensor, "batch channel height width"], classes: Sequence[str] | None = None
     ) -> Float[Tensor, "batch class"]:
         """Scores of the classes, before the temperature."""
-        known = self.vocabulary(classes)
-        return known.method.logits(self.encode(pixels).transpose(0, 1), known.text, decoupled=known.decoupled)
+        return self.vocabulary(classes).logits(self.encode(pixels).transpose(0, 1))
 
     def predict(
         self, images: Sequence[Picture] | Picture, top: int = 5, classes: Sequence[str] | None = None
     ) -> list[Prediction]:
-        """The best classes of each image (a single one is a list of one), among the bundle's own or among any
-        others given by name. Warns of the tiny CLIP.
+        """The best classes of each image, among the bundle's or among ``classes``, by name. A single image is
+        a list with one item. Warns of the tiny CLIP.
 
         Raises DataError for an unreadable image.
         """
-        found = []
-        for one in self.predict_each(images, top, classes):
-            if isinstance(one, Unreadable):
-                raise DataError(one.reason)
-            found.append(one)
-        return found
+        predictions = []
+        for prediction in self.predict_each(images, top, classes):
+            if isinstance(prediction, Unreadable):
+                raise DataError(prediction.reason)
+            predictions.append(prediction)
+        return predictions
 
     def predict_each(
         self,
@@ -196,65 +172,67 @@ class Predictor:
         *,
         batch: int = BATCH,
     ) -> Iterator[Prediction | Unreadable]:
-        """The same one image at a time, computed in batches; yields an Unreadable for an unreadable image."""
+        """The same for one image after the other, computed in batches; yields an Unreadable for an unreadable
+        image.
+        """
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         warn_of_toy(self.bundle.model, world=False)  # a file may be of anything
-        several = [images] if isinstance(images, Image.Image | Path | str) else images
-        known, coming = self.vocabulary(classes), iter(several)
-        while some := [*islice(coming, batch)]:
-            files = not any(isinstance(one, Image.Image) for one in some)  # an open image is not thread-safe
-            read = in_parallel(self._read, some, DataSettings().threads if files else 1)
-            yield from self._batch(read, known, top)
+        vocabulary = self.vocabulary(classes)
+        remaining = iter([images] if isinstance(images, Image.Image | Path | str) else images)
+        while pictures := [*islice(remaining, batch)]:
+            # An open image is not thread-safe.
+            threads = 1 if any(isinstance(p, Image.Image) for p in pictures) else DataSettings().threads
+            yield from self._batch(in_parallel(self._read, pictures, threads), vocabulary, top)
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
         """The file of an image, if it has one, and its pixels or why they cannot be read."""
-        place = None if isinstance(image, Image.Image) else str(image)
+        file = None if isinstance(image, Image.Image) else str(image)
         try:
-            return place, self.preprocess(image)
+            return file, self.preprocess(image)
         except DataError as error:
-            return place, Unreadable(place, str(error))
+            return file, Unreadable(file, str(error))
 
     @torch.no_grad()
     def _batch(
-        self, waiting: Sequence[tuple[str | None, Tensor | Unreadable]], known: Vocabulary, top: int
+        self, images: Sequence[tuple[str | None, Tensor | Unreadable]], vocabulary: Vocabulary, top: int
     ) -> Iterator[Prediction | Unreadable]:
-        good = [pixels for _, pixels in waiting if isinstance(pixels, Tensor)]
-        rows = iter(()) if not good else iter(self.candidates(self.encode(torch.stack(good)), known, top))
-        for place, pixels in waiting:
-            yield pixels if isinstance(pixels, Unreadable) else Prediction(place, next(rows))
+        readable = [pixels for _, pixels in images if isinstance(pixels, Tensor)]
+        features = self.encode(torch.stack(readable)) if readable else None
+        rows = iter(()) if features is None else iter(self.candidates(features, vocabulary, top))
+        for file, pixels in images:
+            yield pixels if isinstance(pixels, Unreadable) else Prediction(file, next(rows))
 
     @torch.no_grad()
     def candidates(
-        self, features: Float[Tensor, "batch feature embed"], known: Vocabulary, top: int
+        self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
     ) -> list[tuple[Candidate, ...]]:
         """The best classes of each image, from its features."""
         image = features.transpose(0, 1)
-        logits = known.method.logits(image, known.text, decoupled=known.decoupled)
-        evidence = known.method.evidence(image, known.text, decoupled=known.decoupled)
-        shares = (logits.double() / self.bundle.temperature).softmax(dim=1)
-        best = shares.topk(min(top, len(known.classes)), dim=1).indices
+        logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
+        probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)
+        best = probabilities.topk(min(top, len(vocabulary.classes)), dim=1).indices
         return [
             tuple(
                 Candidate(
-                    known.classes[at],
-                    float(shares[row, at]),
-                    float(logits[row, at]),
-                    self._evidence(evidence[:, row, at].tolist()),
+                    vocabulary.classes[label],
+                    float(probabilities[row, label]),
+                    float(logits[row, label]),
+                    self._evidence(evidence[:, row, label].tolist()),
                 )
-                for at in places
+                for label in labels
             )
-            for row, places in enumerate(best.tolist())
+            for row, labels in enumerate(best.tolist())
         ]
 
     def _evidence(self, parts: Sequence[float]) -> dict[str, float]:
-        """What each feature adds, by name, with those of attributes that own no head as one."""
-        named = dict(zip(self.features, parts, strict=True))
-        rest = [named.pop(name) for name in self.unowned]
-        return named | ({REST: sum(rest)} if rest else {})
+        """The part of each feature by name; attributes that own no head are summed into one part."""
+        by_name = dict(zip(self.features, parts, strict=True))
+        unowned = [by_name.pop(name) for name in self.unowned]
+        return by_name | ({UNOWNED: sum(unowned)} if unowned else {})
 
     def vocabulary(self, classes: Sequence[str] | None = None) -> Vocabulary:
-        """The classes by name, the bundle's own if none are given; the last lists are cached.
+        """The classes by name, by default the bundle's; the last lists are cached.
 
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
@@ -266,9 +244,9 @@ class Predictor:
         return cached or next(filter(None, self.encoding(names, limit("prompts"))))
 
     def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
-        """The classes by name if they need not be encoded: the bundle's own, or of a cached list."""
+        """The classes by name if they need not be encoded: the bundle's, or of a cached list."""
         if names == self.classes:
-            return self._own
+            return self._vocabulary
         with self._caching:
             vocabulary = self._vocabularies.get(names)
             if vocabulary is not None:
@@ -285,13 +263,16 @@ class Predictor:
             )
         at_most("prompts", len(names) * len(self.bundle.templates), f"{len(names):,} class names")
 
+    @property
+    def _stays_set(self) -> bool:
+        """True if the method must stay set to classes that it scores: text features are not all it uses."""
+        return self.method.text_depends_on_image or not self.method.cosine_scores
+
     def pieces(self, names: tuple[str, ...], prompts: int) -> list[tuple[str, ...]]:
-        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if text
-        features are computed for each image.
+        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if the
+        method scores with more than their text features.
         """
-        size = max(1, prompts // len(self.bundle.templates))
-        if self.method.text_depends_on_image:
-            size = len(names)
+        size = len(names) if self._stays_set else max(1, prompts // len(self.bundle.templates))
         return [names[first : first + size] for first in range(0, len(names), size)]
 
     @torch.no_grad()
@@ -305,14 +286,14 @@ class Predictor:
         for piece in self.pieces(names, prompts):
             if texts:
                 yield None
-            method = copy.copy(self.method)  # shares all parameters, but has its own classes
+            method = copy.copy(self.method)  # shares all parameters, but not the classes
             method.set_classes(piece, self.bundle.templates)
-            texts.append(Vocabulary.of(method, self._own.precision).text)
-        if not self.method.text_depends_on_image:
-            method = self.method  # its prompts are not needed any more, and much larger than the features
+            texts.append(Vocabulary.of(method, self._vocabulary.precision).text)
+        if not self._stays_set:
+            method = self.method  # the prompts of the copy are not needed, and much larger than the features
         text = texts[0] if len(texts) == 1 else torch.cat(texts)
-        vocabulary = Vocabulary(names, method, text, decoupled, self._own.precision)
-        if not self.method.text_depends_on_image:
+        vocabulary = Vocabulary(names, method, text, decoupled, self._vocabulary.precision)
+        if not self._stays_set:
             self._cache(vocabulary)
         yield vocabulary
 
@@ -324,3 +305,40 @@ class Predictor:
             while self.cached_bytes > CACHE:
                 _, oldest = self._vocabularies.popitem(last=False)
                 self.cached_bytes -= oldest.nbytes
+
+
+class BundleEncoder:
+    """The encoder of an image index: features of an adapted model. Texts are put into its templates."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.features: tuple[str, ...] = predictor.features
+        self.unowned: tuple[str, ...] = predictor.unowned
+        self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
+        self.short_side: int = predictor.bundle.short_side
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Empty: the index names the bundle."""
+        return {}
+
+    @cached_property
+    def identity(self) -> str:
+        return self.predictor.bundle.features_identity
+
+    @torch.no_grad()
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
+
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
+        """Text features, the same for every image feature. Raises SettingsError if the method scores only the
+        classes that it was trained on.
+        """
+        if not self.predictor.method.open_vocabulary:
+            raise SettingsError(
+                f"this bundle's {self.predictor.method.name} has text features for its classes only: "
+                "search by an image."
+            )
+        return self.predictor.encode_classes(texts).cpu()[:, None].expand(-1, len(self.features), -1)

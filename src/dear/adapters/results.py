@@ -5,15 +5,7 @@ loading torch.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from dear.errors import OutputError, SettingsError, listing
-
-if TYPE_CHECKING:
-    from dear.adapters.predictor import Unreadable
-
-SUFFIXES = (".csv", ".jsonl")
-"""Endings of a file of predictions."""
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -24,7 +16,7 @@ class BundleScores:
     Attributes:
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
-        zero_shot: The same as the accuracy of the backbone without the adapter, by the bundle's templates.
+        zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
@@ -85,27 +77,3 @@ class Exported:
     checked: int
     difference: float
     same_best: int | None
-
-
-@dataclass(frozen=True)
-class Written:
-    """The file of predictions, the number of images in it, and the images that could not be read."""
-
-    out: Path
-    images: int
-    unreadable: list["Unreadable"]
-
-    @property
-    def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code reports."""
-        return bool(self.unreadable)
-
-
-def check_table(out: Path) -> None:
-    """Raise SettingsError for a file of predictions whose suffix is not .csv or .jsonl, OutputError for a
-    folder.
-    """
-    if out.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
-    if out.is_dir():
-        raise OutputError(f"--out {out} is a folder: give the name of a file in it.")

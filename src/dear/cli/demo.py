@@ -58,7 +58,7 @@ def command(
     from dear.evaluation.records import make_folder
     from dear.evaluation.run_context import RunContext
     from dear.evaluation.runs import run_one
-    from dear.methods.registry import OWN, USUAL
+    from dear.methods.registry import DEFAULT_METHOD, USUAL
     from dear.report.base_to_novel import base_to_novel_table
     from dear.report.html import write_report
     from dear.roles.packaged import role_table
@@ -88,7 +88,9 @@ def command(
                 )
             watch.lap(f"base-to-novel, {plan.method}")
     task = [load_dataset(RETRIEVAL_TASK)]
-    retrieval = run_one(context, context.resolve(Retrieval(), task, Plan(OWN), seed=seed, shots=SHOTS))
+    retrieval = run_one(
+        context, context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)
+    )
     watch.lap("attribute-conditioned retrieval")
     table = base_to_novel_table(records)
     report = out / "report.html"

@@ -12,7 +12,7 @@ from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import OWN, known_method
+from dear.methods.registry import DEFAULT_METHOD, known_method
 from dear.training.settings import TrainOptions
 
 
@@ -36,7 +36,7 @@ def command(
     *,
     data: str,
     out: Path,
-    method: str = OWN,
+    method: str = DEFAULT_METHOD,
     model: str | None = None,
     pretrained: str | None = None,
     roles: Path | None = None,

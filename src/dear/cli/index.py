@@ -97,8 +97,7 @@ def command_build(
                 progress=progress,
             )
         else:
-            from dear.adapters.encoder import BundleEncoder
-            from dear.adapters.predictor import Predictor
+            from dear.adapters.predictor import BundleEncoder, Predictor
 
             encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
         return build_index(
@@ -300,8 +299,7 @@ def _index_encoder(
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
         backbone = heads["model"], pretrained or heads["pretrained"]
         return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), heads)
-    from dear.adapters.encoder import BundleEncoder
-    from dear.adapters.predictor import Predictor
+    from dear.adapters.predictor import BundleEncoder, Predictor
 
     return BundleEncoder(Predictor(bundle or _index_bundle(metadata["model"]), device, pretrained=pretrained))
 

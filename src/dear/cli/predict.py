@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.results import Written, check_table
+from dear.adapters.predictions import (
+    Prediction,
+    PredictionsFile,
+    Unreadable,
+    check_table,
+    write_predictions,
+)
 from dear.cli.output import json_text, progress_console
 from dear.errors import DataError, SettingsError, printable
 from dear.reading.files import ReadingError, read_lines
 from dear.report.grid import csv_text
-
-if TYPE_CHECKING:
-    from dear.adapters.predictor import Prediction, Unreadable
 
 Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
@@ -35,8 +38,8 @@ scores of all classes."""
 class Predicted:
     """Predictions in the order of the images, and the unreadable images."""
 
-    predictions: list["Prediction"]
-    unreadable: list["Unreadable"]
+    predictions: list[Prediction]
+    unreadable: list[Unreadable]
     format: Form
 
     @property
@@ -58,7 +61,7 @@ def command(
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 32,
-) -> Predicted | Written:
+) -> Predicted | PredictionsFile:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
     The evidence for a class is what each feature adds to the class's score (for DeAR alpha_k s_k): with a
@@ -101,8 +104,7 @@ def command(
     if len(paths) == 1:
         read_image(Path(paths[0]))
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
-    from dear.adapters.predictions import write_predictions
-    from dear.adapters.predictor import Prediction, Predictor, Unreadable
+    from dear.adapters.predictor import Predictor
     from dear.cli.progress import StepProgress
 
     loaded = Bundle.from_pretrained(bundle)
@@ -136,7 +138,7 @@ def command(
     return Predicted(predictions, unreadable, format)
 
 
-def render(result: Predicted | Written, console: Console) -> None:
+def render(result: Predicted | PredictionsFile, console: Console) -> None:
     """Print the predictions in the requested format, or where they are."""
     if not isinstance(result, Predicted):
         unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
@@ -164,7 +166,7 @@ def render(result: Predicted | Written, console: Console) -> None:
         console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
 
 
-def _shown(prediction: "Prediction") -> str:
+def _shown(prediction: Prediction) -> str:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
     lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   score"]
@@ -179,7 +181,7 @@ def _shown(prediction: "Prediction") -> str:
     return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
-def _rows(predictions: Sequence["Prediction"]) -> Iterator[list[object]]:
+def _rows(predictions: Sequence[Prediction]) -> Iterator[list[object]]:
     for prediction in predictions:
         for rank, candidate in enumerate(prediction.top, start=1):
             yield [

@@ -32,12 +32,13 @@ class TokenLayout:
     """Positions of a method's learned tokens among the image tokens, for attention maps.
 
     Attributes:
-        before_patches: Whether they are between the class token and the patches; else after the patches.
-        named: Number of tokens for each name, in order; these come first.
+        before_patches: True if they are between the class token and the patches; else they are after the
+            patches.
+        tokens_by_name: Number of tokens for each name, in order; these come first.
     """
 
     before_patches: bool = False
-    named: Mapping[str, int] = field(default_factory=dict)
+    tokens_by_name: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,12 @@ class Method(nn.Module, ABC):
         features: Names of the image features used for scores, "cls" first.
         unowned: Names of those features that stand for an attribute which no attention head carries.
         layout: Positions of its learned tokens in the image tower.
-        open_vocabulary: Whether it can score classes other than the first ones given; if not, they are
+        open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. Where no settings enable it, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
         uses_frozen_image: Whether its loss uses the image features of a frozen model as a regularisation
             target.
-        target: What these features are of: the "trunk" outputs of the views (`frozen_image`), the pixels of
+        target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
             each "view", or the "whole" image, resized to a square (both `target_features`).
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
@@ -151,13 +152,13 @@ class Method(nn.Module, ABC):
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
-                f"{self.name} with these settings cannot score classes other than the first ones given: "
+                f"{self.name} with these settings cannot score classes other than the first ones set: "
                 "build another method."
             )
         at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
-        self.prompts = [self.clip.text.trunk(each, self.text_from) for each in ids]
+        self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()
 
     def mean_over_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
@@ -244,8 +245,8 @@ class Method(nn.Module, ABC):
 
         Valid if scores are linear in the features or there is only one, as for all methods so far.
         """
-        alone = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
-        return torch.stack([self.logits(image * one, text, decoupled=decoupled) for one in alone])
+        masks = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
+        return torch.stack([self.logits(image * mask, text, decoupled=decoupled) for mask in masks])
 
     def loss(
         self,
@@ -254,9 +255,9 @@ class Method(nn.Module, ABC):
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk if already known (otherwise a
-        method that needs it computes it), or always that of ``target_features``, as ``target`` says. Of
-        several views per image come first the first ones of all images, then the second ones.
+        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk, or None if a method that needs
+        it is to compute it, or always that of ``target_features``, as ``target`` says. With several views per
+        image, the first views of all images precede the second ones.
         """
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
@@ -293,7 +294,7 @@ class Method(nn.Module, ABC):
         return None
 
     def before_step(self, draw: torch.Generator) -> None:
-        """Called before the loss of each step, with a CPU generator of this step's own."""
+        """Called before the loss of each step, with a CPU generator for this step."""
         del draw
 
     def after_step(self, progress: float) -> None:
@@ -313,14 +314,14 @@ class Method(nn.Module, ABC):
         """The inputs of the method as plain values: a checkpoint only fits a method with the same ones."""
         return {"settings": asdict(self.settings)}
 
-    def kept(self) -> dict[str, Tensor]:
+    def stored_tensors(self) -> dict[str, Tensor]:
         """The tensors that a bundle stores, by name: the trained parameters. A method that computes other
         tensors from the training images adds them.
         """
-        return {name: one for name, one in self.named_parameters() if one.requires_grad}
+        return {name: values for name, values in self.named_parameters() if values.requires_grad}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Called before the result of ``kept`` of a trained method is copied in: resizes the tensors whose
+        """Called before the ``stored_tensors`` of a trained method are copied in: resizes the tensors whose
         size depends on the training images.
         """
         del tensors

@@ -145,12 +145,12 @@ class PublishedRow:
     """Settings of a method where its authors differ from those of base-to-novel.
 
     Attributes:
-        name: What records call it.
+        name: Its name in records.
         source: Where it is published: repository, commit, scripts.
-        protocols: Names of the protocols that it holds for; all if empty.
-        data: Names of the data sets that are trained on; all if empty.
-        shots: The least and the most training images a class.
-        when: Fields of the method's settings that it goes with, and their values.
+        protocols: Names of the protocols that it applies to; all if empty.
+        data: Names of the training data sets that it applies to; all if empty.
+        shots: The range of training images per class.
+        when: Values of fields of the method's settings that it requires.
         settings: Fields of the method's settings.
         training: Fields of the settings of training.
     """
@@ -164,15 +164,15 @@ class PublishedRow:
     settings: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
 
-    def holds(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
+    def applies(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
         """True if the row applies to a run."""
-        least, most = self.shots
+        low, high = self.shots
         return (
             protocol in (self.protocols or (protocol,))
             and dataset in (self.data or (dataset,))
             and all(getattr(settings, name) == value for name, value in self.when.items())
-            and least <= shots
-            and (most is None or shots <= most)
+            and low <= shots
+            and (high is None or shots <= high)
         )
 
 
@@ -215,10 +215,10 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
 def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
     """Settings with what the method's authors set for a protocol, a data set and a number of shots.
 
-    A later row overrules earlier ones. A field that has another value than its default was chosen, and stays.
+    A later row overrules earlier ones. Fields that differ from their defaults were set by the user, and stay.
     """
     kind = type(settings)
-    rows = [row for row in published_rows(kind.folder()) if row.holds(settings, protocol, dataset, shots)]
+    rows = [row for row in published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)]
     changed: dict[str, Any] = {}
     training: dict[str, Any] = {**settings.trained_with()}
     for row in rows:

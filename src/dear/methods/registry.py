@@ -37,40 +37,41 @@ def _declared() -> dict[str, Declaration]:
     """Each declaration by the method's name: of the folders in the order of the papers (of one paper,
     first what trains nothing), then of other packages.
     """
-    folders = [one.name for one in iter_modules(dear.methods.__path__) if one.ispkg]
+    folders = [module.name for module in iter_modules(dear.methods.__path__) if module.ispkg]
     packaged = [import_module(f"dear.methods.{folder}").METHOD for folder in folders]
-    found = {one.name: one for one in sorted(packaged, key=lambda one: (one.arxiv, one.trains))}
+    packaged.sort(key=lambda method: (method.arxiv, method.trains))
+    methods: dict[str, Declaration] = {method.name: method for method in packaged}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             declared = entry.load()
-            _check(declared, found)
-            found[declared.name] = declared
-        except Exception as error:  # another package's fault must not end every command
+            _check(declared, methods)
+            methods[declared.name] = declared
+        except Exception as error:  # a fault of another package must not end every command
             warnings.warn(f"the method {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
-    return found
+    return methods
 
 
-def _check(declared: object, known: Mapping[str, Declaration]) -> None:
-    """Raise SettingsError for what cannot join the known methods."""
+def _check(declared: object, methods: Mapping[str, Declaration]) -> None:
+    """Raise SettingsError for a declaration that cannot join the methods."""
     if not isinstance(declared, Declaration):
         raise SettingsError("it is no dear.methods.declaration.Declaration.")
     if declared.module is None:
         raise SettingsError("its declaration lacks the module of the implementation.")
-    for other in known.values():
-        if other.name == declared.name or other.folder == declared.folder:
-            raise SettingsError(f"its name or options are those of the method {other.name}.")
+    for method in methods.values():
+        if method.name == declared.name or method.folder == declared.folder:
+            raise SettingsError(f"its name or options are those of the method {method.name}.")
 
 
-_known = _declared()
-METHODS: Mapping[str, Declaration] = MappingProxyType(_known)
+_methods = _declared()
+METHODS: Mapping[str, Declaration] = MappingProxyType(_methods)
 
 FROZEN = "zero-shot"
 """Unadapted CLIP: the baseline of all methods."""
 
-OWN = "dear"
-"""The method that the package is named after: the default for fitting."""
+DEFAULT_METHOD = "dear"
+"""The default for fitting: the method that the package is named after."""
 
-USUAL = (FROZEN, OWN)
+USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""
 
 PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -85,25 +86,25 @@ def register(path: str) -> Declaration:
     (clip, generator, settings); its settings are of the class that its attribute ``settings`` is annotated
     with. Raises SettingsError.
     """
-    if path in _known:
-        return _known[path]
+    if path in _methods:
+        return _methods[path]
     from dear.methods.base import Method
 
     module, _, name = path.partition(":")
     try:
-        found = getattr(_imported(module), name)
+        kind = getattr(_imported(module), name)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
-    if not (isinstance(found, type) and issubclass(found, Method)):
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SettingsError(f"{path} is no subclass of dear.methods.base.Method.")
-    settings = get_type_hints(found).get("settings", MethodSettings)
+    settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
         raise SettingsError(f"the settings of {path} are no dear.methods.declaration.MethodSettings.")
     declared = Declaration(
-        path, "", name, settings, open_vocabulary=found.open_vocabulary is not False, module=module
+        path, "", name, settings, open_vocabulary=kind.open_vocabulary is not False, module=module
     )
-    _check(declared, _known)
-    _known[path] = declared
+    _check(declared, _methods)
+    _methods[path] = declared
     return declared
 
 
@@ -111,10 +112,10 @@ def _imported(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        here = str(Path.cwd())
-        if error.name != module.partition(".")[0] or here in sys.path:
+        folder = str(Path.cwd())
+        if error.name != module.partition(".")[0] or folder in sys.path:
             raise
-        sys.path.append(here)
+        sys.path.append(folder)
         return import_module(module)
 
 
@@ -149,19 +150,19 @@ def _declared_as(path: str) -> str:
 
 def option_groups() -> dict[str, str]:
     """Methods with settings, by the prefix of their options: "mmrlpp" for mmrl++, as in --mmrlpp.beta."""
-    return {one.folder: name for name, one in METHODS.items() if one.settings is not MethodSettings}
+    return {method.folder: name for name, method in METHODS.items() if method.settings is not MethodSettings}
 
 
 def methods_with_roles() -> list[str]:
     """The methods that need a role table, and so take options of the role mask."""
-    return [name for name, one in METHODS.items() if one.needs_roles]
+    return [name for name, method in METHODS.items() if method.needs_roles]
 
 
 def method_class(name: str) -> "type[Method]":
     """The class of a method, from its own module. Raises UnknownNameError."""
     declared = METHODS[known_method(name)]
-    found: type[Method] = getattr(import_module(declared.home), declared.implementation)
-    return found
+    kind: type[Method] = getattr(import_module(declared.home), declared.implementation)
+    return kind
 
 
 def build_method(

@@ -68,7 +68,8 @@ def add_epoch(averages: Iterable[tuple[Tensor, Tensor]], weight: float, epoch: i
             values.copy_(average)
 
 
-PLACE = "X"
+PLACEHOLDER = "X"
+"""A word of one token, in whose position a learned vector enters."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ContextPrompts:
         end: Position of each prompt's end-of-text.
         order: Index, for each position, into the words followed by the context vectors.
         shared: Number of first positions that are the same in all prompts with one context.
-        whole: Whether the prompts are not cut.
+        uncut: True if the prompts are not cut.
     """
 
     words: Float[Tensor, "class token width"]
@@ -89,7 +90,7 @@ class ContextPrompts:
     end: Int[Tensor, "class"]
     order: Int[Tensor, "class token"]
     shared: int
-    whole: bool = False
+    uncut: bool = False
 
     def trunk(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
@@ -103,7 +104,7 @@ class ContextPrompts:
         both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
         shared = self.shared if context.ndim == 2 else 0
-        return TextTrunk(placed + self.positions, end, shared, not self.whole)
+        return TextTrunk(placed + self.positions, end, shared, not self.uncut)
 
 
 @torch.no_grad()
@@ -132,7 +133,7 @@ def context_ids(
     ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
     not fit.
     """
-    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACE] * tokens)
+    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACEHOLDER] * tokens)
     (length,) = lengths(clip, [context])
     if length < tokens:
         raise SettingsError(
@@ -147,26 +148,28 @@ def prompt_ids(
     """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
     prompts that do not fit.
     """
-    (length,), rest = lengths(clip, [lead]), fill(after, classnames)
-    for name, own in zip(fill("{}", classnames), lengths(clip, rest), strict=True):
-        wanted = clip.first_word + length + own + 1  # start, lead, what follows it, end
-        if wanted > clip.text.context_length:
+    (length,), endings = lengths(clip, [lead]), fill(after, classnames)
+    for name, ending in zip(fill("{}", classnames), lengths(clip, endings), strict=True):
+        tokens = clip.first_word + length + ending + 1  # start, lead, what follows it, end
+        if tokens > clip.text.context_length:
             raise SettingsError(
-                f"the prompt of {name!r} has {wanted} tokens with {length} of context, but the text tower "
+                f"the prompt of {name!r} has {tokens} tokens with {length} of context, but the text tower "
                 f"takes {clip.text.context_length}: choose fewer tokens."
             )
-    return clip.tokenize([f"{lead} {each}" for each in rest])
+    return clip.tokenize([f"{lead} {ending}" for ending in endings])
 
 
 @torch.no_grad()
-def placed_prompts(clip: Clip, classnames: Sequence[str], lead: str, places: Sequence[int]) -> ContextPrompts:
-    """Prompts of the lead, the class name and a full stop, with a context vector at each of ``places`` among
-    all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
+def placed_prompts(
+    clip: Clip, classnames: Sequence[str], lead: str, positions: Sequence[int]
+) -> ContextPrompts:
+    """Prompts of the lead, the class name and a full stop, with a context vector at each of the ``positions``
+    among all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
     """
     ids = prompt_ids(clip, classnames, lead)
     end, ids = clip.text.ends(ids), clip.text.cut(ids)
     order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
-    order[:, list(places)] = torch.arange(len(places), device=ids.device) + ids.shape[1]
+    order[:, list(positions)] = torch.arange(len(positions), device=ids.device) + ids.shape[1]
     return _prompts(clip, ids, end, order)
 
 
@@ -198,8 +201,9 @@ def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
 
 
 class CoupledPrompts(Method):
-    """Base of the two. Each of the first layers of a tower takes new prompts in place of the last layer's
-    outputs of them; later layers let them evolve. The image tower's are linear maps of the text tower's.
+    """Base of MaPLe and of ATPrompt on it. Each of the first layers of a tower takes new prompts in place of
+    the last layer's outputs of them; later layers let them evolve. The image tower's are linear maps of the
+    text tower's.
 
     Source: github.com/muzairkhattak/multimodal-prompt-learning at 69bce21, trainers/maple.py and
     clip/model.py.
@@ -240,14 +244,15 @@ class CoupledPrompts(Method):
         return self.class_feature(trunk, Injection(tokens, beta=1)).unsqueeze(0)
 
     def text_injection(self, at: int) -> Injection:
-        """The text prompts of each layer, written over the tokens of a prompt from the place ``at``."""
+        """The text prompts of each layer, written over the tokens of a prompt from position ``at``."""
         first = self.context + self.clip.text.positional_embedding[at : at + len(self.context)]
         tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
         return Injection(tokens, beta=1, at=at, written=True)
 
 
 class Representation(Method):
-    """Base class of both, which differ in how tokens enter a layer and in the second feature's projection.
+    """Base of MMRL and MMRL++, which differ in how tokens enter a layer and in the projection of the second
+    feature.
 
     Scores are a fixed mixture of both features' scores; those of novel classes use the class feature alone.
     """

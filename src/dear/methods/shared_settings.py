@@ -55,24 +55,25 @@ class RepresentationSettings(MethodSettings):
         return replace(self, **published.get(dataset, {}))
 
 
-PUBLISHED, OWN = "per-dataset", "dataset"
+PUBLISHED, FROM_DATASET = "per-dataset", "dataset"
 
 
 @cache
 def hand_templates(folder: str) -> Mapping[str, Mapping[str, str]]:
-    """What ``templates.json`` of a method's folder has for each data set of its authors: the template of the
-    frozen features, that of the prompts, and the data set's own, with which they go.
+    """The content of ``templates.json`` in a method's folder, for each data set of its authors: the template
+    of the frozen features ("frozen"), that of the prompts ("prompt"), and that of the data set, with which
+    they go ("own").
     """
     file = files(f"{__package__}.{folder}").joinpath("templates.json")
-    found: Mapping[str, Mapping[str, str]] = json.loads(file.read_text(encoding="utf-8"))["templates"]
-    return found
+    templates: Mapping[str, Mapping[str, str]] = json.loads(file.read_text(encoding="utf-8"))["templates"]
+    return templates
 
 
 def templates_of(folder: str) -> Bounds:
-    """What the setting may be for the method of a folder."""
+    """The allowed values of the setting for the method of a folder."""
     return (
-        f"{PUBLISHED}, {OWN} or the name of one of the authors' data sets",
-        lambda value: value in (PUBLISHED, OWN) or value in hand_templates(folder),
+        f"{PUBLISHED}, {FROM_DATASET} or the name of one of the authors' data sets",
+        lambda value: value in (PUBLISHED, FROM_DATASET) or value in hand_templates(folder),
     )
 
 
@@ -81,9 +82,9 @@ class TemplateSettings(MethodSettings):
     """Settings of a method with templates for each data set.
 
     Attributes:
-        templates: "per-dataset" takes what the authors set for each data set, and the data set's own on data
-            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
-            it.
+        templates: "per-dataset" uses the authors' for each data set, and those of the data set where they
+            have none; "dataset" uses those of the data set for all; the name of a data set uses the authors'
+            for it.
     """
 
     templates: str = PUBLISHED
@@ -92,21 +93,23 @@ class TemplateSettings(MethodSettings):
         """With the name of the data set in place of "per-dataset", if the authors have templates for it."""
         if self.templates != PUBLISHED:
             return self
-        return replace(self, templates=dataset if dataset in hand_templates(self.folder()) else OWN)
+        return replace(self, templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET)
 
-    def templates_for(self, own: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """The templates of the frozen features and that of the prompts, for classes of data with these
-        templates of its own. The authors' are taken where theirs is the data: not for the targets of a
-        transfer, nor where other templates are given than the data set comes with.
+    def templates_for(self, of_dataset: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """The templates of the frozen features and that of the prompts, for classes of a data set with these
+        templates. The authors' are used on their data only: not for the targets of a transfer, nor if the
+        user replaced the templates of the data set.
         """
-        theirs = hand_templates(self.folder()).get(self.templates)
-        if theirs is not None and tuple(own) == (theirs["own"],):
-            return (theirs["frozen"],), theirs["prompt"]
-        return tuple(own), own[0]
+        published = hand_templates(self.folder()).get(self.templates)
+        if published is not None and tuple(of_dataset) == (published["own"],):
+            return (published["frozen"],), published["prompt"]
+        return tuple(of_dataset), of_dataset[0]
 
 
 @cache
 def imagenet_templates() -> tuple[str, ...]:
-    """The 60 of them that PromptSRC averages over; ``imagenet_templates.json`` has their source."""
+    """The 60 templates of ImageNet that PromptSRC averages over; ``imagenet_templates.json`` names their
+    source.
+    """
     file = files(__package__).joinpath("imagenet_templates.json")
     return tuple(json.loads(file.read_text(encoding="utf-8"))["templates"])

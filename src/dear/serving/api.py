@@ -20,12 +20,11 @@ from dear.adapters.attention import overlay
 from dear.backbone.choice import TINY, TOY
 from dear.errors import DearError
 from dear.limits import LimitError, at_most
-from dear.serving.documentation import TAKES_IMAGE, add_documentation
+from dear.serving.bodies import form_parts, is_form
 from dear.serving.examples import png_of
-from dear.serving.forms import is_form, parts
 from dear.serving.limits import Rate, Refused, check_upload, work_of_names, work_of_picture
 from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
-from dear.serving.page import add_page
+from dear.serving.pages import TAKES_IMAGE, add_documentation, add_page
 from dear.serving.service import Service, Upload, check_count
 
 Result = TypeVar("Result")
@@ -41,8 +40,8 @@ def create_app(
     origin: str | None = None,
     page: bool = False,
 ) -> FastAPI:
-    """The API of a service, and the page if wanted, behind the security middleware. ``hosts`` are the host
-    names it answers to; None is any. ``origin`` is the address of a proxy in front of it.
+    """The API of a service, with ``page`` also its page, behind the security middleware. ``hosts`` are the
+    host names that it answers to, None for any. ``origin`` is the address of a proxy in front of it.
     """
 
     @asynccontextmanager
@@ -50,12 +49,10 @@ def create_app(
         yield
         service.close()
 
-    # FastAPI's own pages of documentation load scripts from elsewhere; `add_documentation` has one that
-    # does not.
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     limits, rate = service.limits, Rate(service.limits.rate)
     app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
-    busy = asyncio.Semaphore(limits.waiting)
+    slots = asyncio.Semaphore(limits.waiting)
     if page:
         add_page(app)
 
@@ -65,17 +62,17 @@ def create_app(
     async def with_image(
         request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
     ) -> Any:
-        """Read and check the request's image, then call ``work`` with it, the form's fields, and what charges
-        the client for further work. Raises Refused.
+        """Read and check the request's image, then call ``work`` with it, the form's fields, and a function
+        that charges the client for further work. Raises Refused.
 
         A slot is taken only once the request has arrived completely, so that slow senders hold none.
         """
-        _require_place(busy)
+        _require_slot(slots)
         data, fields = await _image_of(request)
         check_upload(len(data), limits)
-        _require_place(busy)
+        _require_slot(slots)
         charge = partial(rate.take, client_of(request.scope))
-        async with busy:
+        async with slots:
             upload = await run_in_threadpool(
                 service.take, data, lambda pixels: charge(work_of_picture(pixels))
             )
@@ -83,7 +80,7 @@ def create_app(
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Whether the server answers, for whoever watches it; needs no token, and says nothing else."""
+        """A sign that the server answers, for monitoring; needs no token, and says nothing else."""
         return {"status": "ok"}
 
     @app.get("/api/info")
@@ -96,7 +93,7 @@ def create_app(
             "weights": asdict(bundle.weights),
             "caution": TOY if bundle.model == TINY else None,
             "tested": tested(bundle.metrics, bundle.training),
-            "examples": [one.name for one in service.examples],
+            "examples": [example.name for example in service.examples],
             "classes": list(service.predictor.classes),
             "features": list(service.predictor.features),
             "attributes": list(service.attributes),
@@ -124,8 +121,8 @@ def create_app(
 
     @app.post("/api/predict", openapi_extra=TAKES_IMAGE)
     async def predict(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
-        """The best classes with probability, logit and evidence; among other classes if given,
-        comma-separated, in the query or a form.
+        """The best classes with probability, logit and evidence; among the classes in the query or a form,
+        comma-separated, if there are any.
         """
 
         async def work(upload: Upload, fields: dict[str, str], charge: Charge) -> dict[str, Any]:
@@ -155,18 +152,18 @@ def create_app(
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
 
         async def work(upload: Upload, _: dict[str, str], charge: Charge) -> dict[str, Any]:
-            given = numbers(weights)
+            mixture = numbers(weights)
             features = await asyncio.wrap_future(service.search_features(upload))
             hits = await run_in_threadpool(
-                service.neighbours, features, words(by) or [], given, count, upload.sha256
+                service.neighbours, features, words(by) or [], mixture, count, upload.sha256
             )
             if thumbnails:
                 charge(len(hits))
-            found = [asdict(hit) for hit in hits]
-            for one in found if thumbnails else ():
-                picture = await run_in_threadpool(service.thumbnail, one["path"])
-                one["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
-            return {"neighbours": found}
+            neighbours = [asdict(hit) for hit in hits]
+            for neighbour in neighbours if thumbnails else ():
+                picture = await run_in_threadpool(service.thumbnail, neighbour["path"])
+                neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
+            return {"neighbours": neighbours}
 
         return dict(await with_image(request, work))
 
@@ -181,24 +178,24 @@ def create_app(
         async def work(upload: Upload, _: dict[str, str], _charge: Charge) -> Response:
             maps = await run_in_threadpool(service.attention, upload, layer, head)
             if not png:
-                return JSONResponse({"maps": {name: one.tolist() for name, one in maps.items()}})
+                return JSONResponse({"maps": {name: grid.tolist() for name, grid in maps.items()}})
             if token not in maps:
                 raise Refused(400, f"layer {layer} has no token {token!r}: it has {', '.join(maps)}.")
             picture = await run_in_threadpool(lambda: png_of(overlay(upload.pixels, maps[token])))
             share = {"Attention-On-Patches": f"{float(maps[token].sum()):.4f}"}
             return Response(picture, media_type="image/png", headers=share)
 
-        found: Response = await with_image(request, work)
-        return found
+        response: Response = await with_image(request, work)
+        return response
 
     add_documentation(app, token is not None)
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    """The response to any exception. Bugs are described only in the log."""
+    """The response to any exception. Only the log describes bugs."""
     if isinstance(error, RequestValidationError):
-        message = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+        message = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
         error = Refused(422, f"{message}.")
     elif isinstance(error, HTTPException):
         error = _of_framework(request, error)
@@ -212,16 +209,16 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 
 
 def _of_framework(request: Request, error: HTTPException) -> Refused:
-    place, headers = request.url.path[:200], dict(error.headers or {})
+    path, headers = request.url.path[:200], dict(error.headers or {})
     if error.status_code == 404:
-        return Refused(404, f"there is nothing at {place}.")
+        return Refused(404, f"there is nothing at {path}.")
     if error.status_code == 405:
-        return Refused(405, f"{place} does not take {request.method}: use {headers['Allow']}.", headers)
+        return Refused(405, f"{path} does not take {request.method}: use {headers['Allow']}.", headers)
     return Refused(error.status_code, f"{error.detail.rstrip('.')}.", headers)
 
 
-def _require_place(busy: asyncio.Semaphore) -> None:
-    if busy.locked():
+def _require_slot(slots: asyncio.Semaphore) -> None:
+    if slots.locked():
         raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"})
 
 
@@ -250,8 +247,7 @@ async def _unless_gone(request: Request, future: Future[Result]) -> Result:
 def words(text: str | None) -> list[str] | None:
     """Comma-separated words; None for none. Raises LimitError for a long text, before it is split."""
     at_most("request_text", len(text or ""), "the request")
-    found = [word.strip() for word in (text or "").split(",") if word.strip()]
-    return found or None
+    return [word.strip() for word in (text or "").split(",") if word.strip()] or None
 
 
 def numbers(text: str | None) -> list[float] | None:
@@ -271,4 +267,4 @@ async def _image_of(request: Request) -> tuple[bytes, dict[str, str]]:
     except ClientDisconnect:
         raise Refused(400, "the client disconnected.") from None
     kind = request.headers.get("content-type", "")
-    return await run_in_threadpool(parts, body, kind) if is_form(kind) else (body, {})
+    return await run_in_threadpool(form_parts, body, kind) if is_form(kind) else (body, {})

@@ -1,22 +1,28 @@
-"""Request bodies held in memory: bounded in bytes, with fast clients taking precedence over slow ones."""
+"""Request bodies: in memory within bounds, where fast clients take precedence over slow ones; and the parts
+of forms. Nothing is written to disk.
+"""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from python_multipart import create_form_parser
+from python_multipart.exceptions import FormParserError
 from starlette.types import Message, Receive
 
-from dear.serving.limits import Limits, Refused, check_upload
+from dear.serving.limits import FORM_ROOM, Limits, Refused, check_upload
 
-CLOSE = {"Connection": "close"}  # the rest of a rejected body is not read either
+MAX_FIELDS = 8
+CLOSE = {"Connection": "close"}  # no more of a rejected body is read
 SOON = {"Retry-After": "2", **CLOSE}
 
 
 class Body:
-    """One request's body: how many of its bytes are held, and the deadline for its next part."""
+    """A request's body: the number of its bytes in memory, and its deadline."""
 
-    def __init__(self, until: float) -> None:
-        self.until, self.size, self.cut = until, 0, False
+    def __init__(self, deadline: float) -> None:
+        self.deadline, self.size, self.cut = deadline, 0, False
         self.clock: asyncio.Timeout | None = None
 
 
@@ -27,28 +33,28 @@ class Bodies:
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.size = limits, 0
-        self._coming: dict[Body, None] = {}  # oldest first
+        self._arriving: dict[Body, None] = {}  # oldest first
 
     @contextmanager
-    def one(self) -> Iterator[Body]:
-        """Context of a request's body, whose memory is released at the end."""
+    def body(self) -> Iterator[Body]:
+        """Context in which a request's body is in memory."""
         body = Body(asyncio.get_running_loop().time() + self.limits.patience)
-        self._coming[body] = None
+        self._arriving[body] = None
         try:
             yield body
         finally:
-            self._coming.pop(body, None)
+            self._arriving.pop(body, None)
             self.size -= body.size
 
-    def counted(self, body: Body, receive: Receive, room: int) -> Receive:
-        """Wrap ``receive`` to enforce the bounds; ``room`` is for the parts of a form around its file."""
+    def counted(self, body: Body, receive: Receive) -> Receive:
+        """Wrap ``receive`` to enforce the bounds."""
 
         async def counted() -> Message:
-            if body not in self._coming:  # complete or cut off: only a disconnect can follow
+            if body not in self._arriving:  # complete or cut off: only a disconnect can follow
                 self._check(body)
                 return await receive()
             try:
-                async with asyncio.timeout_at(body.until) as body.clock:
+                async with asyncio.timeout_at(body.deadline) as body.clock:
                     message = await receive()
             except TimeoutError:
                 body.clock = None
@@ -60,15 +66,15 @@ class Bodies:
             self._check(body)
             self._grow(body, len(message.get("body", b"")))
             if message["type"] == "http.request" and not message.get("more_body", False):
-                self._coming.pop(body, None)
-            check_upload(max(0, body.size - room), self.limits)
+                self._arriving.pop(body, None)
+            check_upload(max(0, body.size - FORM_ROOM), self.limits)
             return message
 
         return counted
 
     def _grow(self, body: Body, size: int) -> None:
         body.size, self.size = body.size + size, self.size + size
-        for oldest in [*self._coming]:
+        for oldest in [*self._arriving]:
             if self.size <= self.limits.body_bytes:
                 break
             self._cut(oldest)
@@ -76,7 +82,7 @@ class Bodies:
 
     def _cut(self, body: Body) -> None:
         self.size, body.size, body.cut = self.size - body.size, 0, True
-        self._coming.pop(body, None)
+        self._arriving.pop(body, None)
         if body.clock is not None:
             body.clock.reschedule(asyncio.get_running_loop().time())
 
@@ -84,3 +90,41 @@ class Bodies:
     def _check(body: Body) -> None:
         if body.cut:
             raise Refused(503, "the server has no room for the request: try again soon.", SOON)
+
+
+def is_form(content_type: str) -> bool:
+    return content_type.lower().startswith("multipart/form-data")
+
+
+def form_parts(body: bytes, content_type: str) -> tuple[bytes, dict[str, str]]:
+    """The file "image" of a form, and the other fields by name. Raises Refused (400)."""
+    files, fields, count = dict[str, bytes](), dict[str, str](), 0
+
+    def on_file(file: Any) -> None:
+        if files:
+            raise Refused(400, "the form has more than one file: send one image per request.")
+        file.file_object.seek(0)
+        files[_text(file.field_name)] = file.file_object.read()
+
+    def on_field(field: Any) -> None:
+        nonlocal count
+        count += 1  # names may repeat
+        if count > MAX_FIELDS:
+            raise Refused(400, f"the form has more than {MAX_FIELDS} fields.")
+        fields[_text(field.field_name)] = _text(field.value)
+
+    try:
+        kind = content_type.encode("latin-1", "replace")
+        config = {"MAX_MEMORY_FILE_SIZE": len(body) + 1, "MAX_BODY_SIZE": len(body) + 1}
+        parser = create_form_parser({"Content-Type": kind}, on_field, on_file, config=config)
+        parser.write(body)
+        parser.finalize()
+    except (FormParserError, ValueError) as error:
+        raise Refused(400, f"the form cannot be read as multipart/form-data: {error}.") from None
+    if "image" not in files:
+        raise Refused(400, "the form has no file 'image': send one, as with curl -F image=@photo.jpg.")
+    return files["image"], fields
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")

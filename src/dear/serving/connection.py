@@ -1,7 +1,7 @@
 """Connections with deadlines: slow clients are dropped, and the server stops in time. Builds on uvicorn.
 
-Not hypercorn, which has read timeouts of its own: they also run while an answer is computed, a client that
-does not take its answer is never dropped, and there is no bound on connections.
+Not hypercorn: its read timeouts also run while an answer is computed, it never drops a client that does not
+take its answer, and it does not bound connections.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dear.serving.limits import Limits
 
 GRACE = 2  # seconds that running requests have once the server is to stop
-LAST = 3.0  # seconds after which the server stops whatever it is doing
+LAST_RESORT = 3.0  # seconds after which the server ends, whatever it is doing
 SPARE = 128  # open files reserved for everything but connections
 
 
 class Server(uvicorn.Server):
-    """Calls ``ready`` once requests are answered, and stops within ``LAST`` seconds of a signal."""
+    """Calls ``ready`` once requests are answered, and stops within ``LAST_RESORT`` seconds of a signal."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.ready = ready
-        self.last = threading.Timer(LAST, end_at_once)
-        self.last.daemon = True
-        self._unstarted = [self.last]
+        self.last_resort = threading.Timer(LAST_RESORT, end_at_once)
+        self.last_resort.daemon = True
+        self._unstarted = [self.last_resort]
 
-    async def startup(self, *given: Any, **named: Any) -> None:
-        await super().startup(*given, **named)
+    async def startup(self, *args: Any, **kwargs: Any) -> None:
+        await super().startup(*args, **kwargs)
         if self.started:
             self.ready()
 
@@ -43,10 +43,10 @@ class Server(uvicorn.Server):
         with a traceback.
         """
         try:
-            first = self._unstarted.pop()  # at once: a signal may come while another is handled
+            timer = self._unstarted.pop()  # atomic: a signal may come while another is handled
         except IndexError:
             return
-        first.start()
+        timer.start()
         super().handle_exit(sig, frame)
 
 
@@ -63,18 +63,18 @@ class Connection(H11Protocol):
     a complete request is dropped, so that honest ones get through.
     """
 
-    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.patience, self.most = limits.patience, most_connections(limits)
+    def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.patience, self.max_connections = limits.patience, max_connections(limits)
         self.since = 0.0  # when it began to wait for the client; while it waits the clock runs
         self.clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._watch()
-        if len(self.connections) > self.most:
-            waiting = [one for one in self.connections if isinstance(one, Connection) and one.clock]
-            min(waiting, key=lambda one: one.since).give_up()
+        if len(self.connections) > self.max_connections:
+            waiting = [peer for peer in self.connections if isinstance(peer, Connection) and peer.clock]
+            min(waiting, key=lambda peer: peer.since).give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
@@ -107,8 +107,8 @@ class Connection(H11Protocol):
 
     def _watch(self) -> None:
         """Start the clock if it is the client's turn: to send a whole request, or to receive a response."""
-        its_turn = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        if self.transport.is_closing() or not its_turn:
+        clients_turn = self.flow.write_paused or self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if self.transport.is_closing() or not clients_turn:
             self._stop()
         elif self.clock is None:
             self._start()
@@ -131,7 +131,7 @@ class Connection(H11Protocol):
             self.give_up()
 
 
-def most_connections(limits: Limits) -> int:
+def max_connections(limits: Limits) -> int:
     """The number of connections that the limits and the system's open files allow."""
     try:
         import resource

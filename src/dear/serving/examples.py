@@ -1,7 +1,6 @@
 """Example images for the page: of a task of the Attribute World, or of a folder that the server's user names.
 
-A bundle holds none of its training images, and none are shown unless a folder is given: images of the world
-are drawn by this package, so they are nobody's.
+A bundle has none of its training images; the page shows photographs only of a folder that the user names.
 """
 
 import io
@@ -19,14 +18,14 @@ from dear.data.sources.folder import image_files
 from dear.data.world.tasks import task_names
 from dear.errors import DataError, SettingsError
 
-MOST = 8
+MAX_EXAMPLES = 8
 SIDE = 512
 """Length of the short side, in pixels, to which larger pictures of a folder are reduced."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """An example image, as PNG, and what it is called on the page."""
+    """An example image as PNG, and its name on the page."""
 
     name: str
     png: bytes
@@ -49,7 +48,7 @@ def examples_of(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ..
 
 
 def _of_task(bundle: Bundle) -> tuple[Example, ...]:
-    """A test image of each of some classes, evenly spread."""
+    """A test image of each of up to eight classes, evenly spread."""
     name = bundle.training.get("data")
     if name not in task_names():
         return ()
@@ -57,27 +56,27 @@ def _of_task(bundle: Bundle) -> tuple[Example, ...]:
     if task.identity != bundle.training.get("data_identity"):
         return ()  # a user's folder of the same name
     labels = task.test.labels.cpu()
-    count = min(MOST, len(task.classnames))
-    chosen = [at * len(task.classnames) // count for at in range(count)]
-    first = [int((labels == label).nonzero()[0]) for label in chosen]
-    pictures = task.test.load(torch.tensor(first))
+    count = min(MAX_EXAMPLES, len(task.classnames))
+    classes = [at * len(task.classnames) // count for at in range(count)]
+    first_images = [int((labels == label).nonzero()[0]) for label in classes]
+    pictures = task.test.load(torch.tensor(first_images))
     return tuple(
         Example(task.classnames[label], png_of(as_image(picture)))
-        for label, picture in zip(chosen, pictures, strict=True)
+        for label, picture in zip(classes, pictures, strict=True)
     )
 
 
 def _of_folder(folder: Path) -> tuple[Example, ...]:
     if not folder.is_dir():
         raise SettingsError(f"--examples {folder} is no folder: give a folder of images.")
-    paths, found = image_files(folder), list[Example]()
+    paths, examples = image_files(folder), list[Example]()
     for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
         try:
-            found.append(Example(path.stem, png_of(as_image(decode(path, SIDE)))))
+            examples.append(Example(path.stem, png_of(as_image(decode(path, SIDE)))))
         except DataError:
             continue
-        if len(found) == MOST:
+        if len(examples) == MAX_EXAMPLES:
             break
-    if not found:
+    if not examples:
         raise DataError(f"--examples {folder}: none of its images can be read.")
-    return tuple(found)
+    return tuple(examples)

@@ -31,7 +31,7 @@ class Limits:
         waiting: Requests in progress at a time; further ones are told to retry later.
         connections: Clients connected at a time; beyond that, those that have been silent for longest are
             dropped.
-        bodies: Size of all uploads held at a time, in MiB; beyond that, the slowest is refused.
+        bodies: Size of all uploads in memory at a time, in MiB; beyond that, the slowest is refused.
         patience: Seconds that a request may take to arrive.
         batch: Images that go through the model at once.
         wait: Milliseconds that a batch waits for more images.
@@ -50,10 +50,10 @@ class Limits:
     decoders: int = 2
 
     def __post_init__(self) -> None:
-        least_of = {"rate": 0, "waiting": 1, "connections": 1, "batch": 1, "wait": 0, "decoders": 1}
-        for name, least in least_of.items():
-            if not getattr(self, name) >= least:
-                raise SettingsError(f"limits.{name} is {getattr(self, name)}: it must be at least {least}.")
+        minimums = {"rate": 0, "waiting": 1, "connections": 1, "batch": 1, "wait": 0, "decoders": 1}
+        for name, minimum in minimums.items():
+            if not getattr(self, name) >= minimum:
+                raise SettingsError(f"limits.{name} is {getattr(self, name)}: it must be at least {minimum}.")
         for name in ("upload", "megapixels", "bodies", "patience"):
             if not 0 < getattr(self, name) < math.inf:
                 raise SettingsError(
@@ -141,7 +141,7 @@ class Rate:
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.clock = rate, clock
-        self._clients = OrderedDict[str, tuple[float, float]]()  # units left, and the time of that
+        self._clients = OrderedDict[str, tuple[float, float]]()  # units, and the time of that
         self._changing = threading.Lock()
 
     def take(self, client: str, work: float = 1.0) -> None:
@@ -153,14 +153,14 @@ class Rate:
         if not self.rate or not work:
             return
         with self._changing:
-            left, now = self._require(client, work)
+            units, now = self._require(client, work)
             self._clients.pop(client, None)
-            self._clients[client] = (left - min(work, self.rate), now)
+            self._clients[client] = (units - min(work, self.rate), now)
             if len(self._clients) > CLIENTS:
                 self._clients.popitem(last=False)
 
     def check(self, client: str) -> None:
-        """Raise Refused (429) if a client has no unit left, without taking one."""
+        """Raise Refused (429) if a client has no unit, without taking one."""
         if self.rate:
             with self._changing:
                 self._require(client, 1.0)
@@ -168,15 +168,15 @@ class Rate:
     def _require(self, client: str, work: float) -> tuple[float, float]:
         """A client's units now, and the current time."""
         now = self.clock()
-        left, then = self._clients.get(client, (float(self.rate), now))
-        left = min(float(self.rate), left + (now - then) * self.rate / 60)
+        units, then = self._clients.get(client, (float(self.rate), now))
+        units = min(float(self.rate), units + (now - then) * self.rate / 60)
         needed = min(work, max(1.0, self.rate / 2))
-        if left < needed:
-            wait = max(1, round((needed - left) * 60 / self.rate + 0.5))
+        if units < needed:
+            wait = max(1, round((needed - units) * 60 / self.rate + 0.5))
             raise Refused(
                 429,
                 f"more than {self.rate} units of work per minute (a request, a megapixel, ten new class "
                 f"names or a thumbnail is one): try again in {wait} s.",
                 {"Retry-After": str(wait)},
             )
-        return left, now
+        return units, now

@@ -8,12 +8,12 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dear.serving.bodies import Bodies, Body
+from dear.serving.bodies import Bodies
 from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 
 COOKIE = "dear_token"
 OPEN = frozenset(["/page.css", "/health"])
-"""Besides the login form, the only paths that need no token: its style, and the server's pulse."""
+"""Paths that need no token, besides the login form: its style, and the sign that the server answers."""
 HOST = re.compile(r"(?:\[([0-9a-f]*:[0-9a-f:.]*)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
 """The Host header in lower case: an IPv6 address in brackets or a name, and a port if any."""
 # Only files of this server and images that the page creates; text never becomes code or markup.
@@ -38,7 +38,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-DOOR = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</title>
+LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="page.css">
 <body class="door"><h1>dear</h1><form><label>Token
@@ -52,8 +52,8 @@ class SecurityMiddleware:
 
     A token is sent as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the page, which sets the
     cookie. ``hosts`` are the accepted names in the Host header, so that no web page reaches a local server
-    under a name of its own (DNS rebinding); None accepts all. A request made by a web page names that page's
-    Origin, which must be this server's own or ``origin``.
+    under another name (DNS rebinding); None accepts all. A request made by a web page names that page's
+    Origin, which must be this server's or ``origin``.
     """
 
     def __init__(
@@ -89,12 +89,13 @@ class SecurityMiddleware:
         try:
             self._check_host(headers)
             self._check_origin(headers)
-            if not await self._let_in(scope, headers, answer):
+            if not await self._authorized(scope, headers, answer):
                 return
             if scope["method"] not in ("GET", "HEAD"):
                 self.rate.take(client_of(scope))
-            with self.bodies.one() as body:
-                await self.app(scope, self._counted(headers, body, receive), answer)
+            self._check_length(headers)
+            with self.bodies.body() as body:
+                await self.app(scope, self.bodies.counted(body, receive), answer)
         except Refused as refused:
             if not started:
                 await respond(answer, refused)
@@ -110,58 +111,54 @@ class SecurityMiddleware:
             raise Refused(421, "this server only answers to localhost: open it under that name.")
 
     def _check_origin(self, headers: dict[str, str]) -> None:
-        given = headers.get("origin", "").lower()
-        if not given or given == self.origin:
+        origin = headers.get("origin", "").lower()
+        if not origin or origin == self.origin:
             return
         # Behind a TLS proxy the scheme differs; the name and port are those that the page was loaded from.
-        own = ("http", "https")
-        if (
-            given.partition("://")[0] not in own
-            or given.partition("://")[2] != headers.get("host", "").lower()
-        ):
+        scheme, _, host = origin.partition("://")
+        if scheme not in ("http", "https") or host != headers.get("host", "").lower():
             raise Refused(
                 403,
                 "the request comes from another server's web page: behind a proxy, give its address with "
                 "--origin.",
             )
 
-    async def _let_in(self, scope: Scope, headers: dict[str, str], send: Send) -> bool:
-        """Whether the request may proceed; otherwise it has been answered. Wrong tokens are limited per
+    async def _authorized(self, scope: Scope, headers: dict[str, str], send: Send) -> bool:
+        """True if the request may proceed; otherwise it has been answered. Wrong tokens are limited per
         client, and after too many of them no token is checked.
         """
         if self.token is None or scope["path"] in OPEN:
             return True
-        at_door = scope["method"] == "GET" and scope["path"] == "/"
-        query = parse_qs(scope["query_string"].decode("latin-1")) if at_door else {}
-        asked = query.get("token", [""])[0]
-        given = [one for one in (_bearer(headers), _cookie(headers)) if one]
-        door = f"door {client_of(scope)}"
-        if given or asked:
-            self.rate.check(door)
-        if any(map(self._right, given)):
+        is_login = scope["method"] == "GET" and scope["path"] == "/"
+        query = parse_qs(scope["query_string"].decode("latin-1")) if is_login else {}
+        query_token = query.get("token", [""])[0]
+        tokens = [token for token in (_bearer(headers), _cookie(headers)) if token]
+        bucket = f"login {client_of(scope)}"
+        if tokens or query_token:
+            self.rate.check(bucket)
+        if any(map(self._is_token, tokens)):
             return True
-        if asked and self._right(asked):
+        if query_token and self._is_token(query_token):
             # SameSite keeps other pages from using it; the redirect removes the token from the address.
             cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
             await _send(send, 303, b"", {"location": "./", "set-cookie": cookie})
             return False
-        if given or asked:
-            self.rate.take(door)
-        if not at_door:
+        if tokens or query_token:
+            self.rate.take(bucket)
+        if not is_login:
             raise Refused(401, "a token is required: send it as 'Authorization: Bearer TOKEN'.", BEARER)
-        page = DOOR.format("Wrong token." if asked else "")
+        page = LOGIN.format("Wrong token." if query_token else "")
         await _send(send, 401, page.encode(), {"content-type": "text/html; charset=utf-8"})
         return False
 
-    def _right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), (self.token or "").encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), (self.token or "").encode())
 
-    def _counted(self, headers: dict[str, str], body: Body, receive: Receive) -> Receive:
-        """Wrap ``receive`` in the bounds of bodies; a body that declares too large a size is refused."""
+    def _check_length(self, headers: dict[str, str]) -> None:
+        """Refuse a body that declares too large a size."""
         declared = headers.get("content-length", "")
         size = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
         check_upload(max(0, size - FORM_ROOM), self.limits)
-        return self.bodies.counted(body, receive, FORM_ROOM)
 
 
 def client_of(scope: Scope) -> str:

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from dear.errors import OutputError, SettingsError
-from dear.serving.service import REST, Service
+from dear.serving.service import CLOSING_SECONDS, Service
 
 BACKLOG = 1024
 WORKER = "AnyIO worker thread"  # name of the framework's worker threads
@@ -24,7 +24,7 @@ def require_app() -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reachable only from this machine."""
+    """True for an address that is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:  # a name
@@ -44,7 +44,7 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
     if not 0 <= port < 2**16:
         raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         raise SettingsError(
             f"there is no host {host!r} ({getattr(error, 'strerror', error)}): give a name or an address of "
@@ -53,7 +53,7 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
     try:
         opened = socket.socket(family, kind, protocol)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(place)
+        opened.bind(target)
         opened.listen(BACKLOG)
     except OSError as error:
         raise OutputError(
@@ -87,7 +87,7 @@ def run(
     from dear.serving.api import LOOPBACK, create_app
     from dear.serving.connection import GRACE, Connection, Server, end_at_once
 
-    hosts = LOOPBACK | {host.lower()} | ({_host(origin)} if origin else set())
+    hosts = LOOPBACK | {host.lower()} | ({urlsplit(origin).hostname or ""} if origin else set())
     app = create_app(
         service, token=token, hosts=hosts if is_loopback(host) else None, origin=origin, page=page
     )
@@ -103,24 +103,24 @@ def run(
     )
     server = Server(config, ready)
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.run(sockets=[opened])
     except KeyboardInterrupt:
         pass
     finally:
-        server.last.cancel()
-        signal.signal(signal.SIGTERM, before)
+        server.last_resort.cancel()
+        signal.signal(signal.SIGTERM, handler)
     if not (service.close() and _threads_ended()):
         end_at_once()
 
 
 def _threads_ended() -> bool:
-    """Whether no request thread is left: Python would wait for it at exit."""
-    left = [one for one in threading.enumerate() if one.name == WORKER]
-    for one in left:
-        one.join(REST)
-        if one.is_alive():
+    """True once no request thread runs: Python would wait for it at exit."""
+    workers = [thread for thread in threading.enumerate() if thread.name == WORKER]
+    for worker in workers:
+        worker.join(CLOSING_SECONDS)
+        if worker.is_alive():
             return False
     return True
 
@@ -129,11 +129,7 @@ def checked_origin(text: str | None) -> str | None:
     """The origin that browsers send for a public address. Raises SettingsError."""
     if text is None:
         return None
-    found = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.lower(), re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.lower(), re.ASCII)
+    if match is None:
         raise SettingsError(f"origin is {text!r}: it must be like https://clip.example, without a path.")
-    return found[1]
-
-
-def _host(origin: str) -> str:
-    return urlsplit(origin).hostname or ""
+    return match[1]

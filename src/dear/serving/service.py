@@ -1,4 +1,4 @@
-"""What the HTTP API and the page do with images: one model, one queue, one index."""
+"""The operations of the HTTP API and the page on images: one model, its queues, one index."""
 
 import hashlib
 import logging
@@ -15,8 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.encoder import BundleEncoder
-from dear.adapters.predictor import Candidate, Predictor, Vocabulary
+from dear.adapters.predictions import Candidate
+from dear.adapters.predictor import BundleEncoder, Predictor, Vocabulary
 from dear.data.images.decode import as_image, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
@@ -26,15 +26,14 @@ from dear.retrieval.query import weights_of
 from dear.retrieval.results import Hit
 from dear.retrieval.shards import Searchable
 from dear.roles.table import RoleTable
-from dear.serving.batching import Batcher
 from dear.serving.examples import Example
 from dear.serving.limits import Limits, Refused, check_picture
-from dear.serving.turns import Turns
+from dear.serving.queues import Batcher, Turns
 
-MOST_RESULTS = 100
+MAX_RESULTS = 100
 PROMPTS = 256  # of new class names that go through the text tower at a time
 THUMBNAIL = 160
-REST = 0.5  # seconds that running work has to finish once no request waits for it
+CLOSING_SECONDS = 0.5  # that running work has to finish once no request waits for it
 
 
 @dataclass(frozen=True)
@@ -68,22 +67,20 @@ class Service:
         self.name = name or predictor.bundle.method
         self._heads: HeadEncoder | None = None
         if index is not None:
-            if (made := index.metadata.get("heads")) is not None:
-                self._heads = HeadEncoder(predictor.clip, made)
+            if (heads := index.metadata.get("heads")) is not None:
+                self._heads = HeadEncoder(predictor.clip, heads)
             index.check(BundleEncoder(predictor) if self._heads is None else self._heads)
         self._model, self._searching = threading.Lock(), threading.Lock()
         self._decoding = threading.Semaphore(limits.decoders)
         self._ended: bool | None = None
-        self.batches: Batcher[Tensor, Tensor] = Batcher(
-            self._encode, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
-        )
+        self.batches = self._batcher(self._encode)
         # Never all requests in progress wait for names.
         self._names: Turns[tuple[Candidate, ...]] = Turns(max(1, limits.waiting // 2))
-        self._searches = self.batches
-        if self._heads is not None:
-            self._searches = Batcher(
-                self._encode_heads, most=limits.batch, wait=limits.wait / 1000, waiting=limits.waiting
-            )
+        self._searches = self.batches if self._heads is None else self._batcher(self._encode_heads)
+
+    def _batcher(self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Batcher[Tensor, Tensor]:
+        bounds = self.limits
+        return Batcher(work, max_batch=bounds.batch, wait=bounds.wait / 1000, waiting=bounds.waiting)
 
     @property
     def roles(self) -> RoleTable | None:
@@ -91,11 +88,9 @@ class Service:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The distinct names of the method's named learned tokens: the attributes, but for those that own no
-        head.
-        """
+        """The names of the method's learned tokens: the attributes, without those that own no head."""
         method = self.predictor.method
-        return tuple(name for name in method.layout.named if name not in method.unowned)
+        return tuple(name for name in method.layout.tokens_by_name if name not in method.unowned)
 
     def take(self, data: bytes, charge: Callable[[int], None] = lambda _: None) -> Upload:
         """Check and decode an image; ``charge`` is called with its number of pixels before they are unpacked,
@@ -103,16 +98,16 @@ class Service:
         """
         with self._decoding:  # headers too: opening a file takes memory of its own
             charge(check_picture(data, self.limits))
-            own = self.predictor.bundle.short_side
-            of_index = own if self._heads is None else self._heads.short_side
+            of_bundle = self.predictor.bundle.short_side
+            of_index = of_bundle if self._heads is None else self._heads.short_side
             try:
-                pictures = {side: decode(Path("upload"), side, data) for side in {own, of_index}}
+                pictures = {side: decode(Path("upload"), side, data) for side in {of_bundle, of_index}}
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
         size = self.predictor.clip.image_size
         views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
-        return Upload(views[own], views[of_index], hashlib.sha256(data).hexdigest())
+        return Upload(views[of_bundle], views[of_index], hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""
@@ -174,8 +169,8 @@ class Service:
         check_count("count", count)
         if self.index is None:
             raise Refused(404, "this server has no index of images: start it with --index DIR.")
-        known = self.predictor.features if self._heads is None else self._heads.features
-        queries = dict(zip(known, features, strict=True))
+        names = self.predictor.features if self._heads is None else self._heads.features
+        queries = dict(zip(names, features, strict=True))
         shares = weights_of(by, weights)
         with self._searching:
             try:
@@ -185,7 +180,7 @@ class Service:
                 raise Refused(503, "the index cannot be read now; see the server's log.") from None
 
     def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
-        """Where a head attends, by the attending token. Raises SettingsError."""
+        """The attention of a head to the patches, by the attending token. Raises SettingsError."""
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
@@ -202,13 +197,12 @@ class Service:
     def close(self) -> bool:
         """Stop accepting work; returns whether all running work has ended within a moment."""
         if self._ended is None:
-            until = time.monotonic() + REST
-            ended = [one.close(REST) for one in {self.batches, self._searches}]
-            ended.append(self._names.close(max(0.0, until - time.monotonic())))
-            for lock in (self._model, self._searching):
-                ended.append(lock.acquire(timeout=max(0.0, until - time.monotonic())))
-            for _ in range(self.limits.decoders):
-                ended.append(self._decoding.acquire(timeout=max(0.0, until - time.monotonic())))
+            deadline = time.monotonic() + CLOSING_SECONDS
+            ended = [batcher.close(CLOSING_SECONDS) for batcher in {self.batches, self._searches}]
+            ended.append(self._names.close(max(0.0, deadline - time.monotonic())))
+            locks: list[threading.Lock | threading.Semaphore] = [self._model, self._searching]
+            for lock in [*locks, *[self._decoding] * self.limits.decoders]:
+                ended.append(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
             self._ended = all(ended)
         return self._ended
 
@@ -226,5 +220,5 @@ class Service:
 
 def check_count(name: str, value: int) -> None:
     """Raise Refused (400) for a number of results that is out of range."""
-    if not 1 <= value <= MOST_RESULTS:
-        raise Refused(400, f"{name} is {value}: it must be between 1 and {MOST_RESULTS}.")
+    if not 1 <= value <= MAX_RESULTS:
+        raise Refused(400, f"{name} is {value}: it must be between 1 and {MAX_RESULTS}.")

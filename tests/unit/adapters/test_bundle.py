@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dear.adapters import bundle_files as bundle_files
+from dear.adapters import bundle_files
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import ADAPTER, CARD, CONFIG
-from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.load import load_clip
@@ -51,7 +50,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         roles=table(clip) if name == "dear" else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
-        tensors={k: v.detach().clone() for k, v in method.kept().items()},
+        tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
         temperature=1.7,
         metrics={"accuracy": 0.5},
         training={"data": "by hand", "shots": 3, "seed": 1, "test_images": 7},
@@ -97,7 +96,7 @@ def test_the_card_shows_names_literally(make_small_clip: MakeClip) -> None:
         "a\u202egnp.exe", "\u200fmark", "# title\n# more", "a|b", "*bold* ![x](y)",
     )  # fmt: skip
     name = 'x"); import os #\n![a](b)`'
-    card = model_card(replace(bundle, classes=classes, templates=("a `{}` | <b>",)), name)
+    card = replace(bundle, classes=classes, templates=("a `{}` | <b>",)).model_card(name)
     # In CommonMark a backslash before a sign of ASCII makes it literal.
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in card
     assert r"\[free\](javascript\:alert)" in card
@@ -141,7 +140,7 @@ def test_a_bundle_for_vit_b_16_is_under_2_mb(tmp_path: Path) -> None:
         roles=roles,
         classes=("cat", "dog"),
         templates=("a photo of a {}.",),
-        tensors=method.kept(),
+        tensors=method.stored_tensors(),
     )
     folder = bundle.save_pretrained(tmp_path / "bundle")
     assert bundle.parameters == 5 * 768 + 5 * 512 + 768 * 512 + 6 == 399_622
@@ -166,8 +165,8 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
         bundle.save_pretrained(other / "thesis.tex")
     for closed in ("thesis.tex/bundle", "thesis.tex/new/bundle", "x" * 300):
         with pytest.raises(OutputError, match="cannot write the bundle"):
-            bundle_files.check_place(other / closed)
-    bundle_files.check_place(tmp_path / "new/bundle")
+            bundle_files.check_writable(other / closed)
+    bundle_files.check_writable(tmp_path / "new/bundle")
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
         ["bundle", ADAPTER, CONFIG, CARD, "notes.txt", "other", "thesis.tex"]
     )
@@ -288,7 +287,9 @@ def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
         loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "elsewhere")
         assert loaded.classes == tuple(CLASSES)
         assert len(standin.downloads()) == 1
-    assert all("v2" in path for _, path, _ in standin.requests if path.startswith(("/api/", "/someone/")))
+    assert all(
+        "v2" in path for _, path, _ in standin.requests if path.startswith(("/api/models/", "/someone/"))
+    )
     standin.faults.corrupt = True
     with pytest.raises(BundleError, match=rf"{ADAPTER} of someone/cards is damaged: .*It was removed"):
         Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
@@ -318,7 +319,7 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
     bundle, _ = fitted("zero-shot", make_small_clip())
     with pytest.raises(BundleError, match="cannot upload to"):
         bundle.push_to_hub("someone/cards")
-    monkeypatch.setattr(bundle_files, "reach", lambda: None)
+    monkeypatch.setattr("dear.backbone.hub.reach", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     assert bundle.push_to_hub("someone/cards", private=True, token="t") == "https://hub/commit/1"
     assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")

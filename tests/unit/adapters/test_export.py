@@ -111,7 +111,7 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "_load_program", lambda _path: lambda pixels: [one.encode(pixels) + 0.01])
     with pytest.raises(ExportError, match=r"differs from torch's by 1\.0e-02"):
         export(one, tmp_path / "m.pt2", form="torch-export")
-    monkeypatch.setattr(module, "MOST_BYTES", 10)
+    monkeypatch.setattr(module, "MAX_ONNX_BYTES", 10)
     with pytest.raises(ExportError, match="an ONNX file is limited to 2"):
         export(one, tmp_path / "m.onnx")
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)

@@ -11,7 +11,6 @@ import torch
 from dear.adapters.bundle import Bundle
 from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
-from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
@@ -183,8 +182,8 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
     picture = image(noise_dataset().test.load(torch.tensor([0]))[0])
     with pytest.warns(UserWarning, match="photographs mean nothing"):
         predictor.predict(picture)
-    assert "**Not for photographs.**" in model_card(toy, "toy")
-    assert "Not for photographs" not in model_card(real, "real")
+    assert "**Not for photographs.**" in toy.model_card("toy")
+    assert "Not for photographs" not in real.model_card("real")
 
 
 def test_steps_are_reported(roles: Path) -> None:

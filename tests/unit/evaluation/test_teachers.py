@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.encoder import BundleEncoder
 from dear.adapters.fit import fit
-from dear.adapters.predictor import Predictor
+from dear.adapters.predictor import BundleEncoder, Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DearError, SettingsError, UnknownNameError
@@ -125,7 +124,7 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
         roles=None,
         classes=EVERY,
         templates=noise_dataset().templates,
-        tensors={name: one.detach().clone() for name, one in trial.method.kept().items()},
+        tensors={name: one.detach().clone() for name, one in trial.method.stored_tensors().items()},
     )
     views = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():

@@ -76,7 +76,7 @@ class TestTipAdapter:
         keys[0, 0], keys[1, 0], keys[1, 5], keys[2, 3] = 1.0, 0.6, 0.8, 1.0  # cosines 1, 0.6 and 0
         method.make_room({"labels": torch.zeros(3)})
         for name, one in {"keys": keys, "labels": torch.tensor([2, 2, 1])}.items():
-            method.kept()[name].copy_(one)
+            method.stored_tensors()[name].copy_(one)
         want = torch.tensor([[10.0, 2 * math.exp(-3), 2 * (1 + math.exp(-1.2))]])
         torch.testing.assert_close(method.logits(image, text), want)
 
@@ -89,8 +89,10 @@ class TestTipAdapter:
         trunks = [images.random(number) for number in range(3)]
         assert not torch.equal(trunks[0], trunks[1])
         own = [small_clip.image.finish(trunk[:, 0]) for trunk in trunks]
-        torch.testing.assert_close(method.kept()["keys"], normalize(own[0] + own[1] + own[2], dim=-1))
-        assert torch.equal(method.kept()["labels"], data.labels)
+        torch.testing.assert_close(
+            method.stored_tensors()["keys"], normalize(own[0] + own[1] + own[2], dim=-1)
+        )
+        assert torch.equal(method.stored_tensors()["labels"], data.labels)
         centre = method.image_trunk(eval_views(data.pictures, 20))
         torch.testing.assert_close(images.centre(), centre)
 
@@ -108,7 +110,7 @@ class TestTipAdapter:
         for options in ({}, {"tuned": True}):
             method = build("tip-adapter", small_clip, views=2, **options)
             train(method, data, TrainSettings(epochs=1), seed=4, cache=cache)
-            found.append(method.kept()["keys"].detach())
+            found.append(method.stored_tensors()["keys"].detach())
         torch.testing.assert_close(*found, rtol=0, atol=1e-4)  # tuned for a step at 1e-5
         assert data.loads == 2 + 1  # the views once, and the batch of the epoch
 
@@ -125,10 +127,10 @@ class TestTipAdapter:
             train(cut, few(), settings, seed=1, checkpoint=tmp_path / "c.pt", progress=stop)
         again = build("tip-adapter", small_clip, tuned=True, views=2)
         assert len(train(again, few(), settings, seed=1, checkpoint=tmp_path / "c.pt")) == 4
-        assert torch.equal(again.kept()["keys"], whole.kept()["keys"])
+        assert torch.equal(again.stored_tensors()["keys"], whole.stored_tensors()["keys"])
         start = build("tip-adapter", small_clip, views=2)
         train(start, few(), settings, seed=1)
-        assert not torch.equal(start.kept()["keys"], whole.kept()["keys"])
+        assert not torch.equal(start.stored_tensors()["keys"], whole.stored_tensors()["keys"])
         assert whole.parameter_groups()[0]["eps"] == 1e-4
 
     def test_a_tuned_bundle_is_what_was_trained(

@@ -52,11 +52,11 @@ class TestWords:
         assert (texture.attributes, texture.tokens) == ("pattern, color, design", 4)
         assert texture.for_data("DescribableTextures") == texture
         other = AtPromptSettings().for_data("street-signs")
-        assert (other.chosen, other.tokens) == (("color", "shape"), 2)
+        assert (other.attribute_words, other.tokens) == (("color", "shape"), 2)
         maple = AtPromptSettings(base="maple")
         assert [maple.for_data(name).tokens for name in (PETS, "UCF101", "mine")] == [4, 2, 4]
         given = AtPromptSettings(attributes="size ,color", tokens=3).for_data(PETS)
-        assert (given.chosen, given.tokens) == (("size", "color"), 3)
+        assert (given.attribute_words, given.tokens) == (("size", "color"), 3)
 
     def test_all_published_words_but_one_are_one_token(self) -> None:
         file = Path(__file__).parents[3] / "src" / "dear" / "methods" / "atprompt" / "attributes.json"
@@ -195,8 +195,8 @@ def test_what_stands_where(options: dict[str, Any], order: str, small_clip: Clip
 class TestOnMaPLe:
     def test_later_layers_replace_the_tokens_of_the_class_alone(self, small_clip: Clip) -> None:
         method = made(small_clip, base="maple", share=False, depth=3)
-        inject = method.text_injection(method.class_place)
-        assert (method.class_place, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
+        inject = method.text_injection(method.class_position)
+        assert (method.class_position, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
         assert (method.image_from, method.text_from) == (1, 1)
 
     def test_every_parameter_learns(self, small_clip: Clip) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.shared import PLACE, context_ids, context_prompts, initial_context
+from dear.methods.shared import PLACEHOLDER, context_ids, context_prompts, initial_context
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 
@@ -27,7 +27,9 @@ def test_what_stands_where(before: int, orders: list[str], small_clip: Clip) -> 
     assert prompts.words.shape == (3, 10, 22)
     context = torch.randn(3, 22, generator=torch.Generator().manual_seed(1))
     trunk = prompts.trunk(context)
-    ids = small_clip.tokenize([f"{PLACE} {PLACE} {PLACE} {name.replace('_', ' ')}." for name in CLASSES])
+    ids = small_clip.tokenize(
+        [f"{PLACEHOLDER} {PLACEHOLDER} {PLACEHOLDER} {name.replace('_', ' ')}." for name in CLASSES]
+    )
     for row, order in enumerate(orders):
         for place, what in enumerate(order.split()):
             vector = (
@@ -65,7 +67,9 @@ def test_more_tokens_than_words_start_at_random(make_small_clip: Callable[..., C
     start = initial_context(clip, "a photo", 3, 0.5, torch.Generator().manual_seed(3))
     assert (start.shape, start.dtype) == ((3, 22), torch.float64)
     assert 0.35 < float(start.std()) < 0.65
-    assert torch.equal(context_ids(clip, ["sea"], "a photo", 3), clip.tokenize([f"{PLACE} " * 3 + "sea."]))
+    assert torch.equal(
+        context_ids(clip, ["sea"], "a photo", 3), clip.tokenize([f"{PLACEHOLDER} " * 3 + "sea."])
+    )
 
 
 def test_prompts_that_do_not_fit(small_clip: Clip) -> None:

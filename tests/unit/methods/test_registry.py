@@ -60,7 +60,7 @@ def test_a_class_path_of_a_declared_method_is_that_method(monkeypatch: pytest.Mo
     """As an entry point of an installed package declares it: the folders' methods are declared alike."""
     assert known_method("dear.methods.coop.method:CoOp") == "coop"
     outside = Declaration("mine", "", "Mine", module="my_package.method")
-    monkeypatch.setitem(registry._known, "mine", outside)
+    monkeypatch.setitem(registry._methods, "mine", outside)
     assert known_method("my_package.method:Mine") == "mine"
     for path in ("my_package.method:Other", "os:system", "dear.methods.coop.method:import_module"):
         with pytest.raises(SettingsError, match=rf"the method {path} is a class outside this package"):

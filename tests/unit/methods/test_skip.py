@@ -154,7 +154,7 @@ def test_classes_by_hand(small_clip: Clip) -> None:
     ranked = [7]
     best = {c: max(float(one @ method.frozen_text[c]) for one in image) for c in range(9) if c != 7}
     ranked += sorted(best, key=lambda c: -best[c])
-    chosen = method.chosen_classes(image, labels)
+    chosen = method.remaining_classes(image, labels)
     assert chosen.tolist() == sorted([ranked[0], ranked[1], ranked[3]])
     scores = method.clip.scale * image @ method.text_features()[chosen].T
     want = -scores.log_softmax(dim=1)[:, chosen.tolist().index(7)].mean()
@@ -165,9 +165,9 @@ def test_classes_by_hand(small_clip: Clip) -> None:
 def test_classes_of_the_batch_always_stay(small_clip: Clip) -> None:
     method = make(small_clip, top=0.1, decay=0.01)
     image = method.image_features(method.image_trunk(pixels()))[0]
-    assert {*method.chosen_classes(image, torch.tensor([8, 0, 5, 2])).tolist()} == {0, 2, 5, 8}
+    assert {*method.remaining_classes(image, torch.tensor([8, 0, 5, 2])).tolist()} == {0, 2, 5, 8}
     two = make(small_clip, CLASSES[:2])
-    assert two.chosen_classes(image, torch.tensor([1, 1, 1, 1])).tolist() == [0, 1]
+    assert two.remaining_classes(image, torch.tensor([1, 1, 1, 1])).tolist() == [0, 1]
     assert two.loss(two.image_trunk(pixels()), torch.tensor([1, 1, 1, 1]))["loss"] > 0
 
 

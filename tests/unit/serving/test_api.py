@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.adapters.encoder import BundleEncoder
-from dear.adapters.predictor import Predictor
+from dear.adapters.predictor import BundleEncoder, Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index

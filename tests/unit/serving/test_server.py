@@ -71,7 +71,7 @@ def test_a_second_signal_changes_nothing() -> None:
     server = Server(uvicorn.Config(lambda: None), lambda: None)
     for _ in range(2):
         server.handle_exit(signal.SIGINT, None)
-    server.last.cancel()
+    server.last_resort.cancel()
     assert server.should_exit
     assert not server.force_exit
 

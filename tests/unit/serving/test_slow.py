@@ -21,8 +21,8 @@ from tests.unit.serving.small import picture, png, small_predictor
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 import httpx
 
-from dear.serving.connection import LAST
-from dear.serving.service import REST, Service
+from dear.serving.connection import LAST_RESORT
+from dear.serving.service import CLOSING_SECONDS, Service
 
 ROOT = Path(__file__).parents[3]
 HEAD = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -168,4 +168,4 @@ def test_to_be_told_to_stop_ends_it_in_time_whatever_it_does(where: str) -> None
     assert out == ("ended in order\n" if in_order else "")
     assert ("some requests were still under way" in told) is not in_order
     assert "Traceback" not in told
-    assert LAST + 2 * REST < 5  # seconds: the longest that it can take
+    assert LAST_RESORT + 2 * CLOSING_SECONDS < 5  # seconds: the longest that it can take

@@ -1,4 +1,4 @@
-"""Settings of ATPrompt, and what it declares."""
+"""Settings and declaration of ATPrompt."""
 
 import json
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ class AtPromptSettings(MethodSettings):
 
     Attributes:
         base: The method that it extends: attributes in the prompts of CoOp, or of MaPLe.
-        words: A file (JSON) with the attribute words of data sets: a list of words by each one's name. It
-            takes the place of the authors' words, and must have those of each data set that is trained on.
-        attributes: The attribute words themselves, with commas between, whatever the data set. If empty, they
-            are those of the file or the authors; data sets that the authors have none for take color, shape.
-        tokens: Learned tokens before each attribute word, and before the class name; none takes what the
+        words: A file (JSON) with the attribute words of data sets: a list of words by the name of each. It
+            replaces the authors' words, and must have those of each data set that is trained on.
+        attributes: The attribute words themselves, with commas between, for any data set. If empty, they are
+            those of the file or the authors; on data sets for which the authors have none, color and shape.
+        tokens: Learned tokens before each attribute word, and before the class name; none uses what the
             authors set for the data set, on other data 2 with base coop and 4 with base maple.
-        by_position: Let words have several tokens, and take places as the authors' code does, which counts
-            one token a word: what comes after is out of place. If not, such words are refused. None: only
-            where the authors' own words are so, which are those of OxfordPets.
+        by_position: Allow words of several tokens, with positions as in the authors' code, which counts one
+            token per word: what follows is out of place. False refuses such words. None allows them only
+            where the authors have them, on OxfordPets.
         depth: Of base maple: layers with prompts of their own, of 12: the first ones of both towers.
         share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of the start of all tokens but those before attribute words.
@@ -68,18 +68,18 @@ class AtPromptSettings(MethodSettings):
             raise SettingsError("atprompt.words is a file, and atprompt.attributes is given too: give one.")
 
     @property
-    def chosen(self) -> tuple[str, ...]:
+    def attribute_words(self) -> tuple[str, ...]:
         """The attribute words, in order; none before a data set is known."""
         return tuple(_split(self.attributes)) if self.attributes else ()
 
     def trained_with(self) -> Published:
-        """What the authors train the base with; MaPLe's 5 epochs are 10 on four of their data sets."""
+        """The authors' training settings of the base; MaPLe's 5 epochs are 10 on four of their data sets."""
         if self.base == "coop":
             return self.training
         return MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
 
     def for_data(self, dataset: str) -> Self:
-        """With the words and the number of tokens that hold for the data set, in place of the file's name.
+        """The settings with the words and the number of tokens of the data set, instead of the file's name.
         Raises SettingsError for a file that lacks the data set, ReadingError for one that cannot be read.
         """
         published = json.loads(files(__package__).joinpath("attributes.json").read_text(encoding="utf-8"))
@@ -100,13 +100,13 @@ def _split(attributes: str) -> list[str]:
 
 
 def _words_of(dataset: str, file: Path) -> list[str]:
-    """The words that a file has for a data set."""
-    found: Mapping[str, list[str]] = typed(read_json(file.expanduser()), dict[str, list[str]], file)
-    words = found.get(dataset)
+    """The words of a data set in a file."""
+    by_dataset: Mapping[str, list[str]] = typed(read_json(file.expanduser()), dict[str, list[str]], file)
+    words = by_dataset.get(dataset)
     if words is None:
         raise SettingsError(
             f"{file} has no attribute words for the data set {dataset!r}, only for "
-            f"{listing([*found], 12)}: add a list of them under that name."
+            f"{listing([*by_dataset], 12)}: add a list of them under that name."
         )
     if not words or any("," in word or not word.strip() for word in words):
         raise SettingsError(

@@ -14,7 +14,7 @@ from dear.backbone.injection import Injection
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import ImageFeatures
-from dear.methods.shared import PLACE, ContextPrompts, CoupledPrompts, lengths, normal, placed_prompts
+from dear.methods.shared import PLACEHOLDER, ContextPrompts, CoupledPrompts, lengths, normal, placed_prompts
 
 
 class ATPrompt(CoupledPrompts):
@@ -46,38 +46,36 @@ class ATPrompt(CoupledPrompts):
     ) -> None:
         """Raises SettingsError for a file of words: settings are to be those for a data set."""
         s = settings or AtPromptSettings()
-        super().__init__(clip, s := s if s.chosen and s.tokens else s.for_data(""))
+        super().__init__(clip, s := s if s.attribute_words and s.tokens else s.for_data(""))
         assert s.tokens is not None
         self.tokens, self.coupled = s.tokens, s.base == "maple"
         self.image_from, self.text_from = 1 if self.coupled else clip.image.depth + 1, 1
-        like, each = clip.text.projection, (s.tokens, clip.text.width)
-        self.context = nn.Parameter(normal(like, generator, *each, std=s.token_std))
+        like, shape = clip.text.projection, (s.tokens, clip.text.width)
+        self.context = nn.Parameter(normal(like, generator, *shape, std=s.token_std))
         self.attribute_context = nn.Parameter(
-            normal(like, generator, len(s.chosen), *each, std=s.attribute_std)
+            normal(like, generator, len(s.attribute_words), *shape, std=s.attribute_std)
         )
         if self.coupled:
             self.couple(s.depth, s.token_std, generator, share=s.share)
 
     @property
-    def class_place(self) -> int:
-        """Where the first learned token of the class stands in a prompt, after the attributes."""
-        return self.clip.first_word + len(self.settings.chosen) * (self.tokens + 1)
+    def class_position(self) -> int:
+        """Position of the first learned token of the class in a prompt, after the attributes."""
+        return self.clip.first_word + len(self.settings.attribute_words) * (self.tokens + 1)
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes. Raises SettingsError for a word of several tokens and prompts that do not
-        fit.
-        """
+        """Set the classes. Raises SettingsError for a word of several tokens and prompts that do not fit."""
         self._check_words()
         super().set_classes(classnames, templates)
-        gap = " ".join([PLACE] * self.tokens)
-        lead = " ".join([*(f"{gap} {word}" for word in self.settings.chosen), gap])
-        firsts = range(self.clip.first_word, self.class_place + 1, self.tokens + 1)
-        places = [first + at for first in firsts for at in range(self.tokens)]
-        self.prompts_of_classes = placed_prompts(self.clip, classnames, lead, places)
+        gap = " ".join([PLACEHOLDER] * self.tokens)
+        lead = " ".join([*(f"{gap} {word}" for word in self.settings.attribute_words), gap])
+        firsts = range(self.clip.first_word, self.class_position + 1, self.tokens + 1)
+        positions = [first + offset for first in firsts for offset in range(self.tokens)]
+        self.prompts_of_classes = placed_prompts(self.clip, classnames, lead, positions)
 
     def _check_words(self) -> None:
-        words = self.settings.chosen
+        words = self.settings.attribute_words
         for word, tokens in zip(words, lengths(self.clip, words), strict=True):
             if tokens != 1 and not self.settings.by_position:
                 raise SettingsError(
@@ -92,5 +90,5 @@ class ATPrompt(CoupledPrompts):
     def text_features(self) -> Float[Tensor, "class embed"]:
         learned = torch.cat([self.attribute_context.flatten(0, 1), self.context])
         trunk = self.prompts_of_classes.trunk(learned)
-        inject: Injection | None = self.text_injection(self.class_place) if self.coupled else None
+        inject: Injection | None = self.text_injection(self.class_position) if self.coupled else None
         return normalize(self.clip.text.features(trunk, 1, inject, self.text_chunk), dim=-1)

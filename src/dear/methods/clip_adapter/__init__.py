@@ -1,4 +1,4 @@
-"""Settings of CLIP-Adapter, and what it declares."""
+"""Settings and declaration of CLIP-Adapter."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -37,9 +37,9 @@ class ClipAdapter(Method):
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         ratio = self.settings.ratio
         with torch.no_grad():
-            own = self.clip.image.finish(trunk[:, 0])
-        adapted = relu(linear(relu(linear(own, self.down)), self.up))
-        return normalize(ratio * adapted + (1 - ratio) * own, dim=-1).unsqueeze(0)
+            feature = self.clip.image.finish(trunk[:, 0])
+        adapted = relu(linear(relu(linear(feature, self.down)), self.up))
+        return normalize(ratio * adapted + (1 - ratio) * feature, dim=-1).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         return self.frozen_text

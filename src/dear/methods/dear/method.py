@@ -87,10 +87,10 @@ class Dear(Method):
             )
         self.roles = roles
         self.features = ("cls", *roles.attributes)
-        self.layout = TokenLayout(named=dict.fromkeys(roles.attributes, s.tokens))
+        self.layout = TokenLayout(tokens_by_name=dict.fromkeys(roles.attributes, s.tokens))
         self.image_from = span_start(clip.image.depth, s.first)
         self.text_from = span_start(clip.text.depth, s.first)
-        owned = {one.attribute for one in roles.heads if one.layer >= self.image_from}
+        owned = {head.attribute for head in roles.heads if head.layer >= self.image_from}
         self.unowned = tuple(name for name in roles.attributes if name not in owned)
         later = clip.image.depth - self.image_from  # layers at which attribute tokens are anchored
         self.beta = s.beta if s.beta_last is None else ramp(s.beta, s.beta_last, later)
@@ -142,8 +142,8 @@ class Dear(Method):
         """The mask, with the edges from original to attribute tokens blocked too if these only read."""
         if not self.settings.read_only:
             return mask
-        places = torch.arange(mask.shape[-1], device=mask.device) >= self.original
-        return mask.masked_fill(places & ~places[:, None], float("-inf"))
+        is_attribute = torch.arange(mask.shape[-1], device=mask.device) >= self.original
+        return mask.masked_fill(is_attribute & ~is_attribute[:, None], float("-inf"))
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """f_cls and f_a, from the original tokens as they enter layer J."""

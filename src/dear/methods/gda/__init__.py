@@ -21,7 +21,7 @@ class GdaSettings(MethodSettings):
             towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
         views: Random views of each training image.
         neighbours: Features of training images that describe a class without images: the nearest to its text.
-        scale: Factor on cosines with text features; the backbone's own if None.
+        scale: Factor on cosines with text features; the backbone's if None.
     """
 
     bounds = MappingProxyType(

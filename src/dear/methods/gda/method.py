@@ -135,8 +135,8 @@ class GDA(Method):
         weight, bias = self.discriminant
         return self.scale * image[0] @ text.T + self.settings.alpha * (image[0] @ weight.T + bias)
 
-    def kept(self) -> dict[str, Tensor]:
-        """The discriminant of the trained classes, and the features that describe others."""
+    def stored_tensors(self) -> dict[str, Tensor]:
+        """The discriminant of the trained classes, and the features that describe the others."""
         return {name: getattr(self, name) for name in ("trained", "weight", "bias", "vectors")}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the linear probe, and what it declares."""
+"""Settings and declaration of the linear probe."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -48,7 +48,7 @@ class LinearProbe(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes, which get weights each. Raises SettingsError for others afterwards."""
+        """Set the classes, which get weights each. Raises SettingsError for others afterwards."""
         first = not self.classnames
         super().set_classes(classnames, templates)
         if first:
@@ -93,7 +93,7 @@ class LinearProbe(Method):
         weight: Float[Tensor, "class embed"],
         bias: Float[Tensor, "class"],
     ) -> Float[Tensor, ""]:
-        """What is minimised, divided by c and the number of images."""
+        """The objective, divided by c and the number of images."""
         penalty = (weight / self.length).square().sum() / (2 * self.settings.c * len(labels))
         return cross_entropy(unit @ weight.T + bias, labels) + penalty
 
@@ -101,7 +101,7 @@ class LinearProbe(Method):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """CLIP's own; scores do not use them."""
+        """CLIP's text features; scores do not use them."""
         return self.frozen_text
 
     def logits(

@@ -45,8 +45,8 @@ class MMRLPlus(Representation):
 
     def for_target(self, target: str | None) -> None:
         """Mix tokens by the target's beta, if it has one; otherwise by that of training."""
-        chosen = {} if target is None else self.settings.tuned_for(target)
-        self.beta = chosen.get("beta", self.settings.beta)
+        tuned = {} if target is None else self.settings.tuned_for(target)
+        self.beta = tuned.get("beta", self.settings.beta)
 
     def image_tokens(self) -> Float[Tensor, "layer token width"]:
         return aligned(self.tokens, self.image_weight + self.image_a @ self.image_b, self.image_bias)

@@ -1,4 +1,4 @@
-"""Settings of ProGrad, and what it declares."""
+"""Settings and declaration of ProGrad."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,9 +15,9 @@ class ProGradSettings(TemplateSettings):
         tokens: Context tokens. They end with the words of the template; before those they start at zero.
         strength: How much of the gradient that goes against the frozen CLIP's is taken away: all of it at 1.
         temperature: Temperature of the divergence of scores from the frozen ones.
-        templates: "per-dataset" takes the authors' template for each data set, and the data set's own on data
-            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
-            it.
+        templates: "per-dataset" uses the authors' template for each data set, and that of the data set where
+            they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+            authors' for it.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})

@@ -13,7 +13,7 @@ from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.prograd import ProGradSettings
-from dear.methods.shared import PLACE, context_ids
+from dear.methods.shared import PLACEHOLDER, context_ids
 
 
 class ProGrad(Method):
@@ -48,7 +48,7 @@ class ProGrad(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes; the first ones' template gives the context its start. ``frozen_text`` is of the
+        """Set the classes; the first ones' template gives the context its start. ``frozen_text`` is of the
         authors' template where the settings take that. Raises SettingsError for more words than tokens.
         """
         first = not self.classnames
@@ -72,7 +72,7 @@ class ProGrad(Method):
                 f"prograd.tokens is {self.settings.tokens}, and the template has {len(words)} words before "
                 f"the class name ({' '.join(words)!r}): give as many tokens at least."
             )
-        return " ".join([*[PLACE] * free, *words])
+        return " ".join([*[PLACEHOLDER] * free, *words])
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         return self.frozen_image(trunk).unsqueeze(0)
@@ -118,5 +118,5 @@ def projected(
     """
     direction = general / general.norm().clamp(min=torch.finfo(general.dtype).tiny)
     against = (gradient * direction).sum().clamp(max=0)
-    found: Tensor = gradient - strength * against * direction
-    return found
+    result: Tensor = gradient - strength * against * direction
+    return result

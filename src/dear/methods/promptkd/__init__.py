@@ -1,4 +1,4 @@
-"""Settings of PromptKD, and what it declares."""
+"""Settings and declaration of PromptKD."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +16,7 @@ class PromptKdSettings(MethodSettings):
     which is a larger one there: ViT-L/14.
 
     Attributes:
-        teacher: The teacher's backbone, as --model; the run's own if empty.
+        teacher: The teacher's backbone, as --model; that of the run if empty.
         teacher_pretrained: Its weights, as --pretrained.
         depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
         tokens: Prompt tokens of each of them.

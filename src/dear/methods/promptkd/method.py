@@ -12,8 +12,7 @@ from dear.backbone.clip import Clip, layer_share, tensors_hash
 from dear.backbone.injection import Injection
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptkd import PromptKdSettings
-from dear.methods.shared import linear_values as linear_start
-from dear.methods.shared import normal
+from dear.methods.shared import linear_values, normal
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""
@@ -62,8 +61,8 @@ class PromptKD(Method):
     def _project_into(self, width: int) -> None:
         """Make a new projector into a joint space, whose start is the same at each call."""
         like, generator = self.clip.image.projection, torch.Generator().manual_seed(self._seed)
-        first, _ = linear_start(like, generator, self.clip.image.embed_dim, width)
-        second, bias = linear_start(like, generator, width, width)
+        first, _ = linear_values(like, generator, self.clip.image.embed_dim, width)
+        second, bias = linear_values(like, generator, width, width)
         self.first, self.second, self.bias = nn.Parameter(first), nn.Parameter(second), nn.Parameter(bias)
         self.norm_weight = nn.Parameter(torch.ones_like(bias))
         self.norm_bias = nn.Parameter(torch.zeros_like(bias))
@@ -78,8 +77,8 @@ class PromptKD(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes of the teacher too, whose features of them are kept; without a teacher there is
-        room for them, which holds no numbers until a bundle fills it.
+        """Set the classes of the teacher too, whose features of them are stored; without a teacher they are
+        NaN until a bundle fills them.
         """
         super().set_classes(classnames, templates)
         if self.teacher is not None:
@@ -115,7 +114,7 @@ class PromptKD(Method):
         return linear(relu(hidden), self.second, self.bias)
 
     def text_features(self) -> Float[Tensor, "class target"]:
-        """The teacher's."""
+        """The teacher's text features."""
         return self.class_features
 
     def loss(
@@ -131,26 +130,26 @@ class PromptKD(Method):
         s, text = self.settings, self.text_features()
         taught = self.teacher.clip.scale * frozen.to(text) @ text.T
         scores = self.logits(self.image_features(trunk), text)
-        student, wanted = (log_softmax(one / s.temperature, dim=1) for one in (scores, taught))
-        far = kl_div(student, wanted, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
+        student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, taught))
+        far = kl_div(student, teacher, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
         return {"loss": s.kd_weight * far}
 
     def fingerprint_fields(self) -> dict[str, Any]:
         fields = super().fingerprint_fields()
         if self.teacher is not None:
-            own = tensors_hash(dict(self.teacher.state_dict()))
-            fields["teacher"] = [self.teacher.clip.identity.sha256, own]
+            teacher_hash = tensors_hash(dict(self.teacher.state_dict()))
+            fields["teacher"] = [self.teacher.clip.identity.sha256, teacher_hash]
         return fields
 
-    def kept(self) -> dict[str, Tensor]:
-        return super().kept() | dict(self.named_buffers())
+    def stored_tensors(self) -> dict[str, Tensor]:
+        return super().stored_tensors() | dict(self.named_buffers())
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Without a teacher: take the width of its joint space, and no classes but those kept."""
+        """Without a teacher: take the width of its joint space, and no classes but the stored ones."""
         if self.teacher is not None:
             return
-        kept = tensors.get("class_features")
-        if kept is not None and kept.ndim == 2 and kept.shape[1] != len(self.first):
-            self._project_into(kept.shape[1])
-            self.class_features = self.first.new_full((len(self.classnames), kept.shape[1]), torch.nan)
+        features = tensors.get("class_features")
+        if features is not None and features.ndim == 2 and features.shape[1] != len(self.first):
+            self._project_into(features.shape[1])
+            self.class_features = self.first.new_full((len(self.classnames), features.shape[1]), torch.nan)
         self.open_vocabulary = False

@@ -23,7 +23,7 @@ class PromptSrcSettings(MethodSettings):
         logit_weight: Weight of the divergence of scores from the frozen ones.
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
         average_std: Standard deviation of these weights, in epochs.
-        teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or the data set's own.
+        teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or those of the data set.
         share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
         token_std: Standard deviation of random initial values.
     """

@@ -86,8 +86,8 @@ class PromptSRC(Method):
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         at = self.clip.first_word
-        places = self.clip.text.positional_embedding[at : at + self.settings.text_tokens]
-        tokens = torch.cat([self.text_prompts[:1] + places, self.text_prompts[1:]])
+        positions = self.clip.text.positional_embedding[at : at + self.settings.text_tokens]
+        tokens = torch.cat([self.text_prompts[:1] + positions, self.text_prompts[1:]])
         inject = Injection(tokens, beta=1, at=at, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
@@ -105,8 +105,8 @@ class PromptSRC(Method):
         ce = cross_entropy(scores, labels)
         far_text = l1_loss(text, teacher)
         far_image = l1_loss(image[0], frozen)
-        student, wanted = log_softmax(scores, 1), log_softmax(self.clip.scale * frozen @ teacher.T, 1)
-        far_logits = kl_div(student, wanted, reduction="sum", log_target=True) / scores.numel()
+        student, target = log_softmax(scores, 1), log_softmax(self.clip.scale * frozen @ teacher.T, 1)
+        far_logits = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
         loss = ce + s.text_weight * far_text + s.image_weight * far_image + s.logit_weight * far_logits
         return {"loss": loss, "ce": ce, "text": far_text, "image": far_image, "logits": far_logits}
 

@@ -1,4 +1,4 @@
-"""Settings of ProVP-Ref, and what it declares."""
+"""Settings and declaration of ProVP-Ref."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

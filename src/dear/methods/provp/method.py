@@ -81,6 +81,6 @@ class ProVP(Method):
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
         ce = cross_entropy(self.logits(image, self.text_features()), labels)
-        own = torch.arange(len(labels), device=labels.device)
-        ref = cross_entropy(image[0] @ frozen.to(image.dtype).T, own)
+        itself = torch.arange(len(labels), device=labels.device)
+        ref = cross_entropy(image[0] @ frozen.to(image.dtype).T, itself)
         return {"loss": ce + self.settings.ref_weight * ref, "ce": ce, "ref": ref}

@@ -1,4 +1,4 @@
-"""Settings of Skip Tuning, and what it declares."""
+"""Settings and declaration of Skip Tuning."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,9 +18,9 @@ class SkipSettings(TemplateSettings):
         most: Most classes that always stay.
         decay: How slowly the probability to stay falls with the rank of the other classes.
         image_rate: Learning rate of the image tower as a multiple of the text tower's.
-        templates: "per-dataset" takes the authors' template for each data set, and the data set's own on data
-            sets without; "dataset" takes the data set's own on all; a data set's name takes the authors' for
-            it.
+        templates: "per-dataset" uses the authors' template for each data set, and that of the data set where
+            they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+            authors' for it.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 2e-5, "epochs": 20, "batch": 4, "warmup_lr": 1e-6})

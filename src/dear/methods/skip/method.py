@@ -61,7 +61,7 @@ class SkipTuning(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes, in the authors' template where the settings take that. The ranks that stay in
+        """Set the classes, in the authors' template where the settings take that. The ranks that stay in
         the loss are drawn for their number, the same each time.
         """
         super().set_classes(classnames, self.settings.templates_for(templates)[0])
@@ -78,12 +78,14 @@ class SkipTuning(Method):
         out = self.image.finish(self.image.span(trunk, 1, read=token)[:, 0])
         return normalize(out, dim=-1).unsqueeze(0)
 
-    def text_features(self, rows: Int[Tensor, "some"] | None = None) -> Float[Tensor, "class embed"]:
-        """Unit text features of the classes, or of some of them."""
+    def text_features(self, rows: Int[Tensor, "row"] | None = None) -> Float[Tensor, "class embed"]:
+        """Unit text features of the classes, or of those in ``rows``."""
         prompts = self.prompts
         if rows is not None:
-            prompts = [replace(each, tokens=each.tokens[rows], end=each.end[rows]) for each in prompts]
-        features = [normalize(self.text.features(each, 1, chunk=self.text_chunk), dim=-1) for each in prompts]
+            prompts = [replace(trunk, tokens=trunk.tokens[rows], end=trunk.end[rows]) for trunk in prompts]
+        features = [
+            normalize(self.text.features(trunk, 1, chunk=self.text_chunk), dim=-1) for trunk in prompts
+        ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
     def loss(
@@ -92,19 +94,19 @@ class SkipTuning(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """Cross-entropy among the classes chosen for the batch. Where several devices share a batch, each
-        chooses for its own part [ours].
+        """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
+        each selects them for its part [ours].
         """
         del frozen
         image = self.image_features(trunk)
-        chosen = self.chosen_classes(image[0], labels)
-        logits = self.logits(image, self.text_features(chosen))
-        return {"loss": cross_entropy(logits, torch.searchsorted(chosen, labels))}
+        classes = self.remaining_classes(image[0], labels)
+        logits = self.logits(image, self.text_features(classes))
+        return {"loss": cross_entropy(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()
-    def chosen_classes(
+    def remaining_classes(
         self, image: Float[Tensor, "batch embed"], labels: Int[Tensor, "batch"]
-    ) -> Int[Tensor, "chosen"]:
+    ) -> Int[Tensor, "remaining"]:
         """The classes that stay in the loss, in order: those of the batch, and of all classes by their
         greatest cosine of frozen text features to an image of the batch the ranks in ``kept_ranks``.
         """
@@ -128,18 +130,18 @@ class SkipTuning(Method):
         if int(counts.min()) < size:
             order = torch.randperm(len(labels), generator=draw)
             return [*order.split(size)[: max(1, len(labels) // size)]]
-        left = []
+        by_class = []
         for label in labels.unique():
-            own = (labels == label).nonzero().squeeze(1).cpu()
-            own = own[torch.randperm(len(own), generator=draw)]
-            left.append([*own.split(size)[: len(own) // size]])
-        found = []
-        while left:
-            at = int(torch.randint(len(left), (), generator=draw))
-            found.append(left[at].pop())
-            if not left[at]:
-                del left[at]
-        return found
+            items = (labels == label).nonzero().squeeze(1).cpu()
+            items = items[torch.randperm(len(items), generator=draw)]
+            by_class.append([*items.split(size)[: len(items) // size]])
+        batches = []
+        while by_class:
+            number = int(torch.randint(len(by_class), (), generator=draw))
+            batches.append(by_class[number].pop())
+            if not by_class[number]:
+                del by_class[number]
+        return batches
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [
@@ -154,9 +156,9 @@ def stay_chances(classes: int, settings: SkipSettings) -> Float[Tensor, "class"]
     """
     first = classes if settings.top == 1 else min(math.ceil(settings.top * classes), settings.most)
     chances = torch.ones(classes)
-    if first < classes - 1:  # else the only other rank is the first of those, and stays
+    if first < classes - 1:  # else the only further rank is the first of the curve, and stays
         x = torch.linspace(0, STEEP, classes - first, dtype=torch.float64)
-        fall, rest, whole = (-each / settings.decay for each in (x, STEEP - x, x[-1]))
+        fall, remainder, total = (-values / settings.decay for values in (x, STEEP - x, x[-1]))
         # (exp(-x) - exp(-5)) / (1 - exp(-5)), not 0 / 0 for a large decay
-        chances[first:] = fall.exp() * rest.expm1() / whole.expm1()
+        chances[first:] = fall.exp() * remainder.expm1() / total.expm1()
     return chances

@@ -1,4 +1,4 @@
-"""Settings of TAC, and what it declares."""
+"""Settings and declaration of TAC."""
 
 import hashlib
 from collections.abc import Sequence
@@ -76,14 +76,14 @@ class TacSettings(MethodSettings):
 
     def for_data(self, dataset: str) -> Self:
         """With the data set's file in place of a folder, and the file's hash. Raises ReadingError for one
-        that cannot be read, SettingsError for one that is not the expected one.
+        that cannot be read, SettingsError for a hash other than the expected one.
         """
         if self.descriptions == TEMPLATES:
             return self
         path = Path(self.descriptions).expanduser()
         path = path / f"{dataset}.json" if path.is_dir() else path
-        _, found = self._read(path)
-        return replace(self, descriptions=str(path), descriptions_sha256=found)
+        _, sha256 = self._read(path)
+        return replace(self, descriptions=str(path), descriptions_sha256=sha256)
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raises SettingsError for a class without descriptions."""
@@ -100,18 +100,19 @@ class TacSettings(MethodSettings):
             return [[template.format(name) for template in imagenet_templates()] for name in spaced]
         path = Path(self.descriptions).expanduser()
         content, _ = self._read(path)
-        held: dict[str, list[str]] = typed(parse_json(content, path), dict[str, list[str]], path)
-        found = []
-        for name, other in zip(classnames, spaced, strict=True):
-            sentences = held.get(name, held.get(other))
-            if not sentences or not all(one.strip() for one in sentences):
+        by_class: dict[str, list[str]] = typed(parse_json(content, path), dict[str, list[str]], path)
+        descriptions = []
+        for name, spaced_name in zip(classnames, spaced, strict=True):
+            sentences = by_class.get(name, by_class.get(spaced_name))
+            if not sentences or not all(sentence.strip() for sentence in sentences):
                 what = "no descriptions" if sentences is None else f"the descriptions {sentences[:3]!r}"
                 raise SettingsError(
-                    f"{path} has {what} of the class {other!r} (it has {listing([*held], 5)}): give a list "
-                    f"of sentences under that name, or --tac.descriptions {TEMPLATES} for hand-written ones."
+                    f"{path} has {what} of the class {spaced_name!r} (it has {listing([*by_class], 5)}): "
+                    "give a list of sentences under that name, or --tac.descriptions "
+                    f"{TEMPLATES} for hand-written ones."
                 )
-            found.append(sentences)
-        return found
+            descriptions.append(sentences)
+        return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
         """A file and its hash. Raises SettingsError if the settings expect another hash."""
@@ -119,13 +120,13 @@ class TacSettings(MethodSettings):
             content = read_bytes(path)
         except ReadingError as error:
             raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
-        found = hashlib.sha256(content).hexdigest()
-        if self.descriptions_sha256 not in ("", found):
+        sha256 = hashlib.sha256(content).hexdigest()
+        if self.descriptions_sha256 not in ("", sha256):
             raise SettingsError(
-                f"{path} has SHA-256 {found}, but tac.descriptions_sha256 is {self.descriptions_sha256}: it "
+                f"{path} has SHA-256 {sha256}, but tac.descriptions_sha256 is {self.descriptions_sha256}: it "
                 "was changed. Start again with the file as it is, or restore it."
             )
-        return content, found
+        return content, sha256
 
 
 # The paper is not on arXiv: the proceedings of CVPR 2025 are of June.

@@ -14,7 +14,7 @@ from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.shared import PLACE, add_epoch, lengths, linear_values, normal, prompt_ids
+from dear.methods.shared import PLACEHOLDER, add_epoch, lengths, linear_values, normal, prompt_ids
 from dear.methods.tac import TacSettings
 
 SENTENCES = 256
@@ -70,7 +70,7 @@ class TAC(Method):
         self.image_from = self.text_from = 1
         self.views_per_image = s.views
         self._teacher: Tensor | None = None
-        self._step: int | None = None  # what the draws of the current step begin with
+        self._step: int | None = None  # seed of the draws of the current step
         like, embed = clip.image.projection, clip.image.embed_dim
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         prompts = [
@@ -115,30 +115,29 @@ class TAC(Method):
         super().set_classes(classnames, templates)
         self._teacher = None
         self._check_room()
-        own = self.settings.centres == "own" and len(self.centres)
-        self._set_centres(self._clustered() if own else self.centres)
+        anew = self.settings.centres == "own" and len(self.centres)
+        self._set_centres(self._clustered() if anew else self.centres)
 
     def _check_room(self) -> None:
         """Raise SettingsError unless the prompts have room for all clusters, learned tokens and words."""
-        s, most = self.settings, self.clip.text.context_length
+        s, capacity = self.settings, self.clip.text.context_length
         learned = s.text_tokens * (1 if s.words else 2)  # without words, placeholders stand for them
         words = lengths(self.clip, [s.words])[0] if s.words else 0
         names = fill("{}.", self.classnames)
-        for name, own in zip(self.classnames, lengths(self.clip, names), strict=True):
-            wanted = (
-                self.clip.first_word + s.clusters + learned + words + own + 1
-            )  # with the start and the end
-            if wanted > most:
+        for name, length in zip(self.classnames, lengths(self.clip, names), strict=True):
+            # With the start and the end.
+            tokens = self.clip.first_word + s.clusters + learned + words + length + 1
+            if tokens > capacity:
                 raise SettingsError(
-                    f"the prompt of {name!r} has {wanted} tokens, {s.clusters} of them by tac.clusters and "
-                    f"{learned} by tac.text_tokens, but the text tower takes {most}: choose fewer."
+                    f"the prompt of {name!r} has {tokens} tokens, {s.clusters} of them by tac.clusters and "
+                    f"{learned} by tac.text_tokens, but the text tower takes {capacity}: choose fewer."
                 )
 
     def _prompts(self, clusters: int) -> Int[Tensor, "class token"]:
         """Ids of prompts with placeholders for cluster tokens and learned tokens."""
         s = self.settings
-        words = s.words or " ".join([PLACE] * s.text_tokens)
-        lead = " ".join([*[PLACE] * (clusters + s.text_tokens), words])
+        words = s.words or " ".join([PLACEHOLDER] * s.text_tokens)
+        lead = " ".join([*[PLACEHOLDER] * (clusters + s.text_tokens), words])
         return prompt_ids(self.clip, self.classnames, lead)
 
     def _set_centres(self, centres: Float[Tensor, "cluster embed"]) -> None:
@@ -173,7 +172,7 @@ class TAC(Method):
         """
         if self._teacher is None:
             described = self.settings.described(self.classnames)
-            self._teacher = normalize(torch.stack([self._mean(some) for some in described]), dim=-1)
+            self._teacher = normalize(torch.stack([self._mean(sentences) for sentences in described]), dim=-1)
         return self._teacher
 
     def _mean(self, sentences: Sequence[str]) -> Float[Tensor, "embed"]:
@@ -193,8 +192,8 @@ class TAC(Method):
         clusters = linear(self.centres, self.text_map_weight, self.text_map_bias)
         tokens = _joined(clusters, self.text_prompts)
         at = self.clip.first_word
-        places = self.clip.text.positional_embedding[at : at + tokens.shape[1]]
-        inject = Injection(torch.cat([tokens[:1] + places, tokens[1:]]), beta=1, at=at, written=True)
+        positions = self.clip.text.positional_embedding[at : at + tokens.shape[1]]
+        inject = Injection(torch.cat([tokens[:1] + positions, tokens[1:]]), beta=1, at=at, written=True)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     @torch.no_grad()
@@ -228,11 +227,11 @@ class TAC(Method):
         usual factor of dropout on the other values has no part in a unit feature.
         """
         s, draw = self.settings, torch.Generator().manual_seed(first)
-        kept = torch.rand(image.shape, generator=draw) >= s.dropout
-        image = normalize(image * kept.to(image), dim=-1)
+        mask = torch.rand(image.shape, generator=draw) >= s.dropout
+        image = normalize(image * mask.to(image), dim=-1)
         if s.teacher_dropout:
-            kept = torch.rand(len(frozen) // s.views, frozen.shape[1], generator=draw) >= s.dropout
-            frozen = normalize(frozen * kept.repeat(s.views, 1).to(frozen), dim=-1)
+            mask = torch.rand(len(frozen) // s.views, frozen.shape[1], generator=draw) >= s.dropout
+            frozen = normalize(frozen * mask.repeat(s.views, 1).to(frozen), dim=-1)
         return image, frozen
 
     def before_step(self, draw: torch.Generator) -> None:
@@ -246,12 +245,12 @@ class TAC(Method):
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Add the epoch's parameters to their mean, which replaces them after the last epoch."""
-        pairs = [(one, self.get_buffer(f"{name}_average")) for name, one in self.named_parameters()]
+        pairs = [(values, self.get_buffer(f"{name}_average")) for name, values in self.named_parameters()]
         add_epoch(pairs, 1 / epochs, epoch, epochs)
 
-    def kept(self) -> dict[str, Tensor]:
+    def stored_tensors(self) -> dict[str, Tensor]:
         """The trained parameters, the cluster centres, and what k-means starts from."""
-        return super().kept() | {"centres": self.centres, "start": self.start}
+        return super().stored_tensors() | {"centres": self.centres, "start": self.start}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         """As many cluster centres as there are."""
@@ -287,6 +286,6 @@ def kmeans(
 
 
 def start(points: int, clusters: int, draw: torch.Generator) -> list[int]:
-    """Which points the centres start at."""
-    found: list[int] = torch.randperm(points, generator=draw)[:clusters].tolist()
-    return found
+    """Indices of the points that the centres start at."""
+    indices: list[int] = torch.randperm(points, generator=draw)[:clusters].tolist()
+    return indices

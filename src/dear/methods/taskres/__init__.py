@@ -1,4 +1,4 @@
-"""Settings of TaskRes, and what it declares."""
+"""Settings and declaration of TaskRes."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

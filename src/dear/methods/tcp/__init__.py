@@ -1,4 +1,4 @@
-"""Settings of TCP, and what it declares."""
+"""Settings and declaration of TCP."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,9 +16,9 @@ class TcpSettings(TemplateSettings):
         layer: The layer of the text tower, of 12, at whose input the class-aware tokens enter.
         reduction: Width of the text feature over the hidden width of the network that makes them.
         text_weight: Weight of the distance of text features from the frozen ones.
-        templates: "per-dataset" takes the authors' two templates for each data set, and the data set's own on
-            data sets without; "dataset" takes the data set's own on all; a data set's name takes the authors'
-            for it.
+        templates: "per-dataset" uses the authors' two templates for each data set, and that of the data set
+            where they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+            authors' for it.
         share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of the context's random start.
     """

@@ -12,7 +12,7 @@ from dear.backbone.injection import ClassTokens, Injection
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method
-from dear.methods.shared import PLACE, context_ids, cosine_distance, linear_values, normal
+from dear.methods.shared import PLACEHOLDER, context_ids, cosine_distance, linear_values, normal
 from dear.methods.tcp import TcpSettings
 
 
@@ -58,7 +58,7 @@ class TCP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes; ``frozen_text`` is of the authors' templates where the settings take those."""
+        """Set the classes; ``frozen_text`` is of the authors' templates where the settings take those."""
         frozen, prompt = self.settings.templates_for(templates)
         tokens = self.settings.tokens
         ids = context_ids(self.clip, classnames, "", tokens, after_context(prompt, tokens))
@@ -67,8 +67,8 @@ class TCP(Method):
 
     def class_tokens(self) -> Float[Tensor, "class token width"]:
         """The class-aware tokens, from the frozen text features."""
-        made: Tensor = self.meta_net(self.frozen_text)
-        return made.view(len(made), self.settings.tokens, -1)
+        tokens: Tensor = self.meta_net(self.frozen_text)
+        return tokens.view(len(tokens), self.settings.tokens, -1)
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         return self.frozen_image(trunk).unsqueeze(0)
@@ -102,8 +102,8 @@ def after_context(template: str, tokens: int) -> str:
     ('person doing {}.', '{} texture.')
     """
     before, name, after = template.partition("{}")
-    kept = [word for word in before.split()[tokens:] if word != PLACE]
-    return " ".join([*kept, f"{name}{after}"])
+    remaining = [word for word in before.split()[tokens:] if word != PLACEHOLDER]
+    return " ".join([*remaining, f"{name}{after}"])
 
 
 def _entry(depth: int, settings: TcpSettings) -> int:

@@ -1,4 +1,4 @@
-"""Settings of Tip-Adapter, and what it declares."""
+"""Settings and declaration of Tip-Adapter."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +16,7 @@ class TipAdapterSettings(MethodSettings):
         alpha: Weight of the cache's scores beside those of the text features.
         beta: How sharply a training image's weight falls with its distance.
         views: Random views of each training image, whose mean feature is its key.
-        scale: What cosines with text features are multiplied by; the backbone's own if None.
+        scale: Factor on cosines with text features; the backbone's if None.
     """
 
     training = MappingProxyType(

@@ -82,7 +82,7 @@ class TipAdapter(Method):
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [group | {"eps": EPS} for group in super().parameter_groups()]
 
-    def kept(self) -> dict[str, Tensor]:
+    def stored_tensors(self) -> dict[str, Tensor]:
         """The cache, trained or not."""
         return {"keys": self.keys, "labels": self.labels}
 

@@ -1,9 +1,11 @@
-"""What describes the API: its OpenAPI schema, and a page made from it that loads nothing from elsewhere.
+"""The page for people, and what describes the API: its OpenAPI schema and a page made from it.
 
-FastAPI's own pages load scripts from a content delivery network.
+FastAPI's own pages of documentation load scripts from a content delivery network; these load nothing from
+elsewhere.
 """
 
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -27,8 +29,8 @@ TAKES_IMAGE: dict[str, Any] = {
         },
     }
 }
-"""What the schema says of a request's body, which the routes read themselves, piece by piece."""
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>API of dear</title>
+"""The schema of a request's body, which the routes read themselves, piece by piece."""
+DOCUMENTATION = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>API of dear</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="page.css"></head><body class="docs"><main>
@@ -37,9 +39,30 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>API 
 """
 
 
+STATIC = Path(__file__).with_name("static")
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the files of the page, read once at start: no path leads to the disk."""
+    for address, (name, kind) in FILES.items():
+        _add_file(app, address, (STATIC / name).read_bytes(), kind)
+
+
+def _add_file(app: FastAPI, address: str, content: bytes, kind: str) -> None:
+    async def file() -> Response:
+        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+    app.add_api_route(address, file, methods=["GET", "HEAD"], include_in_schema=False)
+
+
 def add_documentation(app: FastAPI, token: bool) -> None:
-    """Serve the schema at /openapi.json and the page at /docs, both made once; call it after all routes are
-    added. ``token`` says whether one is asked for.
+    """Serve the schema at /openapi.json and a page of it at /docs, both made once: call it after all routes
+    are added. ``token`` is true if clients must send one.
     """
     app.title, app.version, app.description = "dear", __version__, ABOUT
     schema = app.openapi()
@@ -62,18 +85,20 @@ def add_documentation(app: FastAPI, token: bool) -> None:
 
 
 def documentation_page(schema: dict[str, Any]) -> str:
-    """The page as HTML."""
+    """The page of a schema, as HTML."""
     routes = [
-        _route(method, path, one) for path, ways in schema["paths"].items() for method, one in ways.items()
+        _route(method, path, route)
+        for path, routes_of_path in schema["paths"].items()
+        for method, route in routes_of_path.items()
     ]
-    return PAGE.format(about=escape(schema["info"]["description"]), routes="\n".join(routes))
+    return DOCUMENTATION.format(about=escape(schema["info"]["description"]), routes="\n".join(routes))
 
 
 def _route(method: str, path: str, route: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><th scope=row><code>{escape(one['name'])}</code></th><td>{_kind(one['schema'])}</td>"
-        f"<td>{'required' if one.get('required') else _default(one['schema'])}</td></tr>"
-        for one in route.get("parameters", ())
+        f"<tr><th scope=row><code>{escape(option['name'])}</code></th><td>{_kind(option['schema'])}</td>"
+        f"<td>{'required' if option.get('required') else _default(option['schema'])}</td></tr>"
+        for option in route.get("parameters", ())
     )
     table = f"<table>{rows}</table>" if rows else ""
     return (
@@ -83,10 +108,10 @@ def _route(method: str, path: str, route: dict[str, Any]) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    kinds = [one.get("type", "") for one in schema.get("anyOf", [schema])]
+    kinds = [choice.get("type", "") for choice in schema.get("anyOf", [schema])]
     return escape(" or ".join(kind for kind in kinds if kind != "null"))
 
 
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
-    return "" if default is None else f"{escape(str(default).lower())} if not given"
+    return "" if default is None else f"default {escape(str(default).lower())}"

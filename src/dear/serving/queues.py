@@ -1,0 +1,163 @@
+"""Two queues of work: `Batcher` computes requests that arrive together in one batch; `Turns` runs long tasks
+in steps, the shortest first.
+"""
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from dear.serving.limits import Refused
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """One thread that processes up to ``max_batch`` items at once, waiting up to ``wait`` seconds for them.
+
+    Attributes:
+        items, batches, largest: Items and batches processed so far, and the size of the largest batch.
+    """
+
+    def __init__(
+        self, work: Callable[[Sequence[Item]], Sequence[Result]], *, max_batch: int, wait: float, waiting: int
+    ) -> None:
+        self.work, self.max_batch, self.wait = work, max_batch, wait
+        self.items = self.batches = self.largest = 0
+        self._queue: queue.Queue[tuple[Item, Future[Result]] | None] = queue.Queue(waiting)
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, item: Item) -> Future[Result]:
+        """Put an item into the next batch. Raises Refused (503) if too many are waiting already."""
+        future: Future[Result] = Future()
+        try:
+            self._queue.put_nowait((item, future))
+        except queue.Full:
+            raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"}) from None
+        return future
+
+    def close(self, seconds: float | None = None) -> bool:
+        """Stop the thread once waiting items are done; returns whether that happened within ``seconds``."""
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=seconds)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            batch, is_open = self._collect()
+            # A request whose client disconnected was cancelled while it waited.
+            live = [(item, future) for item, future in batch if future.set_running_or_notify_cancel()]
+            if not live:
+                continue
+            try:
+                results = self.work([item for item, _ in live])
+            except BaseException as error:
+                for _, future in live:
+                    future.set_exception(error)
+                continue
+            self.items, self.batches = self.items + len(live), self.batches + 1
+            self.largest = max(self.largest, len(live))
+            for (_, future), result in zip(live, results, strict=True):
+                future.set_result(result)
+
+    def _collect(self) -> tuple[list[tuple[Item, Future[Result]]], bool]:
+        """The next batch, and whether more may come."""
+        first = self._queue.get()
+        if first is None:
+            return [], False
+        batch, deadline = [first], time.monotonic() + self.wait
+        while len(batch) < self.max_batch:
+            try:
+                entry = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if entry is None:
+                return batch, False
+            batch.append(entry)
+        return batch, True
+
+
+class Task(Generic[Result]):
+    """A task of ``steps``, of which ``remaining`` are still to be done. The last step yields the result, the
+    others None.
+    """
+
+    def __init__(self, steps: Iterator[Result | None], remaining: int, number: int) -> None:
+        self.steps, self.remaining, self.number = steps, remaining, number
+        self.future: Future[Result] = Future()
+
+    def rank(self) -> tuple[int, int]:
+        """The order of tasks: the shortest first, and the oldest of equals."""
+        return self.remaining, self.number
+
+
+class Turns(Generic[Result]):
+    """One thread for up to ``waiting`` tasks, such as lists of new class names: a request may bring one name
+    or a thousand. It runs a step of the shortest task at a time, so that short ones wait little. Of too many
+    tasks the longest is refused (503).
+    """
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        self._tasks = list[Task[Result]]()
+        self._numbers = itertools.count()
+        self._open, self._changed = True, threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
+        self._thread.start()
+
+    def submit(self, steps: Iterator[Result | None], count: int) -> Future[Result]:
+        """The result of a task of ``count`` steps, Refused for a task that gives way to shorter ones. A task
+        whose future is cancelled is dropped.
+        """
+        with self._changed:
+            task = Task(steps, count, next(self._numbers))
+            self._tasks = [*(waiting for waiting in self._tasks if not waiting.future.done()), task]
+            dropped = max(self._tasks, key=Task.rank) if len(self._tasks) > self.waiting else None
+            if dropped is not None:
+                self._tasks.remove(dropped)
+            self._changed.notify()
+        if dropped is not None:
+            message = "too many new class names are waiting: try again soon."
+            with suppress(InvalidStateError):
+                dropped.future.set_exception(Refused(503, message, {"Retry-After": "10"}))
+        return task.future
+
+    def close(self, seconds: float | None = None) -> bool:
+        """Stop the thread after its current step; returns whether that happened within ``seconds``."""
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                result = next(task.steps)
+            except BaseException as error:
+                with suppress(InvalidStateError):  # the client has gone
+                    task.future.set_exception(error)
+                continue
+            task.remaining -= 1
+            if result is not None:
+                with suppress(InvalidStateError):
+                    task.future.set_result(result)
+            del task, result  # while it waits, the thread holds nothing of the last task
+
+    def _next(self) -> Task[Result] | None:
+        """The task whose step is next; None at the end."""
+        with self._changed:
+            while self._open:
+                self._tasks = [task for task in self._tasks if not task.future.done()]
+                if self._tasks:
+                    return min(self._tasks, key=Task.rank)
+                self._changed.wait()
+            return None
