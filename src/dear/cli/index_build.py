@@ -78,7 +78,7 @@ def command(
         encoder: Encoder
         if bundle is None:
             from dear.backbone.load import load_clip
-            from dear.retrieval.heads import encoder_for
+            from dear.retrieval.encoder import encoder_for
             from dear.roles.packaged import role_table
 
             named = chosen(model, pretrained, world=False)

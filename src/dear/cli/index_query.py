@@ -65,9 +65,7 @@ def command(
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
     """
-    from dear.retrieval.query import weights_of
-    from dear.retrieval.search import by_image, by_text
-    from dear.retrieval.shards import open_index
+    from dear.retrieval.query import by_image, by_text, open_index, weights_of
     from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 
     mixed = weights_of(by, weights)
@@ -111,7 +109,7 @@ def _encoder(metadata: dict[str, Any], bundle: str | None, pretrained: str | Non
     """
     if (made := metadata.get("heads")) is not None:
         from dear.backbone.load import load_clip
-        from dear.retrieval.heads import HeadEncoder
+        from dear.retrieval.encoder import HeadEncoder
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")

@@ -77,9 +77,9 @@ def command(
     from dear.data.loading import load_images, of_world
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
+    from dear.roles.ablation import layer_curve
     from dear.roles.decompose import Decomposition, analysed_layers
     from dear.roles.discover import discover
-    from dear.roles.layers import layer_curve
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import Pictures, check_count, pictures
     from dear.roles.table import make_place

@@ -9,8 +9,8 @@ from dear.report import plots, roles_plots
 from dear.report.html import page, write_whole
 from dear.report.roles_pictures import gallery, rows
 from dear.report.svg import inline
+from dear.roles.ablation import LITTLE, LayerCurve, layers_in_words
 from dear.roles.entropy import UNIT
-from dear.roles.layers import LITTLE, LayerCurve, layers_in_words
 from dear.roles.pictures import Pictures
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.trust import notes, share_mark, stability

@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 from dear.errors import DataError
 from dear.report.plots import NEUTRAL, PALETTE, ROLE_COLORS, ROLE_WORDS
 from dear.report.svg import INK, draw
+from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
-from dear.roles.layers import LITTLE, Ablated, LayerCurve
 
 MARKERS = ("o", "s", "^", "D", "P")
 CORE = "#0072B2"

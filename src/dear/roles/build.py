@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Identity
 from dear.errors import SettingsError
 from dear.roles.clusters import Clusters, find_clusters, optional, validity
-from dear.roles.embed import embed_phrases
 from dear.roles.entropy import (
     Head,
     HeadConcepts,
@@ -23,7 +22,7 @@ from dear.roles.entropy import (
     selected_entropy,
     thresholds,
 )
-from dear.roles.phrases import Pool, general_pool
+from dear.roles.phrases import Pool, embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 

@@ -22,7 +22,7 @@ from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
 from dear.roles.decompose import Decomposition, batches
-from dear.roles.entropy import Head
+from dear.roles.table import Head
 
 MOST_A_HEAD = 50
 SIDE = 64

@@ -5,7 +5,7 @@ without heads, and how stable roles are.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dear.roles.layers import LayerCurve
+from dear.roles.ablation import LayerCurve
 from dear.roles.table import HeadRole, Kept, RoleTable, Stability
 
 CLEAR = 0.45

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dear.report.roles_page import roles_page
 from dear.report.roles_pictures import LIMIT, gallery
-from dear.roles.layers import Ablated, LayerAblation, LayerCurve
+from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
 from dear.roles.pictures import HeadImages, Pictures, Shown
 from tests.unit.report.test_roles_page import table
 

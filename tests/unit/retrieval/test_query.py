@@ -7,8 +7,7 @@ import pytest
 
 from dear.errors import DataError, SettingsError
 from dear.retrieval.build import build_index
-from dear.retrieval.query import Index, weights_of
-from dear.retrieval.search import by_image
+from dear.retrieval.query import Index, by_image, weights_of
 from tests.unit.retrieval.solid import Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")

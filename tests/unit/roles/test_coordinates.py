@@ -5,8 +5,7 @@ import torch
 
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.data.images.transforms import eval_views
-from dear.roles.coordinates import Coordinates
-from dear.roles.decompose import decompose
+from dear.roles.decompose import Coordinates, decompose
 from tests.conftest import MakeClip
 from tests.unit.training.world import Noise
 

@@ -6,8 +6,7 @@ from safetensors.torch import load_file
 
 from dear.errors import SettingsError, WeightsError
 from dear.roles import embed
-from dear.roles.embed import PACKAGED, STORED, embed_phrases, stored_embeddings
-from dear.roles.phrases import general_pool, world_pool
+from dear.roles.phrases import PACKAGED, STORED, embed_phrases, general_pool, stored_embeddings, world_pool
 
 
 def test_every_phrase_of_the_packages_pools_is_stored() -> None:

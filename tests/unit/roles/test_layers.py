@@ -9,8 +9,7 @@ from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
-from dear.roles.ablation import by_layer, mean_ablation
-from dear.roles.layers import LITTLE, layer_curve, layers_in_words
+from dear.roles.ablation import LITTLE, by_layer, layer_curve, layers_in_words, mean_ablation
 from dear.roles.world import WorldScenes
 from tests.unit.training.world import Noise
 

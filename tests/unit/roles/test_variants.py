@@ -4,9 +4,9 @@ import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import RoleTableError
+from dear.roles.entropy import with_attributes, with_quantile
 from dear.roles.packaged import kind_of, packaged_tables
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.variants import with_attributes, with_quantile
 
 WEIGHTS = Identity("small", "random", "0" * 64)
 CONCEPTS = ["color", "Style", "number", "color", "shape", "color", "shape", "number", "color", "shape"]
