@@ -78,14 +78,14 @@ def command(
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
     from dear.roles.ablation import layer_curve
-    from dear.roles.decompose import Decomposition, analysed_layers
+    from dear.roles.decompose import Decomposition, analysed_layers, spread
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import Pictures, check_count, pictures
     from dear.roles.table import make_place
     from dear.roles.textspan import Span
     from dear.roles.textspan_format import layer_range, write_textspan
-    from dear.roles.world import WorldScenes, spread
+    from dear.roles.world import WorldScenes
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")

@@ -95,12 +95,12 @@ def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
 
 def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Pool:
     """Words filled into templates; a duplicate phrase keeps its first concept."""
-    found: dict[str, str] = {}
+    concepts: dict[str, str] = {}  # by phrase
     for concept, words, templates in rows:
         for word in words:
             for template in templates:
-                found.setdefault(with_articles(template.format(word)), concept)
-    return Pool(name, tuple(found), tuple(found.values()))
+                concepts.setdefault(with_articles(template.format(word)), concept)
+    return Pool(name, tuple(concepts), tuple(concepts.values()))
 
 
 def read_pool(path: Path) -> Pool:
@@ -152,14 +152,14 @@ def embed_phrases(
     the hub. If ``model`` is given, it embeds all phrases. Raises SettingsError if sentence-transformers is
     not installed, WeightsError if no model is available.
     """
-    known = {} if model else stored_embeddings()
-    new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in known]
+    embeddings = {} if model else stored_embeddings()
+    new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]
     if new:
-        found = sentence_model(model).encode(
+        rows = sentence_model(model).encode(
             new, batch_size=batch, normalize_embeddings=True, convert_to_tensor=True, show_progress_bar=False
         )
-        known = {**known, **dict(zip(new, found.float().cpu(), strict=True))}
-    return torch.stack([known[phrase] for phrase in phrases])
+        embeddings = {**embeddings, **dict(zip(new, rows.float().cpu(), strict=True))}
+    return torch.stack([embeddings[phrase] for phrase in phrases])
 
 
 @cache
@@ -167,20 +167,22 @@ def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
     """The embeddings in the package, except those of a pool that has changed since they were computed
     (`python -m tools.embed_pools` computes them anew).
     """
-    known: dict[str, Tensor] = {}
+    embeddings: dict[str, Tensor] = {}
     if not STORED.is_file():
-        return known
+        return embeddings
     with safe_open(STORED, framework="pt") as stored:
         hashes = json.loads((stored.metadata() or {})["phrases"])
         for pool in (general_pool(), world_pool()):
             if hashes.get(pool.name) == pool_hash(pool):
                 rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
-                known |= dict(zip(pool.phrases, rows, strict=True))
-    return known
+                embeddings |= dict(zip(pool.phrases, rows, strict=True))
+    return embeddings
 
 
 def sentence_model(name: str | None = None) -> Any:
-    """The sentence-transformers model by a local folder or hub name; all-MiniLM-L6-v2 by default."""
+    """The sentence-transformers model by a local folder or hub name; all-MiniLM-L6-v2 by default. No code
+    that comes with a model is run.
+    """
     try:
         module = import_module("sentence_transformers")
     except ImportError as error:
@@ -188,12 +190,12 @@ def sentence_model(name: str | None = None) -> Any:
             "embedding phrases that are not in the package's pools needs sentence-transformers: "
             "pip install 'dear-vlm[roles]'"
         ) from error
-    place = name or _packaged() or MODEL
+    source = name or _packaged() or MODEL
     try:
-        return module.SentenceTransformer(place, device="cpu")
+        return module.SentenceTransformer(source, device="cpu", trust_remote_code=False)
     except Exception as error:  # the network, the hub and damaged folders share no exception class
         raise WeightsError(
-            f"cannot load the sentence model {place} ({first_line(error)}). Give a local folder of {MODEL} "
+            f"cannot load the sentence model {source} ({first_line(error)}). Give a local folder of {MODEL} "
             "with --sentence-model, or allow the download."
         ) from error
 
@@ -207,5 +209,5 @@ def _packaged() -> str | None:
 
 
 def pool_hash(pool: Pool) -> str:
-    """What the stored embeddings of a pool are valid for: its phrases and their order."""
+    """Hash of a pool's phrases in their order, for which its stored embeddings are valid."""
     return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()

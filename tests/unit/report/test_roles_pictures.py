@@ -12,7 +12,7 @@ from PIL import Image
 from dear.report.roles_page import roles_page
 from dear.report.roles_pictures import LIMIT, gallery
 from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadImages, Pictures, Shown
+from dear.roles.pictures import HeadImages, Pictures, RankedImage
 from tests.unit.report.test_roles_page import table
 
 PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
@@ -26,7 +26,7 @@ def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side
     for at, place in enumerate(places):
         mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
         used |= {*mine}
-        rows = [tuple(Shown(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
+        rows = [tuple(RankedImage(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
         heads[place] = HeadImages(rows[0], rows[1], (torch.rand(14, 14, generator=generator),) * 2)
     draw = {
         one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used

@@ -32,7 +32,7 @@ def test_nothing_is_lost(
 
 def test_of_too_many_images_an_even_part_is_kept(make_small_clip: MakeClip) -> None:
     tower = make_small_clip().image
-    own = Coordinates(tower, [5], "exact", images=10, most=4 * 3 * 7 * 4)
+    own = Coordinates(tower, [5], "exact", images=10, limit=4 * 3 * 7 * 4)
     assert own.items.tolist() == [0, 2, 5, 7]
     part = torch.randn(10, 1, 3, 17, generator=torch.Generator().manual_seed(3))
     for first in range(0, 10, 4):

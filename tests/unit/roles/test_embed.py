@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from dear.errors import SettingsError, WeightsError
-from dear.roles import embed
+from dear.roles import phrases as embed
 from dear.roles.phrases import PACKAGED, STORED, embed_phrases, general_pool, stored_embeddings, world_pool
 
 
