@@ -19,7 +19,7 @@ from dear.retrieval.results import damaged
 METRIC = "METRIC_INNER_PRODUCT"
 """FAISS's name of the measure by which it proposes candidates. An index of another one is built again."""
 BYTES = 2  # of a float16
-CHUNK = 16_384  # rows checked at a time
+CHUNK = 16_384  # rows checked or copied at a time
 SCORED = 1024  # rows scored at a time: they stay in the processor's cache
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 
@@ -105,15 +105,15 @@ class Vectors:
         for feature in range(self.features):
             self.read(feature, rows)
 
-    def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
+    def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors") -> None:
         """Copy some of the first ``rows`` rows to another folder, in chunks. Raises OutputError."""
         try:
             to.folder.mkdir(parents=True, exist_ok=True)
             for feature in range(self.features):
                 mapped = self.read(feature, rows)
                 with to.path(feature).open("wb") as file:
-                    for start in range(0, len(selected), chunk):
-                        file.write(np.ascontiguousarray(mapped[selected[start : start + chunk]]).tobytes())
+                    for start in range(0, len(selected), CHUNK):
+                        file.write(np.ascontiguousarray(mapped[selected[start : start + CHUNK]]).tobytes())
         except OSError as error:
             raise to._unwritable(error) from error
 

@@ -53,7 +53,7 @@ def build_table(
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     embedded = embed_phrases(texts, sentence_model)
     clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
-    concept = _concept_of(texts, clusters, _nearest(clusters, len(texts)), s)
+    concept = _concept_of(texts, clusters, s)
     by_head = head_concepts(
         {h: [concept[text] for text in phrases] for h, phrases in heads.items()}, s.weight
     )
@@ -111,21 +111,14 @@ def _owners(heads: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> 
     return {head.concept for head in heads.values() if head.entropy <= low} if s.over == "all" else set()
 
 
-def _concept_of(
-    texts: Sequence[str], clusters: Clusters, nearest: Sequence[int], s: RoleSettings
-) -> dict[str, str | None]:
-    left_out = clusters.labels < 0
+def _concept_of(texts: Sequence[str], clusters: Clusters, s: RoleSettings) -> dict[str, str | None]:
+    """The concept of each phrase; None if it is left out."""
+    nearest = nearest_centroid(torch.from_numpy(clusters.reduced[: len(texts)]), clusters.centres).tolist()
+    left_out = (clusters.labels < 0).tolist()
     return {
-        text: None if s.unassigned == "left-out" and bool(left_out[i]) else clusters.names[nearest[i]]
+        text: None if s.unassigned == "left-out" and left_out[i] else clusters.names[nearest[i]]
         for i, text in enumerate(texts)
     }
-
-
-def _nearest(clusters: Clusters, count: int) -> list[int]:
-    nearest: list[int] = nearest_centroid(
-        torch.from_numpy(clusters.reduced[:count]), clusters.centres
-    ).tolist()
-    return nearest
 
 
 def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
