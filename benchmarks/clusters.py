@@ -20,8 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from dear.errors import DataError
 from dear.roles.clusters import _best_clustering, reduce
-from dear.roles.embed import embed_phrases
-from dear.roles.phrases import general_pool
+from dear.roles.phrases import embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 

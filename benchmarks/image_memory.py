@@ -25,7 +25,7 @@ from PIL import Image
 from table import table
 
 from dear.data.images.decode import decode
-from dear.evaluation.memory import peak, start_counting
+from dear.evaluation.environment import peak, start_counting
 
 SQUARE, LONG = "square", "long"
 LONGEST = {"JPEG": 65_500, "WEBP": 16_383, "AVIF": 32_767}

@@ -10,8 +10,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save
 
-from dear.roles.embed import STORED, embed_phrases, pool_hash, stored_embeddings
-from dear.roles.phrases import general_pool, world_pool
+from dear.roles.phrases import STORED, embed_phrases, general_pool, pool_hash, stored_embeddings, world_pool
 from dear.writing.files import atomic_write
 
 

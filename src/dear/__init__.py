@@ -19,7 +19,7 @@ _HOME = {
     "DearError": "dear.errors",
     "DearSettings": "dear.methods.dear",
     "Experiment": "dear.evaluation.experiment",
-    "HeadEncoder": "dear.retrieval.heads",
+    "HeadEncoder": "dear.retrieval.encoder",
     "Index": "dear.retrieval.query",
     "Machines": "dear.evaluation.experiment",
     "Method": "dear.methods.base",
@@ -29,17 +29,17 @@ _HOME = {
     "RoleSettings": "dear.roles.settings",
     "RoleTable": "dear.roles.table",
     "Shard": "dear.retrieval.scan",
-    "Shards": "dear.retrieval.shards",
+    "Shards": "dear.retrieval.query",
     "SheetRow": "dear.retrieval.sheet",
     "Subset": "dear.data.fewshot",
     "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
     "build_index": "dear.retrieval.build",
-    "by_image": "dear.retrieval.search",
-    "by_text": "dear.retrieval.search",
+    "by_image": "dear.retrieval.query",
+    "by_text": "dear.retrieval.query",
     "contact_sheet": "dear.retrieval.sheet",
     "discover": "dear.roles.discover",
-    "encoder_for": "dear.retrieval.heads",
+    "encoder_for": "dear.retrieval.encoder",
     "evaluate_bundle": "dear.adapters.scoring",
     "fit": "dear.adapters.fit",
     "launch": "dear.evaluation.launch.dispatch",
@@ -48,7 +48,7 @@ _HOME = {
     "load_pool": "dear.roles.phrases",
     "load_recipe": "dear.evaluation.recipe",
     "merge_index": "dear.retrieval.shards",
-    "open_index": "dear.retrieval.shards",
+    "open_index": "dear.retrieval.query",
     "protocol_class": "dear.evaluation.protocols.registry",
     "read_record": "dear.evaluation.records",
     "register": "dear.methods.registry",
@@ -89,15 +89,15 @@ if TYPE_CHECKING:
     from dear.methods.declaration import MethodSettings as MethodSettings
     from dear.methods.registry import register as register
     from dear.retrieval.build import build_index as build_index
-    from dear.retrieval.heads import HeadEncoder as HeadEncoder
-    from dear.retrieval.heads import encoder_for as encoder_for
+    from dear.retrieval.encoder import HeadEncoder as HeadEncoder
+    from dear.retrieval.encoder import encoder_for as encoder_for
     from dear.retrieval.query import Index as Index
+    from dear.retrieval.query import Shards as Shards
+    from dear.retrieval.query import by_image as by_image
+    from dear.retrieval.query import by_text as by_text
+    from dear.retrieval.query import open_index as open_index
     from dear.retrieval.scan import Shard as Shard
-    from dear.retrieval.search import by_image as by_image
-    from dear.retrieval.search import by_text as by_text
-    from dear.retrieval.shards import Shards as Shards
     from dear.retrieval.shards import merge_index as merge_index
-    from dear.retrieval.shards import open_index as open_index
     from dear.retrieval.sheet import SheetRow as SheetRow
     from dear.retrieval.sheet import contact_sheet as contact_sheet
     from dear.retrieval.sheet import save_sheet as save_sheet

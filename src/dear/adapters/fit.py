@@ -35,7 +35,7 @@ from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
 from dear.progress import Progress, Steps
-from dear.roles.at_hand import DISCOVER, discover_at_hand, seconds_at_hand
+from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions

@@ -80,7 +80,7 @@ def command_build(
         encoder: Encoder
         if bundle is None:
             from dear.backbone.load import load_clip
-            from dear.retrieval.heads import encoder_for
+            from dear.retrieval.encoder import encoder_for
             from dear.roles.packaged import role_table
 
             backbone = backbone_or_default(model, pretrained, world=False)
@@ -245,9 +245,7 @@ def command_query(
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
     """
-    from dear.retrieval.query import weights_of
-    from dear.retrieval.search import by_image, by_text
-    from dear.retrieval.shards import open_index
+    from dear.retrieval.query import by_image, by_text, open_index, weights_of
     from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 
     mixed = weights_of(by, weights)
@@ -293,7 +291,7 @@ def _index_encoder(
     """
     if (heads := metadata.get("heads")) is not None:
         from dear.backbone.load import load_clip
-        from dear.retrieval.heads import HeadEncoder
+        from dear.retrieval.encoder import HeadEncoder
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")

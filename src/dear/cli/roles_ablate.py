@@ -60,10 +60,9 @@ def command(
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
     from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
-    from dear.roles.decompose import analysed_layers
+    from dear.roles.decompose import analysed_layers, spread
     from dear.roles.packaged import role_table
     from dear.roles.textspan_format import layer_range
-    from dear.roles.world import spread
 
     if images is not None and images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")

@@ -85,14 +85,14 @@ def command_discover(
     from dear.data.loading import load_images, of_world
     from dear.data.notes import held_notes
     from dear.errors import SettingsError
-    from dear.roles.decompose import analysed_layers
+    from dear.roles.ablation import layer_curve
+    from dear.roles.decompose import analysed_layers, spread
     from dear.roles.discover import discover
-    from dear.roles.layers import layer_curve
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import check_count
     from dear.roles.table import make_place
     from dear.roles.textspan_format import layer_range, write_textspan
-    from dear.roles.world import WorldScenes, spread
+    from dear.roles.world import WorldScenes
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")

@@ -65,7 +65,7 @@ class Plan:
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of this plan; shuffled roles are a different permutation for each seed."""
-        from dear.roles.variants import with_attributes, with_quantile
+        from dear.roles.entropy import with_attributes, with_quantile
 
         if roles is None or not self.needs_roles:
             return None

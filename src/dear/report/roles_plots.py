@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from dear.errors import DataError
 from dear.report.plots import MARKERS, NEUTRAL, PALETTE, cell_axes, concept_styles, draw_cell
 from dear.report.svg import INK, Drawing
+from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
-from dear.roles.layers import LITTLE, Ablated, LayerCurve
 
 ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
 ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}

@@ -2,7 +2,7 @@
 
 Rows are only ever appended; the rows of removed files are excluded from searches until there are too many
 of them. FAISS scores are not used: its codes are rounded, so candidates are rescored from the stored
-vectors.
+vectors (`dear.retrieval.vectors.similarity`).
 """
 
 import math
@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from dear.errors import DataError, OutputError, SettingsError, first_line
 from dear.reading.files import opened
 from dear.retrieval.results import Kind, Storage
+from dear.retrieval.vectors import METRIC
 
 FLAT_UP_TO = 200_000
 """Up to this many rows all of them are compared: exact."""
@@ -26,7 +27,7 @@ LINKS = 32  # links of an HNSW node
 POINTS = 64  # training points per IVF list
 ITERATIONS = 10
 SUM = 4  # bytes of the checksum at the end of a file
-PIECE = 2**24  # bytes of a file held in memory at a time
+PIECE = 2**24  # bytes of a file in memory at a time
 
 
 def require_faiss() -> None:
@@ -46,18 +47,18 @@ def lists_for(rows: int) -> int:
 
 
 def build(vectors: Float[np.ndarray, "row embed"], kind: Kind, storage: Storage) -> Any:
-    """A FAISS index of all rows, by inner product."""
+    """A FAISS index of all rows."""
     import faiss
 
     rows, embed = vectors.shape
     code = {"float16": faiss.ScalarQuantizer.QT_fp16, "int8": faiss.ScalarQuantizer.QT_8bit}[storage]
-    metric = faiss.METRIC_INNER_PRODUCT
+    metric = getattr(faiss, METRIC)
     if kind == "flat":
         index = faiss.IndexScalarQuantizer(embed, code, metric)
     elif kind == "hnsw":
         index = faiss.IndexHNSWSQ(embed, code, LINKS, metric)
     else:
-        quantizer = faiss.IndexFlatIP(embed)
+        quantizer = faiss.IndexFlat(embed, metric)
         index = faiss.IndexIVFScalarQuantizer(quantizer, embed, lists_for(rows), code, metric)
         index.own_fields, _ = True, quantizer.this.disown()
         index.cp.niter, index.cp.max_points_per_centroid = ITERATIONS, POINTS
@@ -81,7 +82,7 @@ def search(
     live: Bool[np.ndarray, "row"],
     *,
     effort: float = 1.0,
-) -> Int[np.ndarray, "found"]:
+) -> Int[np.ndarray, "neighbour"]:
     """Rows of the approximately nearest live vectors, nearest first; fewer if there are fewer.
 
     ``effort`` scales how much of the index is searched: more is slower and has a higher recall.
@@ -90,19 +91,18 @@ def search(
     import faiss
 
     count = min(count, index.ntotal)
-    given: dict[str, Any] = {}
+    selector: dict[str, Any] = {}
     if not live.all():
-        given["sel"] = faiss.IDSelectorBitmap(np.packbits(live, bitorder="little"))
+        selector["sel"] = faiss.IDSelectorBitmap(np.packbits(live, bitorder="little"))
     if isinstance(index, faiss.IndexIVF):
         probes = round(min(index.nlist, max(1, effort * max(16, index.nlist / 16))))
-        parameters = faiss.SearchParametersIVF(nprobe=probes, **given)
+        parameters = faiss.SearchParametersIVF(nprobe=probes, **selector)
     elif isinstance(index, faiss.IndexHNSW):
         width = round(min(index.ntotal, max(1, effort * 128)))
-        parameters = faiss.SearchParametersHNSW(efSearch=max(count, width), **given)
+        parameters = faiss.SearchParametersHNSW(efSearch=max(count, width), **selector)
     else:
-        parameters = faiss.SearchParameters(**given)
-    wanted = query.astype(np.float32)[None]
-    _, rows = index.search(wanted, count, params=parameters)
+        parameters = faiss.SearchParameters(**selector)
+    _, rows = index.search(query.astype(np.float32)[None], count, params=parameters)
     return np.asarray(rows[0][(rows[0] >= 0) & (rows[0] < len(live))])
 
 
@@ -110,13 +110,9 @@ def kind_of(index: Any) -> Kind:
     """The kind of a FAISS index made by `build`."""
     import faiss
 
-    return (
-        "ivf"
-        if isinstance(index, faiss.IndexIVF)
-        else "hnsw"
-        if isinstance(index, faiss.IndexHNSW)
-        else "flat"
-    )
+    if isinstance(index, faiss.IndexIVF):
+        return "ivf"
+    return "hnsw" if isinstance(index, faiss.IndexHNSW) else "flat"
 
 
 def storage_of(index: Any) -> Storage:
@@ -146,7 +142,9 @@ def save(index: Any, path: Path) -> None:
 
 
 def load(path: Path, embed: int, rows: int) -> Any:
-    """Read an index of the given width and at most ``rows`` rows. Raises DataError for any other file."""
+    """Read an index of the given width, of `METRIC` and at most ``rows`` rows. Raises DataError for any other
+    file.
+    """
     import faiss
 
     try:
@@ -155,7 +153,7 @@ def load(path: Path, embed: int, rows: int) -> Any:
             if _checksum(file, size) != file.read(SUM):  # FAISS allocates whatever size a file claims
                 raise RuntimeError("it was changed after it was written")
         index = faiss.read_index(str(path))
-        if index.d != embed or index.ntotal > rows:
+        if (index.d, index.metric_type) != (embed, getattr(faiss, METRIC)) or index.ntotal > rows:
             raise RuntimeError("it is for other vectors")
         kind_of(index), storage_of(index)
     except (AttributeError, DataError, MemoryError, OSError, RuntimeError) as error:
@@ -167,13 +165,13 @@ def load(path: Path, embed: int, rows: int) -> Any:
 
 def _checksum(file: BinaryIO, size: int) -> bytes:
     """CRC-32 of the first bytes of a file, which is left positioned after them."""
-    found = 0
+    crc = 0
     for start in range(0, size, PIECE):
-        found = zlib.crc32(file.read(min(PIECE, size - start)), found)
-    return found.to_bytes(SUM, "little")
+        crc = zlib.crc32(file.read(min(PIECE, size - start)), crc)
+    return crc.to_bytes(SUM, "little")
 
 
-def _sample(vectors: Float[np.ndarray, "row embed"], most: int) -> Float[np.ndarray, "some embed"]:
+def _sample(vectors: Float[np.ndarray, "row embed"], count: int) -> Float[np.ndarray, "sample embed"]:
     """Evenly spread rows in float32."""
-    step = max(1, len(vectors) // max(1, most))
-    return np.ascontiguousarray(vectors[::step][:most], dtype=np.float32)
+    step = max(1, len(vectors) // max(1, count))
+    return np.ascontiguousarray(vectors[::step][:count], dtype=np.float32)

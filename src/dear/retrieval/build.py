@@ -48,11 +48,11 @@ def build_index(
     """Index the images of a folder; an existing index is updated.
 
     Args:
-        kind: Kind of the FAISS indexes; chosen by the number of rows if not given.
+        kind: Kind of the FAISS indexes; by default chosen by the number of rows.
         storage: How the FAISS indexes keep vectors in memory.
         model: Path of the model, for queries to find it again.
-        shard: Make this shard alone, in a folder below ``out``: `dear.retrieval.shards` searches all of them,
-            or merges them.
+        shard: Make this shard alone, in a folder below ``out``: `dear.retrieval.query.Shards` searches all of
+            them, `dear.retrieval.shards.merge_index` merges them.
 
     Raises:
         DataError: for a folder without readable images, a shard without any, or an index that is damaged or
@@ -67,26 +67,26 @@ def build_index(
         raise SettingsError(
             f"{out} is the folder of the images: name another folder for the index with --out."
         )
-    found = scan(folder, leave_out=out)
-    if not found and not Catalogue.exists(out):
+    stamps = scan(folder, leave_out=out)
+    if not stamps and not Catalogue.exists(out):
         raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
     if shard is not None:
-        found, out = _part(found, out, shard)
+        stamps, out = _of_shard(stamps, out, shard)
     elif shards_in(out) and not Catalogue.exists(out):
         raise DataError(
             f"{out} holds shards of an index: give --shard N/COUNT to build one again, or merge them with "
             "`dear index merge`."
         )
-    first, made_folder = not Catalogue.exists(out), not out.exists()
+    is_new, makes_folder = not Catalogue.exists(out), not out.exists()
     with only_writer(out), closing(_open(encoder, folder, out, model, shard)) as catalogue:
-        changes = compare(catalogue.stamps(), found)
+        changes = compare(catalogue.stamps(), stamps)
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
         built = finish(catalogue, kind, storage, progress)
     if not built.files:
-        if first:
-            discard(out, made_folder)
+        if is_new:
+            discard(out, makes_folder)
         why = f" The first: {next(iter(built.broken.values()))}" if built.broken else ""
         raise DataError(f"{folder} has no readable image.{why}")
     return replace(
@@ -95,48 +95,70 @@ def build_index(
         added=len(changes.added),
         changed=len(changes.changed),
         removed=len(changes.removed),
-        unchanged=len(found) - len(changes.added) - len(changes.changed),
+        unchanged=len(stamps) - len(changes.added) - len(changes.changed),
         encoded=encoded,
         left_out=built.left_out or tuple(encoder.unowned),
     )
 
 
 def finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress = silent) -> Built:
-    """Bring the FAISS indexes up to date with all rows; the files of the outcome all count as added."""
-    made = _finish(catalogue, kind, storage, progress)
-    metadata, broken = catalogue.metadata(), catalogue.broken()
-    known = len(catalogue.stamps())
+    """Bring the FAISS indexes up to date with all rows; the files of the outcome all count as added.
+
+    The rows of removed files are dropped once there are many: a new generation is written completely before
+    it replaces the old one, so that queries always find one.
+    """
+    metadata = catalogue.metadata()
+    alive = catalogue.live(metadata["rows"])
+    retained = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
+    if retained is not None:
+        old = Vectors.of(catalogue.folder, metadata)
+        metadata |= {"generation": metadata["generation"] + 1, "rows": len(retained)}
+        new = Vectors.of(catalogue.folder, metadata)
+        shutil.rmtree(new.folder, ignore_errors=True)
+        old.copy(retained, len(alive), new)
+    metadata |= _update(metadata, Vectors.of(catalogue.folder, metadata), kind, storage, progress)
+    with catalogue.change():
+        if retained is not None:
+            catalogue.renumber(retained.tolist())
+        catalogue.set(**metadata)
+    for old_folder in catalogue.folder.glob("vectors-*"):
+        number = old_folder.name.removeprefix("vectors-")
+        if number.isdigit() and number != str(metadata["generation"]):
+            shutil.rmtree(old_folder, ignore_errors=True)
+    broken, count = catalogue.broken(), catalogue.count()
     return Built(
         index=catalogue.folder,
-        kind=made,
+        kind=metadata["kind"],
         storage=storage,
         features=tuple(metadata["features"]),
-        added=known,
+        added=count,
         changed=0,
         removed=0,
         unchanged=0,
         encoded=0,
-        files=known - len(broken),
+        files=count - len(broken),
         rows=metadata["rows"],
         broken=broken,
         left_out=tuple(metadata["heads"]["left_out"]) if "heads" in metadata else (),
     )
 
 
-def stored(catalogue: Catalogue, metadata: dict[str, Any]) -> Vectors:
-    """The vectors of a catalogue's generation."""
-    return Vectors(
-        catalogue.folder / f"vectors-{metadata['generation']}", len(metadata["features"]), metadata["embed"]
-    )
+def discard(out: Path, folder_too: bool) -> None:
+    """Remove a catalogue that has no rows."""
+    with suppress(OSError):
+        (out / FILE).unlink()
+        (out / LOCK).unlink()
+        if folder_too:
+            out.rmdir()
 
 
 def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path) -> None:
     """Raise DataError if the index was built with another model."""
     if metadata["identity"] != encoder.identity:
-        if made := metadata.get("heads"):
+        if heads := metadata.get("heads"):
             raise DataError(
-                f"the index {folder} holds features of heads of {made['model']} [{made['sha256'][:12]}], by "
-                f"the role table {made['table']!r}, which are not comparable with the features here. Use "
+                f"the index {folder} holds features of heads of {heads['model']} [{heads['sha256'][:12]}], "
+                f"by the role table {heads['table']!r}, which are not comparable with the features here. Use "
                 "that model and table with --features heads, or another index."
             )
         raise DataError(
@@ -151,49 +173,49 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
         )
 
 
-def _part(found: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
-    """A shard's files, and its place. Raises DataError if there is a whole index, or shards of another
+def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
+    """A shard's files, and its folder. Raises DataError if there is a whole index, or shards of another
     number.
     """
     if Catalogue.exists(out):
-        raise DataError(f"{out} is a whole index, not a folder of shards: choose another place with --out.")
-    if others := [one for one in shards_in(out) if one.count != shard.count]:
+        raise DataError(f"{out} is a whole index, not a folder of shards: choose another folder with --out.")
+    if others := [present for present in shards_in(out) if present.count != shard.count]:
         raise DataError(
-            f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another place with --out."
+            f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another folder with "
+            "--out."
         )
-    mine, place = shard.of(found), shard.place(out)
-    if not mine and not Catalogue.exists(place):
-        raise DataError(f"none of the {len(found)} images falls to shard {shard}: make fewer shards.")
-    return mine, place
+    in_shard, folder = shard.of(stamps), shard.folder(out)
+    if not in_shard and not Catalogue.exists(folder):
+        raise DataError(f"none of the {len(stamps)} images falls to shard {shard}: make fewer shards.")
+    return in_shard, folder
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | None) -> Catalogue:
     if not Catalogue.exists(out):
-        return Catalogue.create(
-            out,
-            {
-                "identity": encoder.identity,
-                "features": list(encoder.features),
-                "embed": encoder.embed,
-                "folder": str(folder.resolve()),
-                "model": model,
-                **encoder.facts,
-                **({} if shard is None else {"shard": (shard.number, shard.count)}),
-            },
-        )
+        facts = {
+            "identity": encoder.identity,
+            "features": list(encoder.features),
+            "embed": encoder.embed,
+            "folder": str(folder.resolve()),
+            "model": model,
+            **encoder.facts,
+        }
+        if shard is not None:
+            facts["shard"] = (shard.number, shard.count)
+        return Catalogue.create(out, facts)
     catalogue = Catalogue.open(out)
     metadata = catalogue.metadata()
     require_same_model(metadata, encoder, out)
-    made = Shard(*metadata["shard"]) if "shard" in metadata else None
-    if made != shard:
-        what = "a whole index" if made is None else f"shard {made} of an index"
-        raise DataError(f"{out} is {what}: build it as such, or choose another place with --out.")
+    built_shard = Shard(*metadata["shard"]) if "shard" in metadata else None
+    if built_shard != shard:
+        what = "a whole index" if built_shard is None else f"shard {built_shard} of an index"
+        raise DataError(f"{out} is {what}: build it as such, or choose another folder with --out.")
     if metadata["folder"] != str(folder.resolve()):
         raise DataError(
             f"the index {out} is of the folder {metadata['folder']}, not of {folder.resolve()}: "
-            "choose another place with --out."
+            "choose another folder with --out."
         )
-    stored(catalogue, metadata).check(metadata["rows"])
+    Vectors.of(catalogue.folder, metadata).check(metadata["rows"])
     return catalogue
 
 
@@ -207,18 +229,18 @@ def _encode(
     progress: Progress,
 ) -> int:
     """Add added and changed files to the catalogue; returns how many rows were encoded."""
-    wanted = sorted((*changes.added, *changes.changed))
+    paths = sorted((*changes.added, *changes.changed))
     before = catalogue.metadata()["rows"]
 
-    def look(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
-        return _looked_at(folder, path, encoder.short_side)
+    def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
+        return _read(folder, path, encoder.short_side)
 
-    for start in range(0, len(wanted), CHUNK):
-        chunk = wanted[start : start + CHUNK]
+    for start in range(0, len(paths), CHUNK):
+        chunk = paths[start : start + CHUNK]
         metadata = catalogue.metadata()
         rows: dict[str, int] = {}  # by content hash, for contents new in this chunk
         entries, pictures = list[Entry](), list[Tensor]()
-        for entry, picture in in_parallel(look, chunk, threads):
+        for entry, picture in in_parallel(read, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
             if row is None and picture is not None and entry.sha256 is not None:
                 if entry.sha256 not in rows:
@@ -226,20 +248,17 @@ def _encode(
                     pictures.append(picture)
                 row = rows[entry.sha256]
             entries.append(entry._replace(row=row))
+        vectors = Vectors.of(catalogue.folder, metadata)
         for at in range(0, len(pictures), batch):
-            stored(catalogue, metadata).write(
-                metadata["rows"] + at, encoder.images(pictures[at : at + batch])
-            )
+            vectors.write(metadata["rows"] + at, encoder.images(pictures[at : at + batch]))
         with catalogue.change():
             catalogue.put(entries)
             catalogue.set(rows=metadata["rows"] + len(pictures))
-        progress("encoding images", start + len(chunk), len(wanted))
+        progress("encoding images", start + len(chunk), len(paths))
     return int(catalogue.metadata()["rows"]) - int(before)
 
 
-def _looked_at(
-    folder: Path, path: str, short_side: int
-) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
+def _read(folder: Path, path: str, short_side: int) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
     """A file's entry and, if readable, its picture. The stamp is taken before reading."""
     stamp = stamp_of(folder / path)
     try:
@@ -252,71 +271,32 @@ def _looked_at(
     return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
 
 
-def _finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress) -> Kind:
-    """Bring the FAISS indexes up to date with all rows. The rows of removed files are dropped once there are
-    many: a new generation is written completely before it replaces the old one, so that queries always find
-    one.
-    """
-    metadata = catalogue.metadata()
-    alive = catalogue.live(metadata["rows"])
-    kept = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
-    if kept is not None:
-        old = stored(catalogue, metadata)
-        metadata |= {"generation": metadata["generation"] + 1, "rows": len(kept)}
-        place = stored(catalogue, metadata)
-        shutil.rmtree(place.folder, ignore_errors=True)
-        old.copy(kept, len(alive), place)
-    metadata |= _update(metadata, stored(catalogue, metadata), kind, storage, progress)
-    with catalogue.change():
-        if kept is not None:
-            catalogue.renumber(kept.tolist())
-        catalogue.set(**metadata)
-    _remove_others(catalogue.folder, metadata["generation"])
-    chosen: Kind = metadata["kind"]
-    return chosen
-
-
-def _remove_others(folder: Path, generation: int) -> None:
-    for place in folder.glob("vectors-*"):
-        if place.name.removeprefix("vectors-").isdigit() and place.name != f"vectors-{generation}":
-            shutil.rmtree(place, ignore_errors=True)
-
-
-def discard(out: Path, folder_too: bool) -> None:
-    """Remove a catalogue that has no rows."""
-    with suppress(OSError):
-        (out / FILE).unlink()
-        (out / LOCK).unlink()
-        if folder_too:
-            out.rmdir()
-
-
 def _update(
-    metadata: dict[str, Any], place: Vectors, kind: Kind | None, storage: Storage, progress: Progress
+    metadata: dict[str, Any], vectors: Vectors, kind: Kind | None, storage: Storage, progress: Progress
 ) -> dict[str, Any]:
     """Bring the FAISS index of every feature up to date, rebuilding it if needed; returns the new facts."""
     rows, trained = metadata["rows"], metadata.get("trained", 0)
-    chosen = kind or approximate.kind_for(rows)
-    known = trained > 0  # else an existing index is left over from an interrupted build
+    kind = kind or approximate.kind_for(rows)
+    is_complete = trained > 0  # else an existing index is left over from an interrupted build
     outgrown = rows > OUTGROWN * trained
     for feature, name in enumerate(metadata["features"]):
-        vectors, path = place.read(feature, rows), place.index(feature)
-        fitting = _fitting(path, metadata["embed"], chosen, storage, rows, outgrown=outgrown)
-        index = fitting if known else None
-        place.require_unit(feature, 0 if index is None else index.ntotal, rows)
+        values, path = vectors.read(feature, rows), vectors.index(feature)
+        extendable = _extendable(path, metadata["embed"], kind, storage, rows, outgrown=outgrown)
+        index = extendable if is_complete else None
+        vectors.require_unit(feature, 0 if index is None else index.ntotal, rows)
         if index is None and rows:
-            index = approximate.build(vectors, chosen, storage)
+            index = approximate.build(values, kind, storage)
             trained = rows
         elif index is None or index.ntotal == rows:
             continue
         else:
-            approximate.extend(index, vectors)
+            approximate.extend(index, values)
         approximate.save(index, path)
         progress(f"index of {name}", 1, 1)
-    return {"trained": trained, "kind": chosen, "storage": storage}
+    return {"trained": trained, "kind": kind, "storage": storage}
 
 
-def _fitting(path: Path, embed: int, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
+def _extendable(path: Path, embed: int, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
     """The FAISS index at a path if it can be extended, else None."""
     try:
         index = approximate.load(path, embed, rows)

@@ -1,5 +1,5 @@
 """The files of an index and their rows, in one SQLite file; every change is a transaction. Names of files are
-kept as their bytes, which need not be UTF-8.
+stored as their bytes, which need not be UTF-8.
 """
 
 import json
@@ -110,18 +110,18 @@ class Catalogue:
         (``exists``). Raises OutputError.
         """
         try:
-            made = cls(folder, _connect(folder / FILE))
+            catalogue = cls(folder, _connect(folder / FILE))
         except (OSError, sqlite3.Error) as error:
-            raise OutputError(f"cannot write an index to {folder}: {error}. Choose another place.") from error
-        with made.change():
+            raise _unwritable(folder, error) from error
+        with catalogue.change():
             for table in TABLES:
-                made.database.execute(table)
-            made.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(metadata))
-        return made
+                catalogue.database.execute(table)
+            catalogue.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(metadata))
+        return catalogue
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether there is a catalogue, possibly damaged. A file without tables does not count: SQLite
+        """True if there is a catalogue, possibly damaged. A file without tables does not count: SQLite
         creates the file first, and the process creating the catalogue did not finish.
         """
         if not (folder / FILE).exists():
@@ -138,11 +138,11 @@ class Catalogue:
         if not cls.exists(folder):
             raise DataError(f"{folder} is not an index of images: `dear index build` makes one.")
         try:
-            found = cls(folder, _connect(folder / FILE))
+            catalogue = cls(folder, _connect(folder / FILE))
         except sqlite3.Error as error:
             raise damaged(folder, error) from error
-        found.metadata()
-        return found
+        catalogue.metadata()
+        return catalogue
 
     def close(self) -> None:
         self.database.close()
@@ -183,25 +183,25 @@ class Catalogue:
             name for name, sql in defined if sql not in DEFINED and not name.startswith("sqlite_auto")
         ):
             raise damaged(self.folder, f"its file has more than the tables of an index: {strange[0][:40]!r}")
-        some = f"(SELECT value FROM facts LIMIT {MOST_FACTS + 1})"
-        ((count, size),) = self._ask(f"SELECT COUNT(*), TOTAL(LENGTH(value)) FROM {some}")
+        first = f"(SELECT value FROM facts LIMIT {MOST_FACTS + 1})"
+        ((count, size),) = self._ask(f"SELECT COUNT(*), TOTAL(LENGTH(value)) FROM {first}")
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
         at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
         try:
-            found = {
+            facts = {
                 str(key): parse_json(str(value), f"its {key}")
                 for key, value in self._ask("SELECT key, value FROM facts")
             }
         except ReadingError as error:
             raise damaged(self.folder, f"its facts are not JSON: {error}") from error
-        if isinstance(schema := found.get("schema"), int) and schema != SCHEMA:
+        if isinstance(schema := facts.get("schema"), int) and schema != SCHEMA:
             raise DataError(
                 f"the index {self.folder} has schema {schema}, this version reads {SCHEMA}: remove it and "
                 "run `dear index build` again."
             )
         try:
-            metadata = typed(found, Facts, self.folder)
+            metadata = typed(facts, Facts, self.folder)
         except ReadingError as error:
             raise damaged(self.folder, error.reason) from error
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")
@@ -214,21 +214,21 @@ class Catalogue:
         self.database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
 
     def stamps(self) -> dict[str, Stamp]:
-        """All known files, including unreadable ones."""
+        """All files, including unreadable ones."""
         rows = self._ask("SELECT path, size, mtime FROM files")
         return {self._path(path): Stamp(size, mtime) for path, size, mtime in rows}
 
     def count(self) -> int:
-        """The number of known files, including unreadable ones."""
+        """The number of files, including unreadable ones."""
         ((count,),) = self._ask("SELECT COUNT(*) FROM files")
         return int(count)
 
     def entries(self, rows: int) -> Iterator[Entry]:
-        """All known files, by the bytes of their paths. Raises DataError for one that no build of ``rows``
+        """All files, by the bytes of their paths. Raises DataError for an entry that no build of ``rows``
         rows has written.
         """
-        asked = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
-        for name, size, mtime, sha256, row, reason in self._ask(asked):
+        query = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
+        for name, size, mtime, sha256, row, reason in self._ask(query):
             path = self._path(name)
             unread = row is None and sha256 is None and isinstance(reason, str | None)
             read = isinstance(row, int) and 0 <= row < rows and _is_sha256(sha256) and reason is None
@@ -240,10 +240,10 @@ class Catalogue:
 
     def require_one_content_a_row(self) -> None:
         """Raise DataError unless files of one content share one row, and no others have it."""
-        for mine, other in (("sha256", "row"), ("row", "sha256")):
-            several = f"GROUP BY {mine} HAVING MIN({other}) <> MAX({other})"
+        for key, value in (("sha256", "row"), ("row", "sha256")):
+            several = f"GROUP BY {key} HAVING MIN({value}) <> MAX({value})"
             if [*self._ask(f"SELECT 1 FROM files WHERE row IS NOT NULL {several} LIMIT 1")]:
-                raise damaged(self.folder, f"files of one {mine} have several {other}s")
+                raise damaged(self.folder, f"files of one {key} have several {value}s")
 
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
@@ -252,22 +252,22 @@ class Catalogue:
 
     def row_of(self, sha256: str) -> int | None:
         """The row of a content hash, if a file has it."""
-        asked = "SELECT row FROM files WHERE sha256 = ? AND typeof(row) = 'integer' LIMIT 1"
-        found = [*self._ask(asked, sha256)]
-        return int(found[0][0]) if found else None
+        query = "SELECT row FROM files WHERE sha256 = ? AND typeof(row) = 'integer' LIMIT 1"
+        rows = [row for (row,) in self._ask(query, sha256)]
+        return int(rows[0]) if rows else None
 
     def files_of(self, row: int) -> tuple[list[str], str]:
         """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
-        found = [*self._ask("SELECT path, sha256 FROM files WHERE row = ? ORDER BY path", row)]
-        if not found or not all(_is_sha256(sha256) for _, sha256 in found):
+        files = [*self._ask("SELECT path, sha256 FROM files WHERE row = ? ORDER BY path", row)]
+        if not files or not all(_is_sha256(sha256) for _, sha256 in files):
             raise damaged(self.folder, f"row {row} belongs to no file")
-        return [self._path(path) for path, _ in found], found[0][1]
+        return [self._path(path) for path, _ in files], files[0][1]
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file."""
         alive = np.zeros(rows, dtype=bool)
-        asked = "SELECT DISTINCT row FROM files WHERE typeof(row) = 'integer' AND row >= 0 AND row < ?"
-        for (row,) in self._ask(asked, rows):
+        query = "SELECT DISTINCT row FROM files WHERE typeof(row) = 'integer' AND row >= 0 AND row < ?"
+        for (row,) in self._ask(query, rows):
             alive[row] = True
         return alive
 
@@ -283,16 +283,15 @@ class Catalogue:
     def remove(self, paths: Sequence[str]) -> None:
         self.database.executemany("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
 
-    def renumber(self, kept: Iterable[int]) -> None:
-        """Renumber rows to their positions in ``kept``, which contains the row of every file."""
-        self.database.execute("CREATE TEMP TABLE places (old INTEGER PRIMARY KEY, new INTEGER)")
+    def renumber(self, rows: Iterable[int]) -> None:
+        """Renumber rows to their positions in ``rows``, which contains the row of every file."""
+        execute = self.database.execute
+        execute("CREATE TEMP TABLE numbers (old INTEGER PRIMARY KEY, new INTEGER)")
         self.database.executemany(
-            "INSERT INTO places VALUES (?, ?)", ((old, new) for new, old in enumerate(kept))
+            "INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows))
         )
-        self.database.execute(
-            "UPDATE files SET row = (SELECT new FROM places WHERE old = row) WHERE row IS NOT NULL"
-        )
-        self.database.execute("DROP TABLE places")
+        execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
+        execute("DROP TABLE numbers")
 
     def _path(self, name: object) -> str:
         """A file's path, relative to the index's folder. Raises DataError for one that leads elsewhere."""
@@ -326,21 +325,23 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Lock a folder (created if missing) against a second `dear index build`; the lock ends with the process.
     Raises OutputError.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"cannot write an index to {folder}: {error}. Choose another place.") from error
+            raise _unwritable(folder, error) from error
         try:
-            lock = held.enter_context(
-                closing(sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None))
-            )
-            lock.execute("BEGIN EXCLUSIVE")
+            lock = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
+            stack.enter_context(closing(lock)).execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
-            taken = "locked" in str(error)
-            why = "another process is writing it, wait for it to finish" if taken else str(error)
+            locked = "locked" in str(error)
+            why = "another process is writing it, wait for it to finish" if locked else str(error)
             raise OutputError(f"cannot change the index {folder}: {why}.") from error
         yield
+
+
+def _unwritable(folder: Path, error: Exception) -> OutputError:
+    return OutputError(f"cannot write an index to {folder}: {error}. Choose another folder.")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,11 +1,15 @@
-"""Queries of an index: neighbours by a weighted mixture of features.
+"""Queries of an index, whole or in shards, by an image, a text or vectors: neighbours by a weighted mixture
+of features.
 
 Each feature's FAISS index yields candidates; all of them are scored exactly from the stored vectors. In a
 flat index every image is a candidate, so its answers are exact.
 """
 
+import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +17,27 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.data.images.decode import decode
+from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.retrieval import approximate
-from dear.retrieval.build import require_same_model, stored
+from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Hit
+from dear.retrieval.scan import shards_in
+from dear.retrieval.shards import all_shards, require_alike
+from dear.retrieval.vectors import Vectors
 
 FEWEST_CANDIDATES = 100  # per feature
 CANDIDATES_A_RESULT = 10
-CHUNK = 1024  # rows scored at a time: they stay in the processor's cache
 
 
 class Index:
     """An index opened for queries. FAISS indexes are read when a feature is first used.
 
     A query sees the changes made by builds since the previous query. During a build, and after an interrupted
-    one, files that are not in a FAISS index yet may not be found.
+    one, files that are not in a FAISS index yet may be missed.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -37,17 +45,17 @@ class Index:
         self.metadata: dict[str, Any] = {}
         self._unowned: tuple[str, ...] = ()
         self._state: object = None
-        self._read: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the identity of their files
+        self._loaded: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the identity of their files
         with self._current():
             pass
 
     @classmethod
-    def open(cls, place: Path) -> "Index":
+    def open(cls, folder: Path) -> "Index":
         """Open an index. Raises DataError if there is none, if it is damaged or its first build was
         interrupted; SettingsError without FAISS.
         """
         approximate.require_faiss()
-        return cls(Catalogue.open(place))
+        return cls(Catalogue.open(folder))
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -59,17 +67,17 @@ class Index:
             yield
 
     def _load(self) -> None:
-        metadata, place = self.catalogue.metadata(), self.catalogue.folder
+        metadata, folder = self.catalogue.metadata(), self.catalogue.folder
         if self.metadata and metadata["identity"] != self.metadata["identity"]:
-            raise DataError(f"the index {place} was rebuilt with another bundle: open it again.")
+            raise DataError(f"the index {folder} was rebuilt with another bundle: open it again.")
         if "trained" not in metadata or not metadata["rows"]:
-            raise DataError(f"the index {place} is empty or incomplete: run `dear index build` again.")
+            raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
         self.metadata = metadata
         self.features: tuple[str, ...] = tuple(metadata["features"])
         self.left_out: tuple[str, ...] = tuple(metadata.get("heads", {}).get("left_out", ()))
         self.rows: int = metadata["rows"]
         self.live = self.catalogue.live(self.rows)
-        self.vectors = stored(self.catalogue, metadata)
+        self.vectors = Vectors.of(folder, metadata)
         self.vectors.check(self.rows)
 
     @property
@@ -89,7 +97,7 @@ class Index:
         """The best images for a query vector per feature, best first.
 
         Args:
-            weights: Weights of the features' cosines, 1 each if not given; negative ones prefer dissimilar
+            weights: Weights of the features' cosines, 1 each by default; negative ones prefer dissimilar
                 images.
             effort: Scales the search of indexes that are not flat: more is slower and misses less.
             without: SHA-256 of a content to leave out: the query's own.
@@ -107,13 +115,17 @@ class Index:
             raise SettingsError(f"effort is {effort:g}: it must be above 0, and finite.")
         queries = {name: vectors[name].detach().cpu().numpy().astype(np.float32) for name in shares}
         with self._current():
-            own = None if without is None else self.catalogue.row_of(without)
-            rows = self._candidates(queries, shares, count + (own is not None), effort)
-            rows = rows[rows != own] if own is not None else rows
-            scores, parts = self._scored(rows, queries, shares)
+            excluded = None if without is None else self.catalogue.row_of(without)
+            rows = self._candidates(queries, shares, count + (excluded is not None), effort)
+            rows = rows[rows != excluded] if excluded is not None else rows
+            by_feature = {
+                name: self.vectors.scores(self.features.index(name), rows, query, self.rows)
+                for name, query in queries.items()
+            }
+            scores = sum((share * by_feature[name] for name, share in shares.items()), np.zeros(len(rows)))
             best = np.argsort(-scores, kind="stable")[:count]
             return [
-                self._hit(int(rows[i]), float(scores[i]), {f: float(parts[f][i]) for f in parts})
+                self._hit(int(rows[i]), float(scores[i]), {f: float(by_feature[f][i]) for f in by_feature})
                 for i in best
             ]
 
@@ -129,11 +141,11 @@ class Index:
         """The features to search by: all but those of attributes that own no head."""
         return tuple(name for name in self.features if name not in self._unowned)
 
-    def shares(self, given: Mapping[str, float]) -> dict[str, float]:
+    def shares(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError and SettingsError
         as `query` does, and SettingsError for an attribute that owns no head.
         """
-        for name in given:
+        for name in weights:
             if name in self.left_out or name in self._unowned:
                 raise SettingsError(
                     f"{name} owns no head in the index's role table, so no feature is about it: choose among "
@@ -141,12 +153,12 @@ class Index:
                 )
             if name not in self.features:
                 raise UnknownNameError("feature", name, self.offered)
-        most = max((abs(weight) for weight in given.values()), default=0.0)
-        if not any(weight > 0 for weight in given.values()) or not np.isfinite([*given.values()]).all():
+        largest = max((abs(weight) for weight in weights.values()), default=0.0)
+        if not any(weight > 0 for weight in weights.values()) or not np.isfinite([*weights.values()]).all():
             raise SettingsError(
                 "no feature has a positive weight: at least one must be above 0, and all must be finite."
             )
-        scaled = {name: weight / most for name, weight in given.items()}  # their sum cannot overflow
+        scaled = {name: weight / largest for name, weight in weights.items()}  # their sum cannot overflow
         total = sum(map(abs, scaled.values()))
         return {name: weight / total for name, weight in scaled.items()}
 
@@ -155,41 +167,138 @@ class Index:
     ) -> Int[np.ndarray, "candidate"]:
         if self.metadata["kind"] == "flat" and len(shares) > 1:
             return np.flatnonzero(self.live)
-        most = max(FEWEST_CANDIDATES, CANDIDATES_A_RESULT * count)
-        found = [
-            approximate.search(self._index(name), queries[name], most, self.live, effort=effort)
+        limit = max(FEWEST_CANDIDATES, CANDIDATES_A_RESULT * count)
+        candidates = [
+            approximate.search(self._faiss_index(name), queries[name], limit, self.live, effort=effort)
             for name, share in shares.items()
             if share > 0
         ]
-        return np.unique(np.concatenate(found))
+        return np.unique(np.concatenate(candidates))
 
-    def _scored(
-        self, rows: Int[np.ndarray, "candidate"], queries: Mapping[str, Any], shares: Mapping[str, float]
-    ) -> tuple[Float[np.ndarray, "candidate"], dict[str, Float[np.ndarray, "candidate"]]]:
-        """Weighted cosines and those of each feature. Float16 rows are renormalised to unit length."""
-        parts = {}
-        for name, query in queries.items():
-            mapped = self.vectors.read(self.features.index(name), self.rows)
-            cosines = np.empty(len(rows), dtype=np.float32)
-            for start in range(0, len(rows), CHUNK):
-                found = np.asarray(mapped[rows[start : start + CHUNK]], dtype=np.float32)
-                lengths = self.vectors.lengths(self.features.index(name), found)
-                cosines[start : start + CHUNK] = found @ query / lengths
-            parts[name] = cosines
-        scores = sum((share * parts[name] for name, share in shares.items()), np.zeros(len(rows)))
-        return scores, parts
-
-    def _index(self, name: str) -> Any:
+    def _faiss_index(self, name: str) -> Any:
         feature = self.features.index(name)
         path = self.vectors.index(feature)
         file = (path, path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
-        if feature not in self._read or self._read[feature][0] != file:
-            self._read[feature] = file, approximate.load(path, self.metadata["embed"], self.rows)
-        return self._read[feature][1]
+        if feature not in self._loaded or self._loaded[feature][0] != file:
+            self._loaded[feature] = file, approximate.load(path, self.metadata["embed"], self.rows)
+        return self._loaded[feature][1]
 
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
         (first, *copies), sha256 = self.catalogue.files_of(row)
         return Hit(first, score, by, tuple(copies), sha256)
+
+
+class Shards:
+    """All shards of an index, opened for queries as an `Index` is: each is searched, and the best hits of all
+    are the answer. Contents that several shards have are one hit.
+    """
+
+    def __init__(self, shards: Sequence[Index]) -> None:
+        self.shards = shards
+        first = shards[0]
+        self.metadata, self.features, self.left_out = first.metadata, first.features, first.left_out
+
+    @classmethod
+    def open(cls, folder: Path) -> "Shards":
+        """Open the shards in a folder. Raises DataError for shards that are missing, damaged or of different
+        models or folders; SettingsError without FAISS.
+        """
+        indexes = {shard: Index.open(path) for shard, path in all_shards(folder).items()}
+        require_alike({shard: (index.catalogue.folder, index.metadata) for shard, index in indexes.items()})
+        return cls([*indexes.values()])
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the images."""
+        return self.shards[0].folder
+
+    @property
+    def rows(self) -> int:
+        """The rows of all shards."""
+        return sum(index.rows for index in self.shards)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The features to search by."""
+        return self.shards[0].offered
+
+    def check(self, encoder: Encoder) -> None:
+        """As `Index.check`."""
+        for index in self.shards:
+            index.check(encoder)
+
+    def shares(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """As `Index.shares`."""
+        return self.shards[0].shares(weights)
+
+    def query(
+        self,
+        vectors: Mapping[str, Float[Tensor, "embed"]],
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> list[Hit]:
+        """As `Index.query`."""
+        hits = dict[str, Hit]()  # by content
+        for index in self.shards:
+            for hit in index.query(vectors, weights, **options):
+                same = hits.get(hit.sha256)
+                paths = [hit.path, *hit.copies, *((same.path, *same.copies) if same else ())]
+                first, *copies = sorted(paths, key=os.fsencode)
+                hits[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies))
+        best = sorted(hits.values(), key=lambda hit: (-hit.score, hit.path))
+        return best[: options.get("count", 10)]
+
+
+Searchable = Index | Shards
+
+
+def open_index(folder: Path) -> Searchable:
+    """Open an index, or all shards of one, for queries. Raises as `Index.open` and `Shards.open`."""
+    return Shards.open(folder) if shards_in(folder) and not Catalogue.exists(folder) else Index.open(folder)
+
+
+def by_image(
+    index: Searchable,
+    encoder: Encoder,
+    image: Path,
+    weights: Mapping[str, float],
+    *,
+    count: int = 10,
+    effort: float = 1.0,
+    itself: bool = False,
+    words: Mapping[str, str] | None = None,
+) -> list[Hit]:
+    """The images most similar to an image file, excluding the file itself unless ``itself``.
+
+    ``words`` are texts for some of the features, which are compared with them instead of with the image.
+    Raises DataError for an unreadable file or an empty text, SettingsError for a text of a feature that has
+    no weight.
+    """
+    for name, text in (words or {}).items():
+        if name not in weights:
+            raise SettingsError(f"there are words for {name}, which the images are not compared by.")
+        _require_words(text)
+    content = read_image(image)
+    features = encoder.images([decode(image, encoder.short_side, content)])[0]
+    excluded = None if itself else hashlib.sha256(content).hexdigest()
+    queries = _by_feature(encoder, features)
+    for name, text in (words or {}).items():
+        queries[name] = _by_feature(encoder, encoder.texts([text])[0])[name]
+    return index.query(queries, weights, count=count, effort=effort, without=excluded)
+
+
+def by_text(
+    index: Searchable,
+    encoder: Encoder,
+    words: str,
+    weights: Mapping[str, float],
+    *,
+    count: int = 10,
+    effort: float = 1.0,
+) -> list[Hit]:
+    """The images whose features are nearest to a text's. Raises DataError for an empty text."""
+    _require_words(words)
+    return index.query(_by_feature(encoder, encoder.texts([words])[0]), weights, count=count, effort=effort)
 
 
 def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
@@ -203,3 +312,12 @@ def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, 
             f"{len(weights)} weights for {len(by)} features ({', '.join(by)}): give one weight per feature."
         )
     return dict(zip(by, weights or [1.0] * len(by), strict=True))
+
+
+def _by_feature(encoder: Encoder, rows: Float[Tensor, "feature embed"]) -> dict[str, Float[Tensor, "embed"]]:
+    return dict(zip(encoder.features, rows, strict=True))
+
+
+def _require_words(text: str) -> None:
+    if not text.strip():
+        raise DataError("the text is empty: give words to search for.")

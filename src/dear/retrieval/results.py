@@ -39,7 +39,7 @@ class Built:
 
     @property
     def partly(self) -> bool:
-        """Whether some of the work could not be done, which the exit code reports."""
+        """True if part of the work could not be done, which the exit code reports."""
         return bool(self.broken)
 
 
@@ -49,7 +49,7 @@ class Hit:
 
     Attributes:
         path: Relative to the index's folder.
-        score: The weighted mean of the cosines; in [-1, 1].
+        score: The weighted mean of ``by``; in [-1, 1].
         by: The cosine for each requested feature.
         copies: Other files with the same bytes.
         sha256: Of these bytes.

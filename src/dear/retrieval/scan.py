@@ -1,4 +1,4 @@
-"""The image files of a folder, and what changed since the last scan."""
+"""The image files of a folder, what changed since the last scan, and which files fall to a shard."""
 
 import os
 import re
@@ -43,32 +43,32 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> Self:
         """From "3/8". Raises SettingsError."""
-        if (found := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) and 1 <= int(found[1]) <= int(found[2]):
-            return cls(int(found[1]), int(found[2]))
+        if (match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)) and 1 <= int(match[1]) <= int(match[2]):
+            return cls(int(match[1]), int(match[2]))
         raise SettingsError(f"shard {text!r}: give its number, from 1, and how many there are, such as 3/8.")
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
-    def place(self, out: Path) -> Path:
-        """Where the shard is, in the folder of all shards."""
+    def folder(self, out: Path) -> Path:
+        """The shard's folder in the folder of all shards."""
         return out / f"shard-{self.number}-of-{self.count}"
 
-    def of(self, found: Mapping[str, Stamp]) -> dict[str, Stamp]:
+    def of(self, stamps: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """The shard's files among all."""
-        return {path: stamp for path, stamp in found.items() if self.has(path)}
+        return {path: stamp for path, stamp in stamps.items() if self.has(path)}
 
     def has(self, path: str) -> bool:
-        """Whether a file belongs to the shard."""
+        """True if a file belongs to the shard."""
         return zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
 
 
 def shards_in(out: Path) -> dict[Shard, Path]:
     """The shards in a folder."""
-    found = (
+    matches = (
         (re.fullmatch(r"shard-(\d{1,6})-of-(\d{1,6})", path.name), path) for path in out.glob("shard-*-of-*")
     )
-    return {Shard(int(named[1]), int(named[2])): path for named, path in found if named}
+    return {Shard(int(match[1]), int(match[2])): path for match, path in matches if match}
 
 
 def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
@@ -78,24 +78,24 @@ def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
     avoided = leave_out.resolve() if leave_out else None
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and (avoided is None or Path(place, name).resolve() != avoided)
+            if not name.startswith(".") and (avoided is None or Path(parent, name).resolve() != avoided)
         )
         for name in sorted(files):
-            path = Path(place, name)
+            path = Path(parent, name)
             if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
                 continue
             if (stamp := stamp_of(path)) is not None:
-                found[path.relative_to(folder).as_posix()] = stamp
-    return found
+                stamps[path.relative_to(folder).as_posix()] = stamp
+    return stamps
 
 
 def stamp_of(path: Path) -> Stamp | None:
@@ -107,10 +107,10 @@ def stamp_of(path: Path) -> Stamp | None:
     return Stamp(metadata.st_size, metadata.st_mtime_ns % 2**63)
 
 
-def compare(known: Mapping[str, Stamp], found: Mapping[str, Stamp]) -> Changes:
+def compare(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> Changes:
     """The changes between two scans of a folder."""
     return Changes(
-        added=tuple(sorted(found.keys() - known.keys())),
-        changed=tuple(sorted(path for path in found.keys() & known.keys() if found[path] != known[path])),
-        removed=tuple(sorted(known.keys() - found.keys())),
+        added=tuple(sorted(now.keys() - before.keys())),
+        changed=tuple(sorted(path for path in now.keys() & before.keys() if now[path] != before[path])),
+        removed=tuple(sorted(before.keys() - now.keys())),
     )

@@ -1,111 +1,65 @@
-"""An index in shards: parts of a folder's files, indexed apart, on one machine or on several, then searched
-together or merged into one index. Hits are scored from the stored vectors, so both give the same scores.
+"""An index in shards: parts of a folder's files, indexed apart, on one machine or on several. Here they are
+checked and merged into one index; `dear.retrieval.query.Shards` searches them together.
+
+Shards may come from other machines: a merge or a query takes from them only what a build writes.
 """
 
+import hashlib
 import heapq
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval import approximate
-from dear.retrieval.build import discard, finish, stored
+from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import Catalogue, Entry, only_writer
-from dear.retrieval.encoder import Encoder
-from dear.retrieval.query import Index
-from dear.retrieval.results import Built, Hit, Kind, Storage
-from dear.retrieval.scan import Shard, shards_in
-from dear.retrieval.shard_check import require_alike, require_same, require_sound
-from dear.retrieval.vectors import Vectors
+from dear.retrieval.encoder import CLASS, identity_of
+from dear.retrieval.results import Built, Kind, Storage, damaged
+from dear.retrieval.scan import Shard, shards_in, stamp_of
+from dear.retrieval.vectors import TOLERANCE, Vectors
 
 CHUNK = 16_384  # rows copied at a time
+HASHED = 256
+"""Most files of a shard, evenly spread, whose contents are compared with their hashes."""
 OF_A_BUILD = {"rows", "generation", "trained", "kind", "storage", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
+ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
+HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "mean")
 
 
-class Shards:
-    """All shards of an index, opened for queries as an `Index` is: each is searched, and the best hits of all
-    are the answer. Contents that several shards have are one hit.
-    """
-
-    def __init__(self, shards: Sequence[Index]) -> None:
-        self.shards = shards
-        first = shards[0]
-        self.metadata, self.features, self.left_out = first.metadata, first.features, first.left_out
-
-    @classmethod
-    def open(cls, place: Path) -> "Shards":
-        """Open the shards in a folder. Raises DataError for shards that are missing, damaged or of different
-        models or folders; SettingsError without FAISS.
-        """
-        shards = {shard: Index.open(path) for shard, path in _all_of(place).items()}
-        require_alike({shard: (one.catalogue.folder, one.metadata) for shard, one in shards.items()})
-        return cls([*shards.values()])
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the images."""
-        return self.shards[0].folder
-
-    @property
-    def rows(self) -> int:
-        """The rows of all shards."""
-        return sum(one.rows for one in self.shards)
-
-    @property
-    def offered(self) -> tuple[str, ...]:
-        """The features to search by."""
-        return self.shards[0].offered
-
-    def check(self, encoder: Encoder) -> None:
-        """As `Index.check`."""
-        for one in self.shards:
-            one.check(encoder)
-
-    def shares(self, given: Mapping[str, float]) -> dict[str, float]:
-        """As `Index.shares`."""
-        return self.shards[0].shares(given)
-
-    def query(
-        self,
-        vectors: Mapping[str, Float[Tensor, "embed"]],
-        weights: Mapping[str, float] | None = None,
-        *,
-        count: int = 10,
-        effort: float = 1.0,
-        without: str | None = None,
-    ) -> list[Hit]:
-        """As `Index.query`."""
-        found = dict[str, Hit]()  # by content
-        for one in self.shards:
-            for hit in one.query(vectors, weights, count=count, effort=effort, without=without):
-                same = found.get(hit.sha256)
-                paths = (path for each in (hit, same) if each for path in (each.path, *each.copies))
-                first, *copies = sorted(paths, key=os.fsencode)
-                found[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies))
-        return sorted(found.values(), key=lambda hit: (-hit.score, hit.path))[:count]
-
-
-Searchable = Index | Shards
-
-
-def open_index(place: Path) -> Searchable:
-    """Open an index, or all shards of one, for queries. Raises as `Index.open` and `Shards.open`."""
-    return Shards.open(place) if shards_in(place) and not Catalogue.exists(place) else Index.open(place)
+def all_shards(folder: Path) -> dict[Shard, Path]:
+    """The folders of all shards, in their order. Raises DataError if there are none, or one is missing."""
+    folders = shards_in(folder)
+    if not folders:
+        raise DataError(f"{folder} holds no shards of an index: `dear index build --shard 1/4` makes one.")
+    if len(counts := {shard.count for shard in folders}) > 1:
+        raise DataError(
+            f"{folder} holds shards of {' and of '.join(map(str, sorted(counts)))}: remove those of one kind."
+        )
+    (count,) = counts
+    missing = [str(Shard(n, count)) for n in range(1, count + 1) if Shard(n, count) not in folders]
+    if missing:
+        raise DataError(
+            f"{folder} lacks {len(missing)} of its {count} shards ({', '.join(missing[:5])}): build each "
+            f"with --shard {missing[0]}."
+        )
+    return {shard: folders[shard] for shard in sorted(folders)}
 
 
 def merge_index(
-    place: Path,
+    shards: Path,
     out: Path,
     *,
     kind: Kind | None = None,
@@ -123,18 +77,81 @@ def merge_index(
     approximate.require_faiss()
     is_new, makes_folder = not Catalogue.exists(out), not out.exists()
     try:
-        return _merge(place, out, kind, storage, progress)
+        return _merge(shards, out, kind, storage, progress)
     except DataError:
         if is_new:
             discard(out, makes_folder)
         raise
 
 
-def _merge(place: Path, out: Path, kind: Kind | None, storage: Storage, progress: Progress) -> Built:
+def require_alike(shards: Mapping[Shard, tuple[Path, Mapping[str, Any]]]) -> None:
+    """Raise DataError unless these facts, with the folders that hold them, are those of the shards of one
+    index.
+    """
+    (first_folder, first), *_ = shards.values()
+    for shard, (folder, facts) in shards.items():
+        if (*facts.get("shard", ()),) != (shard.number, shard.count):
+            raise damaged(folder, f"it is not shard {shard} of an index")
+        for name, what in ENCODER:
+            if facts[name] != first[name]:
+                raise DataError(
+                    f"{first_folder} and {folder} were built with another {what} each "
+                    f"({str(first[name])[:200]}; {str(facts[name])[:200]}): build one of them again."
+                )
+        if _of_heads(facts) != _of_heads(first):
+            raise DataError(
+                f"{first_folder} and {folder} were built with other heads each: build one of them again."
+            )
+        if (heads := facts.get("heads")) is None:
+            continue
+        if [len(row) for row in heads["mean"]] != [facts["embed"]] * len(heads["heads"]):
+            raise damaged(folder, "its means are of another shape than its features")
+        if facts["features"] != [CLASS, *heads["heads"]] or facts["identity"] != identity_of(heads):
+            raise damaged(folder, "its features are not those of its heads")
+
+
+def _of_heads(facts: Mapping[str, Any]) -> list[Any] | None:
+    """What shards must agree in of the features of heads; weights and tables may lie elsewhere on each."""
+    return [facts["heads"][name] for name in HEADS] if "heads" in facts else None
+
+
+def _require_sound(shard: Shard, catalogue: Catalogue) -> None:
+    """Raise DataError for files, rows, contents or vectors of a shard that no build of it has written. Up to
+    `HASHED` files that lie in the folder as the shard knows them are read and compared with their hashes.
+    """
+    facts = catalogue.metadata()
+    vectors = Vectors.of(catalogue.folder, facts)
+    for feature in range(vectors.features):
+        vectors.require_unit(feature, 0, facts["rows"])
+    step = max(1, -(-catalogue.count() // HASHED))
+    for number, entry in enumerate(catalogue.entries(facts["rows"])):
+        if not shard.has(entry.path):
+            raise damaged(catalogue.folder, f"{entry.path[:100]!r} does not belong to shard {shard}")
+        if number % step == 0 and entry.sha256 is not None:
+            _require_content(Path(facts["folder"]), entry, catalogue.folder)
+    catalogue.require_one_content_a_row()
+
+
+def _require_content(folder: Path, entry: Entry, index: Path) -> None:
+    """Raise DataError for a file whose bytes are not those of its hash; a file that is gone or was changed
+    since is left to the next build.
+    """
+    path = folder / entry.path
+    try:
+        if stamp_of(path) != entry.stamp:
+            return
+        content = read_image(path)
+    except DataError:
+        return
+    if hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise damaged(index, f"the hash of {entry.path[:100]!r} is not that of its content")
+
+
+def _merge(folder: Path, out: Path, kind: Kind | None, storage: Storage, progress: Progress) -> Built:
     with ExitStack() as stack:
         shards = {
             shard: _finished(stack.enter_context(closing(Catalogue.open(path))))
-            for shard, path in _all_of(place).items()
+            for shard, path in all_shards(folder).items()
         }
         for catalogue in shards.values():
             stack.enter_context(catalogue.reading())
@@ -142,7 +159,7 @@ def _merge(place: Path, out: Path, kind: Kind | None, storage: Storage, progress
         require_alike(metadata)
         at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
         for done, (shard, catalogue) in enumerate(shards.items(), start=1):
-            require_sound(shard, catalogue)
+            _require_sound(shard, catalogue)
             progress("checking shards", done, len(shards))
         stack.enter_context(only_writer(out))
         (_, first), *_ = metadata.values()
@@ -150,30 +167,11 @@ def _merge(place: Path, out: Path, kind: Kind | None, storage: Storage, progress
         exists = Catalogue.exists(out)
         merged = stack.enter_context(closing(Catalogue.open(out) if exists else Catalogue.create(out, facts)))
         if exists and "trained" in merged.metadata():
-            raise OutputError(f"{out} is an index already: choose another place with --out.")
+            raise OutputError(f"{out} is an index already: choose another folder with --out.")
         with merged.change():
             merged.remove([*merged.stamps()])  # of an interrupted merge
             merged.set(**facts, rows=_copy([*shards.values()], merged, progress))
         return finish(merged, kind, storage, progress)
-
-
-def _all_of(place: Path) -> dict[Shard, Path]:
-    """The folders of all shards, in their order. Raises DataError if there are none, or one is missing."""
-    found = shards_in(place)
-    if not found:
-        raise DataError(f"{place} holds no shards of an index: `dear index build --shard 1/4` makes one.")
-    if len(counts := {shard.count for shard in found}) > 1:
-        raise DataError(
-            f"{place} holds shards of {' and of '.join(map(str, sorted(counts)))}: remove those of one kind."
-        )
-    (count,) = counts
-    missing = [str(Shard(n, count)) for n in range(1, count + 1) if Shard(n, count) not in found]
-    if missing:
-        raise DataError(
-            f"{place} lacks {len(missing)} of its {count} shards ({', '.join(missing[:5])}): build each with "
-            f"--shard {missing[0]}."
-        )
-    return {shard: found[shard] for shard in sorted(found)}
 
 
 def _finished(shard: Catalogue) -> Catalogue:
@@ -185,32 +183,45 @@ def _finished(shard: Catalogue) -> Catalogue:
 def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) -> int:
     """Copy the shards' files, in the order of their paths, and the rows that they need; returns how many."""
     shard_of, row_of = array("l"), array("l")
-    place, sources = _vectors(merged), [_vectors(one) for one in shards]
+    vectors, *sources = (
+        Vectors.of(catalogue.folder, catalogue.metadata()) for catalogue in (merged, *shards)
+    )
     in_order = heapq.merge(
         *map(_numbered, range(len(shards)), shards), key=lambda numbered: os.fsencode(numbered[1].path)
     )
-    for at, entry in in_order:
+    for shard, entry in in_order:
         row = None if entry.sha256 is None else merged.row_of(entry.sha256)
         if row is None and entry.row is not None:
             row = len(row_of)
-            shard_of.append(at)
+            shard_of.append(shard)
             row_of.append(entry.row)
-        elif row is not None and entry.row is not None and shard_of[row] != at:
-            require_same(sources[shard_of[row]], row_of[row], sources[at], entry.row, entry.path)
+        elif row is not None and entry.row is not None and shard_of[row] != shard:
+            _require_same(sources[shard_of[row]], row_of[row], sources[shard], entry.row, entry.path)
         merged.put([entry._replace(row=row)])
     origins = np.asarray(shard_of), np.asarray(row_of)
     for start in range(0, len(row_of), CHUNK):
-        place.write(start, _gathered(sources, *(part[start : start + CHUNK] for part in origins)))
+        vectors.write(start, _gathered(sources, *(part[start : start + CHUNK] for part in origins)))
         progress("merging vectors", min(start + CHUNK, len(row_of)), len(row_of))
     return len(row_of)
 
 
-def _numbered(at: int, shard: Catalogue) -> Iterator[tuple[int, Entry]]:
-    return ((at, entry) for entry in shard.entries(shard.metadata()["rows"]))
+def _numbered(number: int, shard: Catalogue) -> Iterator[tuple[int, Entry]]:
+    return ((number, entry) for entry in shard.entries(shard.metadata()["rows"]))
 
 
-def _vectors(catalogue: Catalogue) -> Vectors:
-    return stored(catalogue, catalogue.metadata())
+def _require_same(first: Vectors, first_row: int, second: Vectors, second_row: int, path: str) -> None:
+    """Raise DataError unless the features of a content that two shards have agree up to rounding."""
+    for feature in range(first.features):
+        pair = (
+            first.read(feature, first_row + 1)[first_row],
+            second.read(feature, second_row + 1)[second_row],
+        )
+        before, again = (np.asarray(vector, dtype=np.float32) for vector in pair)
+        if not before @ again > 1 - TOLERANCE:  # both are unit vectors, whatever the index's distance
+            raise damaged(
+                second.folder.parent,
+                f"{path[:100]!r} has the content of a file in {first.folder.parent}, but not its features",
+            )
 
 
 def _gathered(
@@ -218,11 +229,11 @@ def _gathered(
 ) -> Float[Tensor, "row feature embed"]:
     """The vectors of some rows, each of a shard."""
     features, embed = sources[0].features, sources[0].embed
-    found = np.empty((len(row_of), features, embed), dtype=np.float16)
-    for at, source in enumerate(sources):
-        (mine,) = np.nonzero(shard_of == at)
-        if len(mine):
-            rows = row_of[mine]
+    vectors = np.empty((len(row_of), features, embed), dtype=np.float16)
+    for shard, source in enumerate(sources):
+        (positions,) = np.nonzero(shard_of == shard)
+        if len(positions):
+            rows = row_of[positions]
             for feature in range(features):
-                found[mine, feature] = source.read(feature, int(rows.max()) + 1)[rows]
-    return torch.from_numpy(found)
+                vectors[positions, feature] = source.read(feature, int(rows.max()) + 1)[rows]
+    return torch.from_numpy(vectors)

@@ -16,7 +16,7 @@ INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
 class SheetRow(NamedTuple):
-    """A row of the sheet: what was searched for and what was found."""
+    """A row of the sheet: the query's title and its neighbours."""
 
     title: str
     hits: Sequence[Hit]
@@ -48,7 +48,7 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], fold
 
 
 def check_sheet(path: Path) -> None:
-    """Raise OutputError for a place where no sheet can be written because it is a folder."""
+    """Raise OutputError for a path that is a folder."""
     if not path.name or path.is_dir():
         raise OutputError(f"the contact sheet cannot be {str(path)!r}, which is a folder: name a PNG file.")
 

@@ -1,6 +1,12 @@
-"""The stored vectors of an index: one append-only file of float16 rows per feature, memory-mapped to read."""
+"""The stored vectors of an index, and how near two of them are.
 
+There is one append-only file of float16 rows per feature, memory-mapped to read. `METRIC` and `similarity`
+are all that an index knows of nearness: another distance is defined here.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,20 +16,39 @@ from dear.errors import DataError, OutputError
 from dear.reading.files import require_plain
 from dear.retrieval.results import damaged
 
+METRIC = "METRIC_INNER_PRODUCT"
+"""FAISS's name of the measure by which it proposes candidates. An index of another one is built again."""
 BYTES = 2  # of a float16
-CHUNK = 16_384  # rows checked at a time
-OFF_ONE = 0.05  # tolerance for the length of a stored float16 unit vector
+CHUNK = 16_384  # rows checked or copied at a time
+SCORED = 1024  # rows scored at a time: they stay in the processor's cache
+TOLERANCE = 0.05  # for the length of a stored float16 unit vector
+
+
+def similarity(
+    rows: Float[np.ndarray, "row embed"], lengths: Float[np.ndarray, "row"], query: Float[np.ndarray, "embed"]
+) -> Float[np.ndarray, "row"]:
+    """The score of rows for a unit query, the larger the nearer: their cosine. ``lengths`` are those of the
+    rows, which are 1 but for the rounding to float16.
+    """
+    scores: Float[np.ndarray, row] = rows @ query / lengths
+    return scores
 
 
 class Vectors:
     """Rows of unit vectors of every feature, in the order in which they were added.
 
-    Rows past the number recorded in the catalogue are left over from an interrupted build: the next one
+    Rows past the number recorded in the catalogue are left over from an interrupted build: the next build
     overwrites them.
     """
 
     def __init__(self, folder: Path, features: int, embed: int) -> None:
         self.folder, self.features, self.embed = folder, features, embed
+
+    @classmethod
+    def of(cls, index: Path, metadata: Mapping[str, Any]) -> Self:
+        """The vectors of an index's generation."""
+        folder = index / f"vectors-{metadata['generation']}"
+        return cls(folder, len(metadata["features"]), metadata["embed"])
 
     def path(self, feature: int) -> Path:
         return self.folder / f"{feature}.f16"
@@ -58,36 +83,47 @@ class Vectors:
             why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
             raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
 
-    def lengths(self, feature: int, rows: Float[np.ndarray, "row embed"]) -> Float[np.ndarray, "row"]:
-        """Lengths of rows of a feature, in float32. Raises DataError unless all are unit vectors."""
-        lengths: Float[np.ndarray, row] = np.sqrt(np.einsum("re,re->r", rows, rows))
-        if not (np.abs(lengths - 1) < OFF_ONE).all():  # also true for NaN
-            place = self.path(feature).relative_to(self.folder.parent)
-            raise damaged(self.folder.parent, f"{place} holds rows that are not unit vectors")
-        return lengths
+    def scores(
+        self, feature: int, rows: Int[np.ndarray, "candidate"], query: Float[np.ndarray, "embed"], count: int
+    ) -> Float[np.ndarray, "candidate"]:
+        """The `similarity` of some of the first ``count`` rows to a query, in float32."""
+        mapped = self.read(feature, count)
+        scores = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), SCORED):
+            values = np.asarray(mapped[rows[start : start + SCORED]], dtype=np.float32)
+            scores[start : start + SCORED] = similarity(values, self._lengths(feature, values), query)
+        return scores
 
     def require_unit(self, feature: int, start: int, stop: int) -> None:
         """Raise DataError unless the rows from ``start`` to ``stop`` are unit vectors."""
         mapped = self.read(feature, stop)
         for at in range(start, stop, CHUNK):
-            self.lengths(feature, np.asarray(mapped[at : at + CHUNK], dtype=np.float32))
+            self._lengths(feature, np.asarray(mapped[at : at + CHUNK], dtype=np.float32))
 
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has at least ``rows`` rows."""
         for feature in range(self.features):
             self.read(feature, rows)
 
-    def copy(self, kept: Int[np.ndarray, "row"], rows: int, to: "Vectors", chunk: int = 65_536) -> None:
-        """Copy some of the first ``rows`` rows to another place, in chunks. Raises OutputError."""
+    def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors") -> None:
+        """Copy some of the first ``rows`` rows to another folder, in chunks. Raises OutputError."""
         try:
             to.folder.mkdir(parents=True, exist_ok=True)
             for feature in range(self.features):
                 mapped = self.read(feature, rows)
                 with to.path(feature).open("wb") as file:
-                    for start in range(0, len(kept), chunk):
-                        file.write(np.ascontiguousarray(mapped[kept[start : start + chunk]]).tobytes())
+                    for start in range(0, len(selected), CHUNK):
+                        file.write(np.ascontiguousarray(mapped[selected[start : start + CHUNK]]).tobytes())
         except OSError as error:
             raise to._unwritable(error) from error
+
+    def _lengths(self, feature: int, rows: Float[np.ndarray, "row embed"]) -> Float[np.ndarray, "row"]:
+        """Lengths of rows of a feature, in float32. Raises DataError unless all are unit vectors."""
+        lengths: Float[np.ndarray, row] = np.sqrt(np.einsum("re,re->r", rows, rows))
+        if not (np.abs(lengths - 1) < TOLERANCE).all():  # also true for NaN
+            path = self.path(feature).relative_to(self.folder.parent)
+            raise damaged(self.folder.parent, f"{path} holds rows that are not unit vectors")
+        return lengths
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(f"cannot write the vectors to {self.folder}: {error}.")

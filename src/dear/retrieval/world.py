@@ -1,11 +1,23 @@
-"""Retrieval on the Attribute World, where all factors are known: which feature finds which factor?"""
+"""Retrieval on the Attribute World, where all factors are known: which feature finds which factor?
 
+Neighbours are those by cosine among all images of a task; no index is made.
+"""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from dear.data.dataset import Images
+from dear.data.images.decode import as_image
+from dear.data.images.transforms import eval_views
 from dear.data.world.factors import FACTORS
 from dear.data.world.tasks import WorldImages
 from dear.methods.base import Method
-from dear.retrieval.panels import retrieval_panels
 
 QUERIES = (3, 170, 431)
 
@@ -14,3 +26,81 @@ def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
     """Retrieve among a task's images with each feature of an adapted method, as data for the report."""
     values = {name: factor.values for name, factor in FACTORS.items()}
     return retrieval_panels(method, images, images.factors, values, queries=QUERIES)
+
+
+def retrieval_panels(
+    method: Method,
+    images: Images,
+    factors: Int[Tensor, "item factor"],
+    values: Mapping[str, Sequence[str]],
+    *,
+    queries: Sequence[int],
+    visible: int = 6,
+    k: int = 10,
+) -> dict[str, Any]:
+    """The first ``visible`` neighbours of some images by each feature, pictures as base64 PNG, and the
+    precision at ``k`` of every feature for every factor over all images, with that of randomly drawn
+    neighbours ("chance").
+
+    ``values`` names the factors (in column order) and their values.
+    """
+    names = list(values)
+
+    def card(item: int) -> dict[str, Any]:
+        labels = {name: values[name][int(factors[item, at])] for at, name in enumerate(names)}
+        return {"image": png(images.load(torch.tensor([item]))[0]), "factors": labels}
+
+    ranked = {
+        name: nearest(features, k)
+        for name, features in zip(method.features, all_features(method, images), strict=True)
+    }
+
+    def panel(item: int) -> dict[str, Any]:
+        query = card(item)
+        near = {name: [card(int(i)) for i in rows[item, :visible]] for name, rows in ranked.items()}
+        return query | {"title": ", ".join(query["factors"].values()), "neighbours": near}
+
+    return {
+        "queries": [panel(item) for item in queries],
+        "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
+        "chance": chance_by_factor(factors, names),
+    }
+
+
+@torch.no_grad()
+def all_features(method: Method, images: Images, *, batch: int = 250) -> Float[Tensor, "feature item embed"]:
+    """Unit features of all images in the test view."""
+    parts = []
+    for start in range(0, len(images), batch):
+        pictures = images.load(torch.arange(start, min(start + batch, len(images))))
+        views = eval_views(pictures, method.clip.image_size).to(method.clip.image.projection)
+        parts.append(method.image_features(method.image_trunk(views)))
+    return torch.cat(parts, dim=1)
+
+
+def nearest(features: Float[Tensor, "item embed"], k: int) -> Int[Tensor, "item k"]:
+    """The k most similar other items of each item, nearest first."""
+    similarity = features @ features.T
+    similarity.fill_diagonal_(float("-inf"))
+    return similarity.topk(k, dim=1).indices
+
+
+def precision_by_factor(
+    neighbours: Int[Tensor, "item k"], factors: Int[Tensor, "item factor"], names: Sequence[str]
+) -> dict[str, float]:
+    """Share of neighbours that have the query's value of each factor."""
+    same = factors[neighbours] == factors[:, None]
+    return dict(zip(names, same.double().mean(dim=(0, 1)).tolist(), strict=True))
+
+
+def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
+    """The precision of randomly drawn neighbours: the share of the other items with an item's value."""
+    same = (factors[:, None] == factors[None]).double().sum(dim=1) - 1
+    return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))
+
+
+def png(picture: UInt8[Tensor, "3 height width"]) -> str:
+    """A picture as base64 PNG."""
+    stream = io.BytesIO()
+    as_image(picture).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()

@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Identity
 from dear.errors import SettingsError
 from dear.roles.clusters import Clusters, find_clusters, optional, validity
-from dear.roles.embed import embed_phrases
 from dear.roles.entropy import (
     Head,
     HeadConcepts,
@@ -23,7 +22,7 @@ from dear.roles.entropy import (
     selected_entropy,
     thresholds,
 )
-from dear.roles.phrases import Pool, general_pool
+from dear.roles.phrases import Pool, embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import RoleTable
 
@@ -50,22 +49,22 @@ def build_table(
     """
     s, pool = settings or RoleSettings(), named or general_pool()
     require_concepts(pool, s)
-    head_concepts(
-        {head: [*texts] for head, texts in heads.items()}
-    )  # raises for heads without a phrase, before the work
+    head_concepts({head: [*phrases] for head, phrases in heads.items()})  # refuses heads without a phrase
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     embedded = embed_phrases(texts, sentence_model)
     clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
-    concept = _concept_of(texts, clusters, _nearest(clusters, len(texts)), s)
-    found = head_concepts({head: [concept[t] for t in phrases] for head, phrases in heads.items()}, s.weight)
+    concept = _concept_of(texts, clusters, s)
+    by_head = head_concepts(
+        {h: [concept[text] for text in phrases] for h, phrases in heads.items()}, s.weight
+    )
     centres = _concept_centres(clusters)
-    low, high = thresholds([one.entropy for one in found.values()], s.quantile)
-    owners = _owners(found, low, s)
-    by_k = _dbcv_by_k(clusters, found, centres, s, owners)
-    attributes = s.attributes or core_attributes(found, centres, s.k or _best_k(by_k), s.general, owners)
+    low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
+    owners = _owners(by_head, low, s)
+    by_k = _dbcv_by_k(clusters, by_head, centres, s, owners)
+    attributes = s.attributes or core_attributes(by_head, centres, s.k or _best_k(by_k), s.general, owners)
     if s.over == "selected":
-        found = {h: replace(o, entropy=selected_entropy(o.share, attributes)) for h, o in found.items()}
-        low, high = thresholds([one.entropy for one in found.values()], s.quantile)
+        by_head = {h: replace(c, entropy=selected_entropy(c.share, attributes)) for h, c in by_head.items()}
+        low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
     limits = (low, high) if s.rule == "quantile" else None
     evidence = {
         "clusters": [
@@ -84,7 +83,7 @@ def build_table(
         source=source,
         weights=weights,
         attributes=tuple(attributes),
-        heads=assign_roles(found, attributes, limits=limits, general=s.general, phrases=heads),
+        heads=assign_roles(by_head, attributes, limits=limits, general=s.general, phrases=heads),
         settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
         evidence=evidence,
     )
@@ -105,28 +104,21 @@ def require_concepts(pool: Pool, settings: RoleSettings) -> None:
             )
 
 
-def _owners(found: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:
+def _owners(heads: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:
     """The dominant concepts of specialised heads; none yet if the entropy is over the attributes."""
     if s.rule == "concept":
-        return {one.concept for one in found.values()}
-    return {one.concept for one in found.values() if one.entropy <= low} if s.over == "all" else set()
+        return {head.concept for head in heads.values()}
+    return {head.concept for head in heads.values() if head.entropy <= low} if s.over == "all" else set()
 
 
-def _concept_of(
-    texts: Sequence[str], clusters: Clusters, nearest: Sequence[int], s: RoleSettings
-) -> dict[str, str | None]:
-    left_out = clusters.labels < 0
+def _concept_of(texts: Sequence[str], clusters: Clusters, s: RoleSettings) -> dict[str, str | None]:
+    """The concept of each phrase; None if it is left out."""
+    nearest = nearest_centroid(torch.from_numpy(clusters.reduced[: len(texts)]), clusters.centres).tolist()
+    left_out = (clusters.labels < 0).tolist()
     return {
-        text: None if s.unassigned == "left-out" and bool(left_out[i]) else clusters.names[nearest[i]]
+        text: None if s.unassigned == "left-out" and left_out[i] else clusters.names[nearest[i]]
         for i, text in enumerate(texts)
     }
-
-
-def _nearest(clusters: Clusters, count: int) -> list[int]:
-    nearest: list[int] = nearest_centroid(
-        torch.from_numpy(clusters.reduced[:count]), clusters.centres
-    ).tolist()
-    return nearest
 
 
 def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
@@ -135,7 +127,7 @@ def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
     return {
         name: normalize(
             sum(  # type: ignore[arg-type]
-                sizes[i] * clusters.centroids[i] for i, other in enumerate(clusters.names) if other == name
+                sizes[i] * clusters.centroids[i] for i, label in enumerate(clusters.names) if label == name
             ),
             dim=0,
         )
@@ -145,20 +137,20 @@ def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
 
 def _dbcv_by_k(
     clusters: Clusters,
-    found: Mapping[Head, Any],
+    heads: Mapping[Head, HeadConcepts],
     centres: Mapping[str, torch.Tensor],
     s: RoleSettings,
     owners: set[str],
 ) -> dict[str, float]:
     """DBCV of only the clusters of the K core attributes, for K from 3 to 7."""
     by_k = {}
-    available = {name for one in found.values() for name in one.share} - set(s.general)
+    available = {name for head in heads.values() for name in head.share} - set(s.general)
     for k in K_RANGE:
         if k > len(available):
             break
-        chosen = core_attributes(found, centres, k, s.general, owners)
-        kept = np.isin(clusters.all_labels, [i for i, name in enumerate(clusters.names) if name in chosen])
-        by_k[str(k)] = round(validity(clusters.reduced[kept], clusters.all_labels[kept]), 4)
+        core = core_attributes(heads, centres, k, s.general, owners)
+        rows = np.isin(clusters.all_labels, [i for i, name in enumerate(clusters.names) if name in core])
+        by_k[str(k)] = round(validity(clusters.reduced[rows], clusters.all_labels[rows]), 4)
     return by_k
 
 
@@ -172,8 +164,8 @@ def _points(
     texts: Sequence[str], clusters: Clusters, concept: Mapping[str, str | None], seed: int
 ) -> list[list[Any]]:
     """The heads' phrases on a plane (t-SNE of the clustered space): x, y, concept, phrase."""
-    every = -(-len(texts) // MAPPED)
-    texts, rows = texts[::every], clusters.reduced[: len(texts) : every]
+    step = -(-len(texts) // MAPPED)
+    texts, rows = texts[::step], clusters.reduced[: len(texts) : step]
     if len(rows) < 4:
         return []
     make = optional("sklearn.manifold").TSNE

@@ -63,10 +63,9 @@ def discriminants(
     covariance towards a sphere of the same trace.
     """
     values = embeddings.double()
-    means = torch.stack([values[concepts == one].mean(dim=0) for one in range(count)])
-    within = torch.stack([torch.cov(values[concepts == one].T, correction=0) for one in range(count)]).mean(
-        dim=0
-    )
+    means = _means(values, concepts, count)
+    covariances = [torch.cov(values[concepts == concept].T, correction=0) for concept in range(count)]
+    within = torch.stack(covariances).mean(dim=0)
     width = values.shape[1]
     sphere = within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
     factor = torch.linalg.cholesky((1 - shrinkage) * within + shrinkage * sphere)
@@ -79,15 +78,15 @@ def discriminants(
 
 def reduce(
     phrases: Float[Tensor, "phrase width"],
-    named: Float[Tensor, "known width"],
-    concepts: Int[Tensor, "known"],
+    pool: Float[Tensor, "pool width"],
+    concepts: Int[Tensor, "pool"],
     count: int,
     settings: RoleSettings,
 ) -> Float[np.ndarray, "row dim"]:
     """Unit coordinates of the heads' phrases, then the pool's, in the space for HDBSCAN."""
-    rows = torch.cat([phrases, named]).double()
+    rows = torch.cat([phrases, pool]).double()
     if settings.reduction == "concepts":
-        centre, directions = discriminants(named, concepts, count, settings.shrinkage)
+        centre, directions = discriminants(pool, concepts, count, settings.shrinkage)
         rows = (rows - centre) @ directions
     elif settings.reduction == "pca":
         centred = rows - rows.mean(dim=0)
@@ -99,7 +98,7 @@ def reduce(
 def find_clusters(
     texts: Sequence[str],
     phrases: Float[Tensor, "phrase width"],
-    named: Float[Tensor, "known width"],
+    pool: Float[Tensor, "pool width"],
     concepts: Sequence[str],
     settings: RoleSettings,
 ) -> Clusters:
@@ -109,39 +108,39 @@ def find_clusters(
     HDBSCAN's setting of the highest DBCV is used (ties: the first). Raises DataError if none gives two
     clusters, SettingsError if hdbscan is not installed.
     """
-    known = sorted(set(concepts))
-    numbers = torch.tensor([known.index(one) for one in concepts])
-    rows = reduce(phrases, named, numbers, len(known), settings)
+    distinct = sorted(set(concepts))
+    numbers = torch.tensor([distinct.index(concept) for concept in concepts])
+    rows = reduce(phrases, pool, numbers, len(distinct), settings)
     points = torch.from_numpy(rows)
-    prototypes = normalize(_means(points[len(texts) :], numbers, len(known)), dim=1)
+    prototypes = normalize(_means(points[len(texts) :], numbers, len(distinct)), dim=1)
     tried: list[dict[str, Any]] = []
     if settings.cluster == "none":
-        at, centres, names = (points @ prototypes.T).argmax(dim=1), prototypes, tuple(known)
-        at[len(texts) :] = numbers
-        dbcv = validity(rows, at.numpy())
+        labels, centres, names = (points @ prototypes.T).argmax(dim=1), prototypes, tuple(distinct)
+        labels[len(texts) :] = numbers
+        dbcv = validity(rows, labels.numpy())
     else:
-        labels, dbcv, tried = _best_clustering(rows, settings)
-        at = torch.from_numpy(labels)
-        centres = normalize(_means(points, at, int(at.max()) + 1), dim=1)
-        names = tuple(known[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
-    count, own = len(centres), at[: len(texts)]
-    similar = points[: len(texts)] @ centres.T
+        best, dbcv, tried = _best_clustering(rows, settings)
+        labels = torch.from_numpy(best)
+        centres = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
+        names = tuple(distinct[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
+    count, of_heads = len(centres), labels[: len(texts)]
+    similarity = points[: len(texts)] @ centres.T
     exemplars = []
-    for one in range(count):
-        members = torch.where(own == one)[0]
-        order = similar[members, one].argsort(descending=True, stable=True)[:EXEMPLARS]
+    for cluster in range(count):
+        members = torch.where(of_heads == cluster)[0]
+        order = similarity[members, cluster].argsort(descending=True, stable=True)[:EXEMPLARS]
         exemplars.append(tuple(texts[int(i)] for i in members[order]))
     return Clusters(
         names=names,
         centres=centres,
-        centroids=normalize(_means(torch.cat([phrases, named]).double(), at, count), dim=1),
-        labels=own,
-        sizes=tuple(int((at == one).sum()) for one in range(count)),
+        centroids=normalize(_means(torch.cat([phrases, pool]).double(), labels, count), dim=1),
+        labels=of_heads,
+        sizes=tuple(int((labels == cluster).sum()) for cluster in range(count)),
         exemplars=tuple(exemplars),
         dbcv=dbcv,
         tried=tuple(tried),
         reduced=rows,
-        all_labels=at.numpy(),
+        all_labels=labels.numpy(),
     )
 
 
@@ -169,16 +168,16 @@ def _best_clustering(
     make = optional("hdbscan").HDBSCAN
     best: tuple[float, Any] | None = None
     tried: list[dict[str, Any]] = []
-    seen: dict[bytes, float] = {}
+    scores: dict[bytes, float] = {}  # of equal clusterings once
     for size in settings.min_sizes:
         for selection in ("eom", "leaf"):
-            found = make(
+            clustering = make(
                 min_cluster_size=size,
                 min_samples=min(settings.min_samples, len(rows) - 1),
                 cluster_selection_method=selection,
                 core_dist_n_jobs=1,
             ).fit(rows)
-            labels = np.asarray(found.labels_, dtype=np.int64)
+            labels = np.asarray(clustering.labels_, dtype=np.int64)
             count = int(labels.max()) + 1
             row: dict[str, Any] = {"min_size": size, "selection": selection, "clusters": count, "dbcv": None}
             row["left_out"] = round(float((labels < 0).mean()), 4)
@@ -186,11 +185,11 @@ def _best_clustering(
             if count < 2:
                 continue
             key = labels.tobytes()
-            if key not in seen:
-                seen[key] = validity(rows, labels)
-            row["dbcv"] = round(seen[key], 4)
-            if best is None or seen[key] > best[0]:
-                best = seen[key], labels
+            if key not in scores:
+                scores[key] = validity(rows, labels)
+            row["dbcv"] = round(scores[key], 4)
+            if best is None or scores[key] > best[0]:
+                best = scores[key], labels
     if best is None:
         raise DataError(
             f"HDBSCAN finds fewer than two clusters in {len(rows)} phrases: take more phrases, or a smaller "
@@ -202,4 +201,4 @@ def _best_clustering(
 def _means(
     rows: Float[Tensor, "row dim"], groups: Int[Tensor, "row"], count: int
 ) -> Float[Tensor, "group dim"]:
-    return torch.stack([rows[groups == one].mean(dim=0) for one in range(count)])
+    return torch.stack([rows[groups == group].mean(dim=0) for group in range(count)])

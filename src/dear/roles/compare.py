@@ -50,9 +50,9 @@ class Comparison:
         concepts: On heads with a dominant concept in both tables.
         roles: On all common heads.
         entropy: The first table's mean concept entropy (nats) by the second table's role.
-        own_entropy: The same by the first table's own role.
+        own_entropy: The same by the first table's role.
         differing: Heads whose concepts differ: layer, head, concept in each table.
-        heads: Every common head, if they are wanted.
+        heads: Every common head, if requested.
     """
 
     first: str
@@ -105,19 +105,23 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
             f"the role table {lacking.source!r} lacks {len(odd)} heads of layers in the other table; the "
             f"first is layer {odd[0][0]} head {odd[0][1]}. Build both for the same model and layers."
         )
-    pairs = [(ours[place], theirs[place]) for place in ours]
-    named = [(a, b) for a, b in pairs if a.concept and b.concept]
-    if not named:
+    pairs = [(ours[head], theirs[head]) for head in ours]
+    with_concepts = [(a, b) for a, b in pairs if a.concept and b.concept]
+    if not with_concepts:
         raise RoleTableError("no head has a concept in both tables.")
     return Comparison(
         first=first.source,
         second=second.source,
-        concepts=agreement([str(a.concept) for a, _ in named], [str(b.concept) for _, b in named]),
+        concepts=agreement(
+            [str(a.concept) for a, _ in with_concepts], [str(b.concept) for _, b in with_concepts]
+        ),
         roles=agreement([a.role for a, _ in pairs], [b.role for _, b in pairs]),
         entropy=_mean_entropy([(b.role, a) for a, b in pairs]),
         own_entropy=_mean_entropy([(a.role, a) for a, _ in pairs]),
         differing=tuple(
-            (a.layer, a.head, str(a.concept), str(b.concept)) for a, b in named if a.concept != b.concept
+            (a.layer, a.head, str(a.concept), str(b.concept))
+            for a, b in with_concepts
+            if a.concept != b.concept
         ),
         heads=tuple(
             HeadPair(a.layer, a.head, a.concept, b.concept, a.role, b.role) for a, b in pairs if heads
@@ -126,11 +130,11 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
 
 
 def _mean_entropy(heads: Sequence[tuple[str, HeadRole]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    entropies: dict[str, list[float]] = {}
     for role, head in heads:
         if head.entropy is not None:
-            found.setdefault(role, []).append(head.entropy)
-    return {role: sum(values) / len(values) for role, values in sorted(found.items())}
+            entropies.setdefault(role, []).append(head.entropy)
+    return {role: sum(values) / len(values) for role, values in sorted(entropies.items())}
 
 
 def _covered(table: RoleTable) -> str:

@@ -1,5 +1,9 @@
-"""Role discovery: find the role of every head in a CLIP's last layers from images."""
+"""Role discovery: find the role of every head in a CLIP's last layers from images (`discover`), or from the
+training images of a data set with the usual settings, when a CLIP has no role table (`discover_at_hand`).
+"""
 
+import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,27 +16,39 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone.choice import TINY
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention
-from dear.data.dataset import Images
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import Subset
 from dear.data.seeds import checked_seed
-from dear.errors import SettingsError
+from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
+from dear.roles.ablation import SAMPLE, layer_curve
 from dear.roles.build import build_table, require_concepts
-from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, resampled
-from dear.roles.entropy import Head
-from dear.roles.phrases import Pool, general_pool
+from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, resampled, spread
+from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
 from dear.roles.settings import RoleSettings
-from dear.roles.table import RoleTable
+from dear.roles.table import Head, RoleTable
 from dear.roles.textspan import Span, enough_images, textspan
-from dear.roles.trust import with_stability
+from dear.roles.trust import doubts, with_stability
 
 TEXT_BATCH = 256
+DISCOVER = "discover"
+MAX_IMAGES = 10_000
+"""As many images as `dear roles discover` uses by default."""
+FEW_IMAGES = 1000
+"""Fewer images than this cause a warning [ours]: roles were stable for 10,000 (docs/roles-study.md)."""
+TIMED_IMAGES, TIMED_PHRASES = 4, 16
+CLUSTERS = 60.0
+"""Seconds for what does not grow with the images, chiefly clusters and their map [ours]: 125 for 48 heads of
+ViT-B/16 on a core that was shared with other work.
+"""
 
 
 def span_heads(
     clip: Clip,
-    found: Decomposition,
+    decomposition: Decomposition,
     text: Float[Tensor, "phrase embed"],
     *,
     rank: int = 80,
@@ -47,14 +63,14 @@ def span_heads(
     """
     rank, width = head_rank(clip, rank, convention), clip.image.width // clip.image.heads
     top = min(max(3, width // 3) if top is None else top, rank, width, len(text))
-    return textspan(found.moments, text, rank=rank, top=top)
+    return textspan(decomposition.moments, text, rank=rank, top=top)
 
 
-def phrases_of(found: Decomposition, span: Span, pool: Pool) -> dict[Head, tuple[str, ...]]:
-    """The phrases of each head by (layer, head)."""
+def phrases_of(layers: Sequence[int], span: Span, pool: Pool) -> dict[Head, tuple[str, ...]]:
+    """The phrases of each head of the layers."""
     return {
         (layer, head): tuple(pool.phrases[int(i)] for i in span.phrases[at, head])
-        for at, layer in enumerate(found.layers)
+        for at, layer in enumerate(layers)
         for head in range(span.phrases.shape[1])
     }
 
@@ -99,44 +115,47 @@ def discover(
         raise SettingsError(f"bootstrap is {bootstrap}: it must be at least 0.")
     if top is not None and top < 1:
         raise SettingsError(f"{top} phrases per head: give --phrases-a-head at least 1, or omit it.")
-    chosen, settings = analysed_layers(clip, layers), settings or RoleSettings()
+    analysed, settings = analysed_layers(clip, layers), settings or RoleSettings()
     convention = settings.convention
     enough_images(len(images), head_rank(clip, rank, convention))
-    named = named or (pool if pool.concepts else None)
-    require_concepts(named or general_pool(), settings)  # before the images are read
+    concepts = named or (pool if pool.concepts else None)
+    require_concepts(concepts or general_pool(), settings)  # before the images are read
     with TemporaryDirectory() if bootstrap and keep is None else nullcontext() as folder:
-        kept = keep if folder is None else Path(folder) / "contributions.npy"
         progress("contributions", 0, len(images))
-        found = decompose(
+        decomposition = decompose(
             clip,
             images,
-            chosen,
+            analysed,
             convention=convention,
-            keep=kept,
+            keep=keep if folder is None else Path(folder) / "contributions.npy",
             coordinates=inspect is not None,
             batch=batch,
             progress=progress,
         )
         progress("phrases", 0, 1)
         text = embed_text(clip, pool.phrases)
-        span = span_heads(clip, found, text, rank=rank, top=top, convention=convention)
-        heads = phrases_of(found, span, pool)
+
+        def span_of(contributions: Decomposition) -> Span:
+            return span_heads(clip, contributions, text, rank=rank, top=top, convention=convention)
+
+        span = span_of(decomposition)
+        heads = phrases_of(analysed, span, pool)
         progress("phrases", 1, 1)
         if inspect is not None:
-            inspect(found, span)
+            inspect(decomposition, span)
         progress("concepts", 0, 1)
         table = build_table(
             heads,
             clip.identity,
             source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
-            named=named,
+            named=concepts,
             settings=settings,
             sentence_model=sentence_model,
             facts={
                 "images": len(images),
                 "images_identity": images.identity,
                 "phrases_from": pool.name,
-                "layers": list(chosen),
+                "layers": list(analysed),
                 "rank": head_rank(clip, rank, convention),
                 "phrases_a_head": len(next(iter(heads.values()))),
                 **(facts or {}),
@@ -146,17 +165,15 @@ def discover(
         if not bootstrap:
             return table
         samples, fixed = [], replace(settings, attributes=table.attributes)
-        drawing = torch.Generator().manual_seed(checked_seed(settings.seed))
+        generator = torch.Generator().manual_seed(checked_seed(settings.seed))
         for number in range(bootstrap):
             progress("bootstrap", number, bootstrap)
-            drawn = resampled(found, drawing)
-            spans = span_heads(clip, drawn, text, rank=rank, top=top, convention=convention)
             samples.append(
                 build_table(
-                    phrases_of(drawn, spans, pool),
+                    phrases_of(analysed, span_of(resampled(decomposition, generator)), pool),
                     clip.identity,
                     source=f"bootstrap sample {number + 1}",
-                    named=named,
+                    named=concepts,
                     settings=fixed,
                     sentence_model=sentence_model,
                     plane=False,
@@ -164,3 +181,57 @@ def discover(
             )
         progress("bootstrap", bootstrap, bootstrap)
     return with_stability(table, samples)
+
+
+def usual_pool(clip: Clip) -> Pool:
+    """The phrases by which roles of a CLIP are found by default."""
+    return load_pool(WORLD if clip.identity.model == TINY else GENERAL)
+
+
+def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) -> RoleTable:
+    """The role table of a CLIP from a data set's training images, without their labels, with the usual
+    settings.
+
+    Warns, in a line each, of few images and of a table that is not to be trusted (`dear.roles.trust.doubts`).
+    Raises DataError for fewer images than a head has dimensions, and the errors of `discover`.
+    """
+    images = _training_images(clip, dataset)
+    table = discover(clip, images, usual_pool(clip), facts={"data": dataset.name}, progress=progress)
+    lines = doubts(table, layer_curve(clip, images, analysed_layers(clip), progress=progress))
+    if len(images) < FEW_IMAGES:
+        lines.insert(0, f"{len(images)} images are few to find roles from (below {FEW_IMAGES}).")
+    for line in lines:
+        warnings.warn(f"roles: {line}", stacklevel=2)
+    return table
+
+
+@torch.no_grad()
+def seconds_at_hand(clip: Clip, dataset: Dataset) -> float:
+    """An estimate of how long `discover_at_hand` takes: a few images and phrases are timed. Raises DataError
+    for too few images.
+    """
+    images, pool = _training_images(clip, dataset), usual_pool(clip)
+    few, layers = Subset(images, torch.arange(TIMED_IMAGES)), analysed_layers(clip)
+    an_image = _timed(lambda: decompose(clip, few, layers)) / TIMED_IMAGES
+    of_curve = _timed(lambda: layer_curve(clip, few, layers)) / TIMED_IMAGES
+    a_phrase = _timed(lambda: embed_text(clip, pool.phrases[:TIMED_PHRASES])) / TIMED_PHRASES
+    return len(images) * an_image + min(len(images), SAMPLE) * of_curve + len(pool) * a_phrase + CLUSTERS
+
+
+def _timed(work: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _training_images(clip: Clip, dataset: Dataset) -> Subset:
+    """The images to use, evenly spread. Raises DataError for too few."""
+    minimum = head_rank(clip, convention=RoleSettings().convention)
+    if len(dataset.train) < minimum:
+        raise DataError(
+            f"{dataset.name} has {len(dataset.train)} training images, too few to find the roles of heads: "
+            f"at least {minimum}, better {FEW_IMAGES} or more. Find them on other images with `dear roles "
+            "discover --data IMAGES` and give the table with --roles FILE."
+        )
+    return Subset(dataset.train, spread(len(dataset.train), MAX_IMAGES))

@@ -1,20 +1,23 @@
-"""Concept entropy and role of each head from its phrases (paper, section on head roles)."""
+"""Concept entropy and role of each head from its phrases (paper, section on head roles), and role tables with
+other roles, for the paper's ablations of the quantile q and of K core attributes.
+"""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.errors import DataError, SettingsError
-from dear.roles.table import HeadRole, Role
+from dear.errors import DataError, RoleTableError, SettingsError
+from dear.roles.table import Head, HeadRole, Role, RoleTable
 
-Head = tuple[int, int]
 UNIT = "nats"
-"""Of `concept_entropy`, wherever it is shown."""
+"""Of `concept_entropy`, for all that print it."""
+STYLE = "style"
+"""The concept whose specialised heads the paper counts as Generalization heads."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ def selected_entropy(share: Mapping[str, float], attributes: Collection[str]) ->
     """The entropy of the shares of some concepts alone, scaled to a sum of 1; without any of them the highest
     possible, log K [ours].
     """
-    own = [part for concept, part in share.items() if concept in attributes and part > 0]
-    shares = [part / sum(own) for part in own] or [1 / len(attributes)] * len(attributes)
+    selected = [part for concept, part in share.items() if concept in attributes and part > 0]
+    shares = [part / sum(selected) for part in selected] or [1 / len(attributes)] * len(attributes)
     return concept_entropy(shares)
 
 
@@ -75,17 +78,17 @@ def head_concepts(
             f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {number}. "
             "Use more phrases per head, or assign left-out phrases to the nearest concept."
         )
-    found: dict[Head, HeadConcepts] = {}
+    distributions: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
         mass: dict[str, float] = defaultdict(float)
         for rank, concept in enumerate(concepts, start=1):
             if concept:
                 mass[concept] += 1 / math.log2(1 + rank) if weight == "rank" else 1
         total = sum(mass.values())
-        share = {concept: mass[concept] / total for concept in sorted(mass, key=lambda one: -mass[one])}
+        share = {concept: mass[concept] / total for concept in sorted(mass, key=lambda name: -mass[name])}
         left_out = sum(concept is None for concept in concepts)
-        found[head] = HeadConcepts(share, concept_entropy([*share.values()]), left_out)
-    return found
+        distributions[head] = HeadConcepts(share, concept_entropy([*share.values()]), left_out)
+    return distributions
 
 
 def thresholds(entropies: Sequence[float], quantile: float) -> tuple[float, float]:
@@ -128,17 +131,17 @@ def assign_roles(
 ) -> tuple[HeadRole, ...]:
     """Roles by limits of concept entropy, or by concepts alone, as in `role_of`."""
     roles = []
-    for (layer, head), one in heads.items():
-        role = role_of(one.entropy, one.concept, limits, attributes, general)
+    for (layer, head), concepts in heads.items():
+        role = role_of(concepts.entropy, concepts.concept, limits, attributes, general)
         roles.append(
             HeadRole(
                 layer,
                 head,
                 role,
-                one.concept if role == "core" else None,
-                one.concept,
-                round(one.entropy, 4),
-                {concept: round(share, 4) for concept, share in one.share.items()},
+                concepts.concept if role == "core" else None,
+                concepts.concept,
+                round(concepts.entropy, 4),
+                {concept: round(share, 4) for concept, share in concepts.share.items()},
                 tuple((phrases or {}).get((layer, head), ())),
             )
         )
@@ -161,8 +164,8 @@ def core_attributes(
     fewer than k concepts.
     """
     frequency: dict[str, float] = defaultdict(float)
-    for one in heads.values():
-        for concept, share in one.share.items():
+    for head in heads.values():
+        for concept, share in head.share.items():
             if concept not in general:
                 frequency[concept] += share / len(heads)
     if k > len(frequency):
@@ -171,22 +174,83 @@ def core_attributes(
             f"{', '.join(sorted(frequency))}. Give --settings.k {len(frequency)}, or find more concepts with "
             "--settings.cluster none or --settings.reduction concepts."
         )
-    chosen: list[str] = []
-    while len(chosen) < k:
-        chosen.append(
-            max(
-                sorted(_preferred(set(frequency) - set(chosen), owners)),
-                key=lambda concept: (
-                    frequency[concept]
-                    * (
-                        1
-                        - max((float(centroids[concept] @ centroids[other]) for other in chosen), default=0.0)
-                    )
-                ),
-            )
+    attributes: list[str] = []
+
+    def product(concept: str) -> float:
+        cosines = (float(centroids[concept] @ centroids[attribute]) for attribute in attributes)
+        return frequency[concept] * (1 - max(cosines, default=0.0))
+
+    while len(attributes) < k:
+        candidates = frequency.keys() - set(attributes)
+        attributes.append(max(sorted(candidates & {*owners} or candidates), key=product))
+    return tuple(attributes)
+
+
+def with_quantile(table: RoleTable, percent: float) -> RoleTable:
+    """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
+    a discovered table reproduces it.
+
+    Raises RoleTableError for a table without entropies (a published one) and for a percentage outside
+    (0, 50].
+    """
+    if not 0 < percent <= 50:
+        raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
+    lacking = next((head for head in table.heads if head.entropy is None or head.concept is None), None)
+    if lacking is not None:
+        raise RoleTableError(
+            f"the role table {table.source!r} has no concept entropy for layer {lacking.layer} head "
+            f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
         )
-    return tuple(chosen)
+    limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
+    concepts = table.settings.get("general")  # a list in discovered tables
+    general = concepts if isinstance(concepts, list) else [STYLE, STYLE.capitalize()]
+
+    def assigned(head: HeadRole) -> HeadRole:
+        assert head.entropy is not None
+        role = role_of(head.entropy, head.concept, limits, table.attributes, general)
+        return replace(head, role=role, attribute=head.concept if role == "core" else None)
+
+    heads = tuple(assigned(head) for head in table.heads)
+    return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
 
 
-def _preferred(concepts: set[str], owners: Collection[str]) -> set[str]:
-    return concepts & {*owners} or concepts
+def with_attributes(table: RoleTable, count: int) -> RoleTable:
+    """The table with ``count`` core attributes: K in the paper.
+
+    If fewer than the table has, those with the most core heads stay (ties in the table's order) and heads of
+    the others become other-specialized. If more, the concepts with the most other-specialized heads are
+    added. Raises RoleTableError if the table does not have enough concepts.
+    """
+    if count == len(table.attributes):
+        return table
+    core = Counter(h.attribute for h in table.heads if h.role == "core")
+    if count < len(table.attributes):
+        if count < 1:
+            raise RoleTableError(f"{count} core attributes: at least 1 is needed.")
+        frequent = sorted(table.attributes, key=lambda a: -core[a])[:count]
+        attributes = tuple(a for a in table.attributes if a in frequent)
+    else:
+        heads_of = Counter(h.concept for h in table.heads if h.role == "other-specialized" and h.concept)
+        missing = count - len(table.attributes)
+        added = sorted((c for c in heads_of if c not in table.attributes), key=lambda c: (-heads_of[c], c))
+        if len(added) < missing:
+            raise RoleTableError(
+                f"the role table {table.source!r} has {len(table.attributes)} core attributes and "
+                f"{len(added)} other concepts, too few for {count} attributes."
+            )
+        attributes = (*table.attributes, *added[:missing])
+    heads = tuple(
+        _specialised(head, attributes) if head.role in ("core", "other-specialized") else head
+        for head in table.heads
+    )
+    return replace(table, source=f"{table.source}, K = {count}", attributes=attributes, heads=heads)
+
+
+def _specialised(head: HeadRole, attributes: tuple[str, ...]) -> HeadRole:
+    """The role of a specialised head by its concept (of a core head without one: its attribute)."""
+    concept = head.concept if head.concept is not None else head.attribute
+    attribute = head.attribute if head.role == "core" else concept
+    if attribute in attributes:
+        return replace(head, role="core", attribute=attribute)
+    is_style = (concept or "").lower() == STYLE
+    return replace(head, role="generalization" if is_style else "other-specialized", attribute=None)

@@ -13,18 +13,18 @@ ISOLATED = ("generalization", "other-specialized")
 
 
 def blocked_edges(
-    role: HeadRole, original: int, attributes: tuple[str, ...], each: int, core_mask: CoreMask = "exclusive"
+    role: HeadRole, original: int, attributes: tuple[str, ...], count: int, core_mask: CoreMask = "exclusive"
 ) -> Bool[Tensor, "query key"]:
-    """Edges (query, key) that a head of this role blocks. Tokens are ordered: original tokens, then ``each``
-    tokens per attribute.
+    """Edges (query, key) that a head of this role blocks. Tokens are ordered: original tokens, then
+    ``count`` tokens of each attribute.
 
     Generalization and Other Specialized (eq. 8): original to attribute tokens and back. Mixed: nothing.
     Core Attribute of a: any query to an attribute token that is not a's (eq. 9); if ``core_mask`` is
     "exclusive", a token of another attribute only attends to tokens of its own attribute, because the head is
     not a target head for it (supplement B; its own tokens stay visible so that the softmax has a key [ours]).
     """
-    tokens = original + each * len(attributes)
-    group = (torch.arange(tokens) - original).div(each, rounding_mode="floor").clamp(min=-1)  # -1: original
+    tokens = original + count * len(attributes)
+    group = (torch.arange(tokens) - original).div(count, rounding_mode="floor").clamp(min=-1)  # -1: original
     is_attribute = group >= 0
     if role.role in ISOLATED:
         return is_attribute[:, None] != is_attribute[None, :]
@@ -37,10 +37,16 @@ def blocked_edges(
 
 
 def role_mask(
-    table: RoleTable, layer: int, heads: int, original: int, each: int = 1, core_mask: CoreMask = "exclusive"
+    table: RoleTable,
+    layer: int,
+    heads: int,
+    original: int,
+    count: int = 1,
+    core_mask: CoreMask = "exclusive",
 ) -> Float[Tensor, "head query key"]:
     """The additive mask of a layer: -inf on blocked edges, else 0."""
     blocked = [
-        blocked_edges(role, original, table.attributes, each, core_mask) for role in table.layer(layer, heads)
+        blocked_edges(role, original, table.attributes, count, core_mask)
+        for role in table.layer(layer, heads)
     ]
     return torch.zeros(len(blocked), *blocked[0].shape).masked_fill(torch.stack(blocked), float("-inf"))

@@ -1,4 +1,4 @@
-"""What a role table is named by: a file, or a kind of table in the package. Without torch."""
+"""How a role table is named: by a file, or by a kind of table in the package. Without torch."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ KINDS = ("discovered", "ground-truth", "published")
 
 def check_table(name_or_path: str) -> None:
     """Raise the error of `named_table` for a file that is missing or no JSON. A command calls it first, so
-    that this error is told at once.
+    that the error comes before torch is loaded.
     """
     if name_or_path not in KINDS:
         read_table(Path(name_or_path))

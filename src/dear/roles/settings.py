@@ -68,6 +68,6 @@ class RoleSettings:
             "seed": (0 <= self.seed < 2**32, "from 0 to 4294967295"),  # what scikit-learn takes
             "attributes": (len({*self.attributes}) == len(self.attributes), "names that differ"),
         }
-        for name, (good, wanted) in checks.items():
-            if not good:
-                raise SettingsError(f"{name} is {getattr(self, name)}: it must be {wanted}.")
+        for name, (valid, requirement) in checks.items():
+            if not valid:
+                raise SettingsError(f"{name} is {getattr(self, name)}: it must be {requirement}.")

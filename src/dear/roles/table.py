@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ SCHEMA = 1
 """The number of the structure of role tables; no other is read."""
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
+Head = tuple[int, int]
+"""A head: its layer, counted from 1, and its number, counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Cluster(TypedDict):
     exemplars: list[str]
 
 
-class Tried(TypedDict):
+class ClusteringTrial(TypedDict):
     """A setting of the clustering; ``left_out`` is the share of phrases in no cluster."""
 
     min_size: int
@@ -64,7 +67,7 @@ class Tried(TypedDict):
     dbcv: float | None
 
 
-class Kept(TypedDict):
+class HeadStability(TypedDict):
     """In how many bootstrap samples a head kept its role (and core attribute), and its concept."""
 
     layer: int
@@ -77,7 +80,7 @@ class Stability(TypedDict):
     """Roles found again from bootstrap samples of the images."""
 
     samples: int
-    heads: list[Kept]
+    heads: list[HeadStability]
 
 
 class Evidence(TypedDict):
@@ -85,7 +88,7 @@ class Evidence(TypedDict):
 
     clusters: list[Cluster]
     dbcv: float
-    tried: list[Tried]
+    tried: list[ClusteringTrial]
     dbcv_by_k: dict[str, float]
     thresholds: list[float]
     phrases: int
@@ -114,10 +117,10 @@ class RoleTable:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        places = [(h.layer, h.head) for h in self.heads]
-        if len(set(places)) != len(places):
+        counts = Counter((head.layer, head.head) for head in self.heads)
+        if doubles := [head for head, count in counts.items() if count > 1]:
             raise RoleTableError(
-                f"a head has two roles in the table {self.source!r}: {_first_double(places)} (layer, head)."
+                f"a head has two roles in the table {self.source!r}: {doubles[0]} (layer, head)."
             )
         for head in self.heads:
             if head.role not in get_args(Role):
@@ -134,17 +137,17 @@ class RoleTable:
 
     def layer(self, layer: int, heads: int) -> list[HeadRole]:
         """Roles of a layer's heads in order. Raises RoleTableError unless they are exactly ``heads``."""
-        found = {h.head: h for h in self.heads if h.layer == layer}
-        if sorted(found) != list(range(heads)):
-            missing = sorted(set(range(heads)) - set(found))
+        roles = {head.head: head for head in self.heads if head.layer == layer}
+        if sorted(roles) != list(range(heads)):
+            missing = sorted(set(range(heads)) - set(roles))
             raise RoleTableError(
                 f"the role table {self.source!r} does not fit layer {layer}, which has {heads} heads: "
-                f"missing heads {missing}, unknown heads {sorted(set(found) - set(range(heads)))}."
+                f"missing heads {missing}, unknown heads {sorted(set(roles) - set(range(heads)))}."
             )
-        return [found[head] for head in range(heads)]
+        return [roles[head] for head in range(heads)]
 
     def fits(self, weights: Identity) -> bool:
-        """Whether the table belongs to these weights: by hash, or by name if the table has no hash."""
+        """True if the table belongs to these weights: by hash, or by name if the table has no hash."""
         if self.weights.sha256:
             return self.weights.sha256 == weights.sha256
         return (self.weights.model, self.weights.pretrained) == (weights.model, weights.pretrained)
@@ -170,8 +173,8 @@ class RoleTable:
         generator = torch.Generator().manual_seed(checked_seed(seed))
         order = torch.randperm(len(self.heads), generator=generator).tolist()
         heads = tuple(
-            replace(self.heads[other], layer=head.layer, head=head.head)
-            for head, other in zip(self.heads, order, strict=True)
+            replace(self.heads[source], layer=head.layer, head=head.head)
+            for head, source in zip(self.heads, order, strict=True)
         )
         return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)
 
@@ -212,33 +215,27 @@ class RoleTable:
         return cls.from_json(read_table(path), str(path))
 
     @classmethod
-    def from_json(cls, saved: Any, place: str) -> "RoleTable":
-        """The inverse of ``to_json``. Raises RoleTableError naming ``place`` and the key."""
+    def from_json(cls, saved: Any, source: str) -> "RoleTable":
+        """The inverse of ``to_json``. Raises RoleTableError that names ``source`` and the key."""
         if isinstance(saved, dict) and "schema" in saved and saved["schema"] != SCHEMA:
             raise RoleTableError(
-                f"{place} is a role table of another schema, {shown(saved['schema'])}: this version reads "
+                f"{source} is a role table of another schema, {shown(saved['schema'])}: this version reads "
                 f"schema {SCHEMA}."
             )
         try:
-            data = dict(typed(saved, dict[str, Any], place))
+            data = dict(typed(saved, dict[str, Any], source))
             data.pop("schema", None)
-            table = typed(data, cls, place)
+            table = typed(data, cls, source)
             if table.evidence:
-                _check_evidence(typed(table.evidence, Evidence, place, "evidence"), place)
+                evidence = typed(table.evidence, Evidence, source, "evidence")
+                if evidence["clusters"] and len(evidence["thresholds"]) not in (0, 2):
+                    count = len(evidence["thresholds"])
+                    raise ReadingError(source, f"its evidence.thresholds are {count}, not 2 or none")
         except ReadingError as error:
-            raise RoleTableError(f"{place} is not a role table: {error.reason}.") from error
-        at_most("layers", max((head.layer for head in table.heads), default=0), place)
-        at_most("heads", max((head.head + 1 for head in table.heads), default=0), place)
+            raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
+        at_most("layers", max((head.layer for head in table.heads), default=0), source)
+        at_most("heads", max((head.head + 1 for head in table.heads), default=0), source)
         return table
-
-
-def _check_evidence(evidence: Evidence, place: str) -> None:
-    if evidence["clusters"] and len(evidence["thresholds"]) not in (0, 2):
-        raise ReadingError(place, f"its evidence.thresholds are {len(evidence['thresholds'])}, not 2 or none")
-
-
-def _first_double(places: list[tuple[int, int]]) -> tuple[int, int]:
-    return next(place for i, place in enumerate(places) if place in places[:i])
 
 
 def make_place(path: Path) -> None:

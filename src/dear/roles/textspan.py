@@ -96,11 +96,11 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
             "the contributions have values that are not finite: check the images and the weights."
         )
     pool = text.to(seconds)
-    found = [
+    spans = [
         _span(means[i : i + HEADS_AT_ONCE], seconds[i : i + HEADS_AT_ONCE], pool, rank, top)
         for i in range(0, len(means), HEADS_AT_ONCE)
     ]
-    phrases, explained, first = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    phrases, explained, first = (torch.cat(parts).cpu() for parts in zip(*spans, strict=True))
     shape = (*moments.sum.shape[:-1], top)
     return Span(phrases.reshape(shape), explained.reshape(shape), first.reshape(moments.sum.shape))
 
@@ -137,8 +137,8 @@ def _in_row_space(
     eigenvectors, and these.
     """
     values, vectors = torch.linalg.eigh(second)
-    kept = values[:, -rank:] > NULL**2 * values[:, -1:]
-    basis = vectors[:, :, -rank:] * kept.unsqueeze(1)
+    not_null = values[:, -rank:] > NULL**2 * values[:, -1:]
+    basis = vectors[:, :, -rank:] * not_null.unsqueeze(1)
     covariance = second - mean.unsqueeze(2) * mean.unsqueeze(1)
     return text @ basis, basis.mT @ covariance @ basis, basis
 
@@ -148,13 +148,13 @@ def _greedy(
 ) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head rank"]]:
     """Phrases, what each explains, and the first one's unit direction."""
     total = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
-    left, picks, explained, units = total, [], [], []
-    taken = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
+    before, picks, explained, units = total, [], [], []
+    picked = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
     for _ in range(top):
         variance = ((text @ covariance) * text).sum(dim=2)
         # A head of fewer dimensions than picks ends in rounding errors: at least no phrase is picked twice.
-        pick = variance.masked_fill(taken, -1).argmax(dim=1)
-        taken = taken.scatter(1, pick.unsqueeze(1), True)
+        pick = variance.masked_fill(picked, -1).argmax(dim=1)
+        picked = picked.scatter(1, pick.unsqueeze(1), True)
         unit = torch.nn.functional.normalize(
             text.gather(1, pick.view(-1, 1, 1).expand(-1, 1, text.shape[2])), dim=2, eps=1e-300
         )
@@ -164,6 +164,6 @@ def _greedy(
         remaining = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
         picks.append(pick)
         units.append(unit.squeeze(1))
-        explained.append((left - remaining) / total.clamp(min=1e-300))
-        left = remaining
+        explained.append((before - remaining) / total.clamp(min=1e-300))
+        before = remaining
     return torch.stack(picks, dim=1), torch.stack(explained, dim=1), units[0]

@@ -28,7 +28,7 @@ TRAILER = re.compile(r"Current accuracy:|Number of texts:")
 
 def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
     """The phrases of every head in a file. Raises DataError for another format or a duplicate head."""
-    found: dict[tuple[int, int], list[str]] = {}
+    heads: dict[tuple[int, int], list[str]] = {}
     current: list[str] | None = None
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
@@ -36,9 +36,9 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
             head = (int(header[1]) + 1, int(header[2]))
             at_most("layers", head[0], f"{path}, line {number}")
             at_most("heads", head[1] + 1, f"{path}, line {number}")
-            if head in found:
+            if head in heads:
                 raise DataError(f"{path}, line {number}: {text} appears twice.")
-            current = found[head] = []
+            current = heads[head] = []
         elif text and not TRAILER.match(text) and text.strip("-"):
             if current is None:
                 raise DataError(
@@ -46,11 +46,11 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
                     "'Layer 0, Head 0' above each head's phrases."
                 )
             current.append(text)
-    if not found:
+    if not heads:
         raise DataError(
             f"{path} contains no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."
         )
-    return {head: tuple(phrases) for head, phrases in found.items()}
+    return {head: tuple(phrases) for head, phrases in heads.items()}
 
 
 def write_textspan(path: Path, heads: HeadPhrases) -> None:
@@ -84,15 +84,15 @@ def layer_range(text: str) -> tuple[int, ...]:
 
 def in_layers(heads: HeadPhrases, layers: Iterable[int]) -> dict[tuple[int, int], tuple[str, ...]]:
     """The heads of some layers. Raises DataError for layers without heads or with missing heads."""
-    wanted = tuple(layers)
-    kept = {head: phrases for head, phrases in heads.items() if head[0] in wanted}
+    layers = tuple(layers)
+    selected = {head: phrases for head, phrases in heads.items() if head[0] in layers}
     width = max((head for _, head in heads), default=-1) + 1
-    missing = [(layer, head) for layer in wanted for head in range(width) if (layer, head) not in kept]
+    missing = [(layer, head) for layer in layers for head in range(width) if (layer, head) not in selected]
     if missing:
-        known = sorted({layer for layer, _ in heads})
+        available = sorted({layer for layer, _ in heads})
         raise DataError(
-            f"no phrases for {len(missing)} heads of layers {', '.join(map(str, wanted))}; the first is "
-            f"layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: {known[0]} "
-            f"to {known[-1]}."
+            f"no phrases for {len(missing)} heads of layers {', '.join(map(str, layers))}; the first is "
+            f"layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: {available[0]} "
+            f"to {available[-1]}."
         )
-    return kept
+    return selected

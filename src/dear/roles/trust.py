@@ -5,8 +5,8 @@ without heads, and how stable roles are.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dear.roles.layers import LayerCurve
-from dear.roles.table import HeadRole, Kept, RoleTable, Stability
+from dear.roles.ablation import LayerCurve
+from dear.roles.table import HeadRole, HeadStability, RoleTable, Stability
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
@@ -25,12 +25,12 @@ def top_share(head: HeadRole) -> float | None:
 
 
 def tied(head: HeadRole) -> bool:
-    """Whether several concepts have the largest share; the dominant one is the first in TEXTSPAN's order."""
+    """True if several concepts have the largest share; the dominant one is the first in TEXTSPAN's order."""
     return list(head.share.values()).count(top_share(head) or 0.0) > 1
 
 
 def unclear(head: HeadRole) -> bool:
-    """Whether the share of its dominant concept is below `CLEAR`."""
+    """True if the share of its dominant concept is below `CLEAR`."""
     share = top_share(head)
     return share is not None and share < CLEAR
 
@@ -46,31 +46,31 @@ def share_mark(head: HeadRole) -> str:
 def without_heads(table: RoleTable) -> tuple[str, ...]:
     """The core attributes that no core head has."""
     owned = {head.attribute for head in table.heads}
-    return tuple(one for one in table.attributes if one not in owned)
+    return tuple(attribute for attribute in table.attributes if attribute not in owned)
 
 
 def notes(table: RoleTable) -> list[str]:
     """One line for each kind of doubt."""
-    found = []
+    lines = []
     shares = [head for head in table.heads if head.share]
     if (flat := sum(map(unclear, shares))) > FLAT * len(shares):
-        found.append(
+        lines.append(
             f"The table is flat: {flat} of {len(shares)} heads have no clear concept, as with random "
             "weights. Do not rely on it."
         )
     if missing := without_heads(table):
-        found.append(
+        lines.append(
             f"No core head: {', '.join(missing)}. The tokens of such an attribute have no head of their own; "
             "choose attributes that have one with --attributes."
         )
     if ties := sum(tied(head) for head in table.heads):
-        found.append(f"=: in {_heads(ties)} another concept has the same share as the dominant one.")
+        lines.append(f"=: in {_heads(ties)} another concept has the same share as the dominant one.")
     if doubtful := sum(unclear(head) for head in table.heads):
-        found.append(
+        lines.append(
             f"?: in {_heads(doubtful)} the dominant concept has a share below {100 * CLEAR:.0f}%: too "
             "little to trust it."
         )
-    return found
+    return lines
 
 
 def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
@@ -87,13 +87,13 @@ def with_stability(table: RoleTable, samples: Sequence[RoleTable]) -> RoleTable:
     """The table with counts of how often each head kept its role, and its concept, in other tables of the
     same heads.
     """
-    others = [{(one.layer, one.head): one for one in sample.heads} for sample in samples]
+    by_sample = [{(head.layer, head.head): head for head in sample.heads} for sample in samples]
     heads = []
     for head in table.heads:
-        found = [other[head.layer, head.head] for other in others]
-        kept = sum((one.role, one.attribute) == (head.role, head.attribute) for one in found)
-        same = sum(one.concept == head.concept for one in found)
-        heads.append(Kept(layer=head.layer, head=head.head, role=kept, concept=same))
+        again = [roles[head.layer, head.head] for roles in by_sample]
+        roles = sum((role.role, role.attribute) == (head.role, head.attribute) for role in again)
+        concepts = sum(role.concept == head.concept for role in again)
+        heads.append(HeadStability(layer=head.layer, head=head.head, role=roles, concept=concepts))
     return replace(
         table, evidence={**table.evidence, "stability": Stability(samples=len(samples), heads=heads)}
     )
@@ -101,7 +101,8 @@ def with_stability(table: RoleTable, samples: Sequence[RoleTable]) -> RoleTable:
 
 def stability(table: RoleTable) -> dict[tuple[int, int], str]:
     """For each (layer, head) "18 of 20", the samples in which it kept its role; empty if none were drawn."""
-    found: Stability | None = table.evidence.get("stability")
-    if not found:
+    counts: Stability | None = table.evidence.get("stability")
+    if not counts:
         return {}
-    return {(one["layer"], one["head"]): f"{one['role']} of {found['samples']}" for one in found["heads"]}
+    samples = counts["samples"]
+    return {(head["layer"], head["head"]): f"{head['role']} of {samples}" for head in counts["heads"]}

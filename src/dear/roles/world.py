@@ -1,4 +1,4 @@
-"""Scenes of the Attribute World as an image set, and evenly spread items of one."""
+"""Scenes of the Attribute World as an image set."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,8 +48,3 @@ class WorldScenes:
     def load(self, indices: Int[Tensor, "batch"]) -> UInt8[Tensor, "batch 3 size size"]:
         """Render the given scenes."""
         return render(draw_scenes(self.seed, indices, combinations="pretraining"), self.size)
-
-
-def spread(items: int, wanted: int) -> Int[Tensor, "item"]:
-    """Indices of ``wanted`` evenly spaced items (or all, if fewer)."""
-    return torch.arange(min(wanted, items)) * items // min(wanted, items)

@@ -21,10 +21,9 @@ from dear.data.images.decode import as_image, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
-from dear.retrieval.heads import HeadEncoder
-from dear.retrieval.query import weights_of
+from dear.retrieval.encoder import HeadEncoder
+from dear.retrieval.query import Searchable, weights_of
 from dear.retrieval.results import Hit
-from dear.retrieval.shards import Searchable
 from dear.roles.table import RoleTable
 from dear.serving.examples import Example
 from dear.serving.limits import Limits, Refused, check_picture

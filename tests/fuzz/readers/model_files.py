@@ -17,11 +17,10 @@ from dear.backbone.weights import fill_weights, read_safetensors
 from dear.errors import DearError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
-from dear.retrieval.heads import HeadEncoder, encoder_for
-from dear.retrieval.query import Index
+from dear.retrieval.encoder import HeadEncoder, encoder_for
+from dear.retrieval.query import Index, Shards, by_text
 from dear.retrieval.scan import Shard
-from dear.retrieval.search import by_text
-from dear.retrieval.shards import Shards, merge_index
+from dear.retrieval.shards import merge_index
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
 from tests.unit.backbone.tokenizer_files import write_tokenizer
@@ -67,7 +66,7 @@ def shard(folder: Path) -> Path:
     images = gallery(folder / "images")
     for number in (1, 2):
         build_index(Plain(), images, folder / "shards", shard=Shard(number, 2))
-    return Shard(1, 2).place(folder / "shards") / FILE
+    return Shard(1, 2).folder(folder / "shards") / FILE
 
 
 def shard_vectors(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, RoleTableError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
-from dear.roles.at_hand import CLUSTERS, seconds_at_hand
+from dear.roles.discover import CLUSTERS, seconds_at_hand
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
@@ -225,7 +225,7 @@ def test_roles_from_the_images_of_the_fit(
         asked.append((clip, len(images), pool.name))
         return flat
 
-    monkeypatch.setattr("dear.roles.at_hand.discover", discover)
+    monkeypatch.setattr("dear.roles.discover.discover", discover)
     with pytest.warns(UserWarning, match="12 images are few") as caught:
         bundle = fit(noise_dataset(), roles="discover", settings=SETTINGS, train=SHORT)
     assert roles.exists()
@@ -239,8 +239,8 @@ def test_the_estimate_grows_with_images_and_phrases(
     small_clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Pool("two", ("red", "sea"), ("color", "place"))
-    monkeypatch.setattr("dear.roles.at_hand.usual_pool", lambda _: pool)
-    monkeypatch.setattr("dear.roles.at_hand._timed", lambda work: (work(), 8.0)[1])
+    monkeypatch.setattr("dear.roles.discover.usual_pool", lambda _: pool)
+    monkeypatch.setattr("dear.roles.discover._timed", lambda work: (work(), 8.0)[1])
     data = noise_dataset()
     short, long = (seconds_at_hand(small_clip, replace(data, train=Noise([0] * n))) for n in (12, 40))
     assert long - short == pytest.approx(28 * (8 / 4 + 8 / 4))  # of the contributions and of the curve

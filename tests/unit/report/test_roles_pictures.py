@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from dear.report.roles_page import MAX_BYTES, encode_pictures, roles_page
-from dear.roles.layers import Ablated, LayerAblation, LayerCurve
-from dear.roles.pictures import HeadImages, Pictures, Shown
+from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
+from dear.roles.pictures import HeadImages, Pictures, RankedImage
 from tests.unit.report.test_roles_page import table
 
 PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
@@ -25,7 +25,7 @@ def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side
     for at, place in enumerate(places):
         mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
         used |= {*mine}
-        rows = [tuple(Shown(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
+        rows = [tuple(RankedImage(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
         heads[place] = HeadImages(rows[0], rows[1], (torch.rand(14, 14, generator=generator),) * 2)
     draw = {
         one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used

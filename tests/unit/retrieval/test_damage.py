@@ -15,8 +15,7 @@ from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE, Catalogue
-from dear.retrieval.query import Index
-from dear.retrieval.search import by_image
+from dear.retrieval.query import Index, by_image
 from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.solid import Plain, gallery
 

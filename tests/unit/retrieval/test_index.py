@@ -9,8 +9,7 @@ import pytest
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import only_writer
-from dear.retrieval.query import Index, weights_of
-from dear.retrieval.search import by_image, by_text
+from dear.retrieval.query import Index, by_image, by_text, weights_of
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")

@@ -3,12 +3,13 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dear.errors import DataError, SettingsError
+from dear.retrieval import approximate, vectors
 from dear.retrieval.build import build_index
-from dear.retrieval.query import Index, weights_of
-from dear.retrieval.search import by_image
+from dear.retrieval.query import Index, by_image, weights_of
 from tests.unit.retrieval.solid import Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
@@ -80,3 +81,27 @@ def test_counts_and_efforts_beyond_the_index(tmp_path: Path, kind: str) -> None:
 def test_no_feature_is_not_all_features() -> None:
     with pytest.raises(SettingsError, match="no feature to compare by"):
         weights_of([], None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_distance_is_one_place(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The score alone decides the order in a flat index; one of another metric is built again."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    red = folder / "red.png"
+    before = by_image(Index.open(out), Plain(), red, {"color": 1})
+    assert (before[0].path, before[0].score) == ("wide/red.png", pytest.approx(1))
+    monkeypatch.setattr(approximate, "METRIC", "METRIC_L2")
+
+    def negative_square(rows: np.ndarray, _lengths: object, query: np.ndarray) -> np.ndarray:
+        squares: np.ndarray = ((rows - query) ** 2).sum(axis=1)
+        return -squares
+
+    monkeypatch.setattr(vectors, "similarity", negative_square)
+    with pytest.raises(DataError, match="run `dear index build` again"):
+        by_image(Index.open(out), Plain(), red, {"color": 1})
+    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    hits = {hit.path: hit.score for hit in by_image(Index.open(out), Plain(), red, {"color": 1})}
+    # Unit vectors of red and of green, blue are a right angle apart: their squared distance is 2.
+    assert hits["wide/red.png"] == pytest.approx(0, abs=1e-5)
+    assert hits["green.png"] == hits["wide/blue.png"] == pytest.approx(-2, abs=2e-3)

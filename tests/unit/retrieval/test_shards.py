@@ -12,11 +12,10 @@ import pytest
 from dear.errors import DataError, OutputError, SettingsError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
-from dear.retrieval.query import Index
+from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
 from dear.retrieval.results import Hit
 from dear.retrieval.scan import Shard, Stamp
-from dear.retrieval.search import by_image, by_text
-from dear.retrieval.shards import Shards, merge_index, open_index
+from dear.retrieval.shards import merge_index
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
@@ -126,13 +125,13 @@ def test_an_interrupted_merge_starts_again(
 
 def test_a_shard_alone_is_updated_and_searched(tmp_path: Path, folder: Path) -> None:
     place = build(folder, tmp_path / "shards")
-    before = len(files(Shard(2, COUNT).place(place)))
+    before = len(files(Shard(2, COUNT).folder(place)))
     for n in range(20):
         paint(folder / f"more-{n}.png", "blue", 60 + n)
     built = build_index(Plain(), folder, place, shard=Shard(2, COUNT))
     assert 0 < built.added < 20
     assert built.unchanged == before
-    alone = open_index(Shard(2, COUNT).place(place))
+    alone = open_index(Shard(2, COUNT).folder(place))
     assert isinstance(alone, Index)
     blue = {hit.path for hit in by_text(alone, Plain(), "blue", {"color": 1}, count=200)}
     assert sum(path.startswith("more") for path in blue) == built.added
@@ -152,7 +151,7 @@ def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(DataError, match="holds shards of an index: give --shard"):
         build_index(Plain(), folder, place)
     with pytest.raises(DataError, match="is shard 2/3 of an index: build it as such"):
-        build_index(Plain(), folder, Shard(2, COUNT).place(place))
+        build_index(Plain(), folder, Shard(2, COUNT).folder(place))
     build_index(Plain(), folder, whole)
     with pytest.raises(DataError, match="is a whole index, not a folder of shards"):
         build_index(Plain(), folder, whole, shard=Shard(1, COUNT))
@@ -165,7 +164,7 @@ def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
     for call in (Shards.open, lambda place: merge_index(place, tmp_path / "merged")):
         with pytest.raises(DataError, match=r"shard-1-of-3 and .*shard-2-of-3 were built with another model"):
             call(place)
-    shutil.copytree(Shard(2, COUNT).place(place), place / "shard-2-of-9")
+    shutil.copytree(Shard(2, COUNT).folder(place), place / "shard-2-of-9")
     with pytest.raises(DataError, match="holds shards of 3 and of 9"):
         Shards.open(place)
 
@@ -210,7 +209,7 @@ FORGERIES = {
 def test_a_forged_shard_is_refused(tmp_path: Path, folder: Path, name: str) -> None:
     place = build(folder, tmp_path / "shards")
     change, why = FORGERIES[name]
-    written(Shard(2, COUNT).place(place), change)
+    written(Shard(2, COUNT).folder(place), change)
     with pytest.raises(DataError, match=why) as told:
         merge_index(place, tmp_path / "merged")
     assert len(str(told.value)) < 1000
@@ -220,7 +219,7 @@ def test_a_forged_shard_is_refused(tmp_path: Path, folder: Path, name: str) -> N
 @pytest.mark.parametrize("content", [b"\0\x7e", b"\0\x7c", b"\0\0", b"\0\x44"])  # NaN, infinity, 0, 4
 def test_forged_vectors_are_not_merged(tmp_path: Path, folder: Path, content: bytes) -> None:
     place = build(folder, tmp_path / "shards")
-    overwritten(Shard(2, COUNT).place(place), content)
+    overwritten(Shard(2, COUNT).folder(place), content)
     with pytest.raises(DataError, match=r"shard-2-of-3 is damaged \(vectors-1/1.f16 holds rows that are not"):
         merge_index(place, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
@@ -230,7 +229,7 @@ def test_forged_vectors_are_not_merged(tmp_path: Path, folder: Path, content: by
 def test_forged_shards_are_not_searched(tmp_path: Path, folder: Path, name: str) -> None:
     place = build(folder, tmp_path / "shards")
     change, why = FORGERIES[name]
-    written(Shard(2, COUNT).place(place), change)
+    written(Shard(2, COUNT).folder(place), change)
     with pytest.raises(DataError, match=f"{why}|truncated"):
         Shards.open(place)
 
@@ -242,7 +241,7 @@ def test_a_content_has_the_same_features_in_every_shard(tmp_path: Path, folder: 
     shards = {name: next(n for n in (1, 2, 3) if Shard(n, COUNT).has(name)) for name in names}
     assert len({*shards.values()}) > 1
     shutil.rmtree(folder)
-    forged = Shard(shards["copy.png"], COUNT).place(place)
+    forged = Shard(shards["copy.png"], COUNT).folder(place)
     with closing(sqlite3.connect(forged / FILE)) as database:
         ((row,),) = database.execute("SELECT row FROM files WHERE path = CAST('copy.png' AS BLOB)").fetchall()
     vectors = np.memmap(forged / "vectors-1" / "1.f16", dtype="<f2", mode="r+").reshape(-1, 5)

@@ -5,7 +5,8 @@ from math import log
 import pytest
 import torch
 
-from dear.errors import DataError, SettingsError
+from dear.backbone.clip import Identity
+from dear.errors import DataError, RoleTableError, SettingsError
 from dear.roles.entropy import (
     HeadConcepts,
     assign_roles,
@@ -16,7 +17,11 @@ from dear.roles.entropy import (
     role_of,
     selected_entropy,
     thresholds,
+    with_attributes,
+    with_quantile,
 )
+from dear.roles.packaged import kind_of, packaged_tables
+from dear.roles.table import HeadRole, RoleTable
 
 
 def test_entropy() -> None:
@@ -123,3 +128,87 @@ def test_entropy_over_the_core_attributes_alone() -> None:
     assert got == pytest.approx(-0.75 * log(0.75) - 0.25 * log(0.25))
     assert selected_entropy({"text": 1.0}, ["color", "shape", "object"]) == pytest.approx(log(3))
     assert selected_entropy({"text": 0.5, "color": 0.5}, ["color", "shape"]) == 0
+
+
+WEIGHTS = Identity("small", "random", "0" * 64)
+CONCEPTS = ["color", "Style", "number", "color", "shape", "color", "shape", "number", "color", "shape"]
+ENTROPY = [0.5, 0.1, 0.2, 0.9, 0.3, 0.8, 0.7, 0.6, 0.4, 1.0]
+
+
+def computed() -> RoleTable:
+    heads = tuple(
+        HeadRole(11 + i // 5, i % 5, "mixed", None, concept, entropy)
+        for i, (concept, entropy) in enumerate(zip(CONCEPTS, ENTROPY, strict=True))
+    )
+    return RoleTable("by hand", WEIGHTS, ("color", "shape"), heads)
+
+
+def roles(table: RoleTable) -> list[str]:
+    return [head.attribute or head.role for head in table.heads]
+
+
+def test_quantiles_by_hand() -> None:
+    found = with_quantile(computed(), 30)
+    # The three lowest entropies are heads 1 (style), 2 (number), 4 (shape); the highest 9, 3, 5.
+    expected = ["mixed", "generalization", "other-specialized", "generalization", "shape", "generalization"]
+    assert roles(found) == [*expected, "mixed", "mixed", "mixed", "generalization"]
+    assert found.source == "by hand, q = 30%"
+    assert [h.entropy for h in found.heads] == ENTROPY
+    assert roles(with_quantile(computed(), 10)) == [
+        "mixed",
+        "generalization",
+        *["mixed"] * 7,
+        "generalization",
+    ]
+
+
+def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:
+    """Of its 32 heads 11 have an entropy of 0, more than the 20% that were asked for: all are specialised."""
+    table = next(one for one in packaged_tables() if kind_of(one) == "discovered")
+    found = with_quantile(table, 100 * table.settings["quantile"])
+    assert roles(found) == roles(table)
+    assert sum(head.role == "core" for head in found.heads) == 11
+
+
+@pytest.mark.parametrize("percent", [0, -10, 51])
+def test_a_quantile_out_of_range(percent: float) -> None:
+    with pytest.raises(RoleTableError, match="above 0% and at most 50%"):
+        with_quantile(computed(), percent)
+
+
+def test_a_table_without_entropies_has_no_quantiles() -> None:
+    table = RoleTable("published", WEIGHTS, ("color",), (HeadRole(11, 3, "core", "color", "color"),))
+    with pytest.raises(RoleTableError, match="no concept entropy for layer 11 head 3"):
+        with_quantile(table, 20)
+
+
+def specialised() -> RoleTable:
+    kinds: list[tuple[str, str | None, str | None]] = [
+        ("core", "color", "color"), ("core", "shape", "shape"), ("core", "shape", "shape"),
+        ("mixed", None, None), ("other-specialized", None, "text"), ("other-specialized", None, "human"),
+        ("other-specialized", None, "text"),
+    ]  # fmt: skip
+    heads = tuple(HeadRole(11, i, role, a, c) for i, (role, a, c) in enumerate(kinds))  # type: ignore[arg-type]
+    return RoleTable("by hand", WEIGHTS, ("color", "shape"), heads)
+
+
+def test_fewer_attributes_keep_the_frequent_ones() -> None:
+    found = with_attributes(specialised(), 1)
+    assert found.attributes == ("shape",)
+    assert roles(found) == ["other-specialized", "shape", "shape", "mixed", *["other-specialized"] * 3]
+
+
+def test_more_attributes_take_the_most_frequent_other_concepts() -> None:
+    found = with_attributes(specialised(), 3)
+    assert found.attributes == ("color", "shape", "text")
+    assert roles(found) == ["color", "shape", "shape", "mixed", "text", "other-specialized", "text"]
+    assert with_attributes(specialised(), 4).attributes == ("color", "shape", "text", "human")
+    assert with_attributes(specialised(), 2) == specialised()
+
+
+@pytest.mark.parametrize(
+    ("count", "message"), [(5, "2 core attributes and 2 other concepts"), (0, "at least 1")]
+)
+def test_a_number_that_cannot_be(count: int, message: str) -> None:
+    with pytest.raises(RoleTableError, match=message):
+        with_attributes(specialised(), count)

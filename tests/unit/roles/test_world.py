@@ -6,7 +6,8 @@ import torch
 from dear.backbone import tiny
 from dear.data.dataset import Images
 from dear.data.world.factors import FACTOR_NAMES
-from dear.roles.world import WorldScenes, spread
+from dear.roles.decompose import spread
+from dear.roles.world import WorldScenes
 from tools.probe import best, probe_accuracy, probe_head, probe_heads
 
 

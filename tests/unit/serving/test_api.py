@@ -14,9 +14,8 @@ from dear.adapters.predictor import BundleEncoder, Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
-from dear.retrieval.heads import encoder_for
-from dear.retrieval.query import Index
-from dear.retrieval.search import by_image
+from dear.retrieval.encoder import encoder_for
+from dear.retrieval.query import Index, by_image
 from dear.serving.limits import Limits
 from dear.serving.service import Service
 from tests.conftest import small_clip_of

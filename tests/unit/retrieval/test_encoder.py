@@ -20,9 +20,8 @@ from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.retrieval.build import build_index
-from dear.retrieval.heads import HeadEncoder, core_heads, encoder_for, head_facts
-from dear.retrieval.query import Index
-from dear.retrieval.search import by_image, by_text
+from dear.retrieval.encoder import HeadEncoder, core_heads, encoder_for, head_facts
+from dear.retrieval.query import Index, by_image, by_text
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import picture, small_predictor
@@ -152,7 +151,7 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
     folder, out = photos(tmp_path / "photos"), tmp_path / "index"
     (folder / "broken.png").write_bytes(b"no picture")
     encoder = encoder_for(small_clip, table(small_clip), folder, out, batch=3)
-    assert encoder.made["images"] == 7
+    assert encoder.head_facts["images"] == 7
     built = build_index(encoder, folder, out, batch=3)
     assert (built.features, built.left_out) == (("class", "shape", "color"), ("texture",))
     assert (built.files, len(built.broken)) == (7, 1)
@@ -190,7 +189,7 @@ def test_means_are_fixed_by_the_first_build(small_clip: Clip, tmp_path: Path) ->
     build_index(first, folder, out)
     picture(20).save(folder / "new.png")
     second = encoder_for(small_clip, table(small_clip), folder, out)
-    assert second.made == first.made
+    assert second.head_facts == first.head_facts
     assert second.identity == first.identity
     assert build_index(second, folder, out).encoded == 1
     elsewhere = encoder_for(small_clip, table(small_clip), folder, tmp_path / "other")
@@ -240,9 +239,9 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
     with pytest.raises(SettingsError, match="words for shape, which the images are not compared by"):
         by_image(index, encoder, folder / "0.png", {"color": 1}, words={"shape": "circle"})
     with pytest.raises(DataError, match="means do not fit"):
-        HeadEncoder(small_clip, {**encoder.made, "mean": encoder.made["mean"][:1]})
+        HeadEncoder(small_clip, {**encoder.head_facts, "mean": encoder.head_facts["mean"][:1]})
     with pytest.raises(DataError, match="means do not fit"):
-        HeadEncoder(small_clip, {**encoder.made, "heads": {}, "mean": []})
+        HeadEncoder(small_clip, {**encoder.head_facts, "heads": {}, "mean": []})
     plain = tmp_path / "plain"
     build_index(Plain(), gallery(tmp_path / "gallery"), plain)
     with pytest.raises(DataError, match="features of a bundle, not of heads"):

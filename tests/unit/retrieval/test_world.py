@@ -5,7 +5,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
-from dear.retrieval.neighbours import all_features, chance_by_factor, nearest, precision_by_factor
+from dear.retrieval.world import all_features, chance_by_factor, nearest, precision_by_factor
 from tests.unit.training.world import Noise, small_dear
 
 

@@ -1,0 +1,58 @@
+"""Names of files that are not UTF-8, and a date that few formats can hold: success, or one line that says why."""
+
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dear.cli.main import main
+
+CAFE, GREEN = os.fsdecode(b"caf\xe9.png"), os.fsdecode(b"gr\xfcn")
+YEAR_2300 = 10_413_792_000
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="names are UTF-16 there")
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[str, str]:
+    """What a command prints; it must not print a traceback."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(words) == code
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return printed.out, printed.err
+
+
+def test_fit_predict_and_data_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, bundle = tmp_path / "images", tmp_path / "bundle"
+    for part in ("train", "test"):
+        for shade, name in ((200, "red"), (60, GREEN)):
+            folder = images / part / name
+            folder.mkdir(parents=True)
+            for number, file in enumerate((CAFE, "dated.png")):
+                Image.new("RGB", (40, 40), (shade, 10 * number, 255 - shade)).save(folder / file)
+            os.utime(folder / "dated.png", (YEAR_2300, YEAR_2300))
+    fit = ["fit", "--data", str(images), "--model", "tiny", "--method", "zero-shot", "--out", str(bundle)]
+
+    # A class's name is written into bundles and records: it must be text.
+    out, _ = run(["data", "check", str(images), "--json"], capsys, 1)
+    assert any("is not in UTF-8. Rename it." in fault for fault in json.loads(out)["faults"])
+    _, err = run(fit, capsys, 2)
+    assert err.count("\n") == 1
+    assert err.endswith("the class name 'gr\\udcfcn' is not in UTF-8. Rename it.\n")
+    assert not bundle.exists()
+
+    # Any other name is only a path.
+    for part in ("train", "test"):
+        shutil.move(images / part / GREEN, images / part / "green")
+    out, _ = run(["data", "check", str(images), "--json"], capsys)
+    assert json.loads(out)["faults"] == []
+    run([*fit, "--device", "cpu"], capsys)
+    shutil.move(images / "test", images / GREEN)
+    out, _ = run(["predict", str(bundle), str(images), "--device", "cpu", "--json"], capsys)
+    predicted = {Path(row["image"]).relative_to(images) for row in json.loads(out)["predictions"]}
+    assert predicted == {path.relative_to(images) for path in images.rglob("*.png")}
+    assert len(predicted) == 8
