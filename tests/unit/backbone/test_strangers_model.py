@@ -150,7 +150,7 @@ class TestBundle:
     @pytest.mark.usefixtures("evil")
     def test_no_pickle_is_fetched_unless_the_user_names_the_model(self, standin: StandIn) -> None:
         with pytest.raises(
-            DearError, match="Only safetensors are fetched from a repository that a file names"
+            DearError, match="Only safetensors are fetched from a repository"
         ):
             load_clip("hf-hub:evil/model", named_by="the bundle of dear")
         assert not standin.downloads()
