@@ -42,7 +42,7 @@ from dear.errors import (
     first_line,
 )
 from dear.training.checkpoint import (
-    AMISS,
+    MALFORMED,
     CheckpointError,
     read_state,
     require_steps,
@@ -329,7 +329,7 @@ class Pretraining:
             self.optimizer.load_state_dict(state["optimizer"])
             require_steps(self.optimizer, state["step"])
             self.step, self.seconds, self.loss = state["step"], float(state["seconds"]), float(state["loss"])
-        except AMISS as error:
+        except MALFORMED as error:
             raise CheckpointError(self._checkpoint, first_line(error)) from error
 
     def export(self) -> dict[str, Any]:

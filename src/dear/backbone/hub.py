@@ -74,7 +74,8 @@ def fetch(
     except ContentError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        note = "" if len(offered) == len(files) else " Only safetensors are fetched if a file names a model."
+        note = " Only safetensors are fetched from a repository that a file names."
+        note = "" if len(offered) == len(files) else note
         raise WeightsError(
             f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{note} "
             f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder "
