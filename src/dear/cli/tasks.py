@@ -43,7 +43,7 @@ def _row(name: str) -> Task:
 
     task = load_task(name)
     shift = ", ".join(f"{kind} {strength:g}" for kind, strength in task.test.shift)
-    own = ", ".join(f"{kind} to {max(strengths):g}" for kind, strengths in task.test.own)
+    own = ", ".join(f"{kind} to {max(strengths):g}" for kind, strengths in task.test.class_shifts)
     habits = ", ".join(f"{factor} {share:g}" for factor, _, share in task.test.habits)
     return Task(name, len(task.classnames), task.classnames[0], task.template, shift, own, habits)
 

@@ -249,6 +249,3 @@ def background(
             if painting.picture is not None:
                 picture[rows] = painting.picture
     return picture
-
-
-Plane = Float[Tensor, "batch height width"]

@@ -170,9 +170,6 @@ def _finished(picture: Picture, scene: Scene) -> UInt8[Tensor, "batch 3 size siz
     return rounded(picture, scene.contrast, scene.noise, scene.grain)
 
 
-Picture = Float[Tensor, "batch 3 height width"]
-
-
 @cache
 def _grains(device: torch.device) -> Float[Tensor, "grain"]:
     """A fixed table of nearly normal numbers (sums of four uniforms), mean 0, standard deviation 1."""
