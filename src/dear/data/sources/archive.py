@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from dear.data.dataset import fingerprint
 from dear.data.images.raster import SUFFIXES
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
@@ -39,6 +38,8 @@ def unpack(archive: Path, cache: Path) -> Path:
             wanted = [member for member in members if _wanted(member.filename)]
             if not wanted:
                 raise DataError(f"{archive} contains no images.")
+            from dear.data.dataset import fingerprint  # loads torch
+
             facts = (str(fact) for m in wanted for fact in (m.filename, m.file_size, m.CRC))
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():
