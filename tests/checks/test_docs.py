@@ -1,0 +1,95 @@
+"""What the pages tell the reader to type exists: commands, options, values, scripts, targets, extras."""
+
+import re
+import tomllib
+
+import pytest
+
+from dear.cli.main import split_name
+from dear.cli.parsing import CommandParser, build_parser
+from dear.cli.registry import COMMANDS
+from tests.documented import PAGES, ROOT, Shown, commands, mentions
+
+SHOWN = [one for page in PAGES for one in commands(page)]
+MENTIONED = [one for page in PAGES for one in mentions(page)]
+DEAR = [one for one in SHOWN if one.words[0] == "dear"]
+OTHERS = [one for one in SHOWN + MENTIONED if one.words[0] != "dear"]
+TARGETS = {*re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
+EXTRAS = {
+    *tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+}
+ELSEWHERE = {"curl", "docker", "git", "cd", "hf", "pre-commit"}
+"""Programs whose arguments are not ours to check."""
+
+_parsers: dict[str, CommandParser] = {}
+
+
+def parser_of(one: Shown) -> tuple[CommandParser, list[str]]:
+    """The parser of the command, made once, and the words after the command's name."""
+    name, options = split_name(one.words[1:], COMMANDS)
+    assert name in COMMANDS, f"{one}: there is no command {name!r}"
+    if name not in _parsers:
+        _parsers[name] = build_parser(name, COMMANDS[name].load()[0])
+    return _parsers[name], options
+
+
+def test_the_pages_show_commands() -> None:
+    """So that a change of their form does not empty the tests below."""
+    assert {"README.md", "docs/quickstart.md", "docs/how-to/use.md"} <= {one.page for one in DEAR}
+    assert len(DEAR) > 20
+    assert len(MENTIONED) > 50
+
+
+@pytest.mark.parametrize("one", DEAR, ids=str)
+def test_a_command_is_valid(one: Shown) -> None:
+    """Options exist and values are of their types; files need not exist, and nothing is run."""
+    parser, options = parser_of(one)
+    if not {"--help", "--help-all"} & {*options}:
+        parser.parse(options)
+
+
+def test_mentioned_commands_have_these_options() -> None:
+    for one in MENTIONED:
+        words = one.words[1:]
+        if one.words[0] != "dear" or words[0] == "COMMAND":
+            continue
+        if not words[0].startswith("-") and any(name.startswith(f"{words[0]} ") for name in COMMANDS):
+            words = words if len(words) > 1 else ()  # `dear run`: several commands
+        if not words or words[0].startswith("-"):
+            continue
+        parser, options = parser_of(Shown(one.page, ("dear", *words)))
+        arguments = parser.app.assemble_argument_collection()
+        known = {name for argument in arguments for name in argument.names} | {"--help", "--help-all"}
+        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
+            assert option in known, f"{one}: {option}"
+
+
+def test_other_commands_have_what_they_name() -> None:
+    for one in OTHERS:
+        program, *rest = one.words
+        if program == "make":
+            assert rest[0] in TARGETS, one
+        elif program == "python" and rest[0] == "-m":
+            place = ROOT / rest[1].replace(".", "/")
+            ours = [
+                path
+                for path in (place, ROOT / "src" / place.relative_to(ROOT))
+                if path.with_suffix(".py").is_file()
+            ]
+            assert ours or rest[1] in {"pytest", "pip", "venv"}, one
+        elif program == "python":
+            text = (ROOT / rest[0]).read_text(encoding="utf-8")
+            for option in (word.partition("=")[0] for word in rest[1:] if word.startswith("--")):
+                assert f'"{option}"' in text, f"{one}: {option}"
+        elif program in ("pip", "uv"):
+            named = [
+                extra for group in re.findall(r"\[([\w,]+)\]", " ".join(rest)) for extra in group.split(",")
+            ]
+            assert {*named} <= EXTRAS, one
+        else:
+            assert program in ELSEWHERE, f"{one}: say what {program} is"
+
+
+def test_the_table_of_extras_has_all_of_them() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)} == EXTRAS

@@ -1,0 +1,117 @@
+"""Code outside their homes knows no method and no protocol by name or class: what it asks is declared there.
+
+A place that names one in spite of this is listed here, with the reason.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.methods.declaration import MethodSettings
+from dear.methods.registry import METHODS
+
+
+class Names(NamedTuple):
+    """What counts as naming: whole strings, classes, modules with all below."""
+
+    strings: frozenset[str]
+    classes: frozenset[str]
+    modules: tuple[str, ...]
+
+
+SOURCE = Path(__file__).parents[2] / "src" / "dear"
+ALLOWED = {
+    # The package and the command are called dear too.
+    "cli/info.py": "the package's name, beside its version",
+    "evaluation/records.py": "the package's name, beside its version",
+    "adapters/export.py": "the package's name, beside its version",
+    "serving/documentation.py": "the package's name, beside its version",
+    # Rules of the few-shot pick are called dear and coop, after the code bases.
+    "data/dataset.py": "a rule of the few-shot pick",
+    "data/fewshot.py": "a rule of the few-shot pick",
+    "data/settings.py": "a rule of the few-shot pick, and the folder of the package's cache",
+    # So is a setting.
+    "data/loading.py": "what to do with broken images",
+    # What belongs to one method.
+    "__init__.py": "the public names",
+    "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
+    "roles/packaged.py": "a method without head roles, in a message",
+}
+METHOD_NAMES = Names(
+    frozenset(METHODS),
+    frozenset(one.implementation for one in METHODS.values())
+    | {one.settings.__name__ for one in METHODS.values() if one.settings is not MethodSettings},
+    tuple(f"dear.methods.{one.folder}" for one in METHODS.values()),
+)
+
+PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
+PROTOCOLS_ALLOWED = {
+    "adapters/fit.py": "an adapter is trained as in few-shot learning",
+    "cli/demo.py": "what the demo shows",
+    "cli/run_ablation.py": "the ablations are in base-to-novel",
+    "evaluation/recipe.py": "the ablations are in base-to-novel",
+    "evaluation/runs.py": "what run_all runs if no protocol is named",
+    "report/plots.py": "the name of a figure",
+    "report/tables.py": "the name of a table",
+}
+PROTOCOL_NAMES = Names(
+    frozenset(PROTOCOLS),
+    frozenset(one.__name__ for one in PROTOCOLS.values()),
+    tuple({one.__module__ for one in PROTOCOLS.values()}),
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "homes", "allowed"),
+    [(METHOD_NAMES, ("methods",), ALLOWED), (PROTOCOL_NAMES, PROTOCOL_HOMES, PROTOCOLS_ALLOWED)],
+    ids=["methods", "protocols"],
+)
+def test_none_is_named_outside_its_home(
+    names: Names, homes: tuple[str, ...], allowed: dict[str, str]
+) -> None:
+    found = {
+        str(path.relative_to(SOURCE)): words
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not any(SOURCE / home in path.parents for home in homes)
+        and (words := {*named(path.read_text(encoding="utf-8"), names)})
+    }
+    extra = {path: words for path, words in found.items() if path not in allowed}
+    assert not extra, f"these name what should declare what they ask: {extra}"
+    assert found.keys() == allowed.keys(), "a place that names none any more leaves the list"
+
+
+def test_what_counts_as_naming() -> None:
+    assert [*named('"""coop"""\nif plan.method == "zero-shot":\n    pass')] == ["zero-shot"]
+    assert [*named('def f(method: str = "dear") -> None:\n    "dear"')] == ["dear"]
+    assert [*named("isinstance(one, methods.Dear)")] == ["Dear"]
+    assert {*named("from dear.methods.coop import CoOpSettings as C")} == {
+        "dear.methods.coop",
+        "CoOpSettings",
+    }
+    assert [*named("from dear.methods.base import Method\nx = 'dear run'")] == []
+
+
+def named(code: str, names: Names = METHOD_NAMES) -> Iterator[str]:
+    """Each of the names, in strings and in code; docstrings and comments may."""
+    tree = ast.parse(code)
+    docstrings = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for node in ast.walk(tree):
+        words: list[str] = []
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            words = [node.value]
+        elif isinstance(node, ast.Name):
+            words = [node.id]
+        elif isinstance(node, ast.Attribute):
+            words = [node.attr]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            words = [one.name for one in node.names]
+            words += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for word in words:
+            module = any(word == one or word.startswith(f"{one}.") for one in names.modules)
+            string = isinstance(node, ast.Constant) and word in names.strings
+            if word in names.classes or module or string:
+                yield word
