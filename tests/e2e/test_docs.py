@@ -29,7 +29,7 @@ NOT_RUN = {
     "dear fit --data saved/": "needs the extra datasets",
     "pacs/": "needs folders of domains",
 }
-"""Commands of the pages that are only checked for validity (tests/unit/test_docs.py), by a part of them."""
+"""Commands of the pages that are only checked for validity (tests/checks/test_docs.py), by a part of them."""
 NOT_RUN_PYTHON = {
     "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
@@ -121,7 +121,7 @@ def test_pages_have_commands_that_run() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in RUN[page]:
@@ -137,7 +137,7 @@ def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.Captur
             assert (work / one.words[one.words.index("--out") + 1]).exists(), one
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("page", "number"), PYTHON)
 def test_the_python_of_a_page_runs(
     page: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,7 +47,7 @@ def test_a_notebook_is_stored_without_results(name: str) -> None:
         assert cell.get("execution_count") is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -237,7 +237,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert not [*tmp_path.rglob("*.part")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_onnx_on_two_hundred_world_images(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,7 +251,7 @@ def test_onnx_on_two_hundred_world_images(
     assert found["difference"] < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
 def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them: accuracy is not looked at."""

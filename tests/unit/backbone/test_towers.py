@@ -44,7 +44,7 @@ def assert_same_unit(one: Tensor, other: Tensor, gap: float = GAP) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", pytest.param("ViT-L-14", marks=pytest.mark.slow)],
+    params=["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", pytest.param("ViT-L-14", marks=pytest.mark.long)],
 )
 def network(request: pytest.FixtureRequest) -> CLIP:
     model = random_network(request.param, 0)

@@ -137,7 +137,7 @@ os._exit(0)  # what Python does at its end is not what is asked here
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["decoding", "model", "loop", "slow client"])
 def test_to_be_told_to_stop_ends_it_in_time_whatever_it_does(where: str) -> None:
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
