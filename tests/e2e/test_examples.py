@@ -26,6 +26,7 @@ def test_all_are_here() -> None:
     assert {*NOTEBOOKS} == {path.name for path in FOLDER.glob("*.ipynb")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -237,6 +237,14 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert not [*tmp_path.rglob("*.part")]
 
 
+def test_export(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(bundle), "--out", str(tmp_path / "m.pt2"), "--format", "torch-export"]
+    found = json.loads(run([*words, "--images", str(world / "test"), "--json"], capsys)[0])
+    assert found["checked"] >= 9
+    assert found["difference"] < 1e-3
+    assert (tmp_path / "m.pt2").stat().st_size > 100_000
+
+
 @pytest.mark.long
 def test_onnx_on_two_hundred_world_images(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
