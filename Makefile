@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test fuzz check format docs site screenshots pretrain bench bench-gpu pins clean
+.PHONY: help demo test test-long fuzz check format docs site screenshots pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -37,20 +37,25 @@ help: ## Show this list
 demo: $(VENV)/.run ## Adapt the tiny CLIP with DeAR, offline, and write demo-out/report.html
 	$(BIN)/dear demo --out $(OUT)
 
-# Two processes, a file of tests in one of them; ARGS="-n 0" for a single one.
-test: $(VENV)/.dev ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+# Two processes, each of which takes tests from the other when it has no more; ARGS="-n 0" for a single one.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+test: $(VENV)/.dev ## Run the tests that guard every behaviour (5 minutes on 2 cores)
+	$(PYTEST) -m "not long" $(ARGS)
 
-fuzz: $(VENV)/.dev ## Run the long fuzz tests: malformed files for the readers, kills for the commands
+test-long: $(VENV)/.dev ## Run the other tests: each method and backbone exported, pages run, more kills and bad files
+	$(PYTEST) -m long $(ARGS)
+
+fuzz: $(VENV)/.dev ## Run the fuzz tests at length (an hour): malformed files for the readers, kills for the commands
 	$(BIN)/python -m pytest tests/fuzz --fuzz-long $(ARGS)
 
-check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, generated docs
+check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, docs, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python -m tools.document --check
+	$(BIN)/python -m pytest -q tests/checks
 
 format: $(VENV)/.dev ## Format the code and fix what the linter can
 	$(BIN)/ruff check --fix-only --quiet .

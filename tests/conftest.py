@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 
 # Before huggingface_hub is imported: no test reaches the network.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Before torch is: threads that wait for work cost more than small models take. Child processes have it too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -25,9 +27,7 @@ MakeClip = Callable[..., Clip]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--fuzz-long", action="store_true", help="run tests/fuzz at length (make fuzz), not for a minute"
-    )
+    parser.addoption("--fuzz-long", action="store_true", help="run tests/fuzz at length, as make fuzz does")
 
 
 @pytest.fixture(scope="session")

@@ -186,7 +186,7 @@ def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[s
     assert len(coop["pick"]["files"]) == 1600
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
 def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -229,7 +229,7 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
     assert results[0] == results[1] == results[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @torch.no_grad()
 def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
     from safetensors.torch import save_file

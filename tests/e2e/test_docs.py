@@ -18,6 +18,7 @@ from dear.cli.main import main
 from dear.data.world.tasks import load_task
 from tests.documented import PAGES, Shown, blocks, commands
 
+pytestmark = pytest.mark.long
 HOW_TO = [page for page in PAGES if page in ("README.md", "docs/quickstart.md") or "/how-to/" in page]
 NOT_RUN = {
     "dear serve": "it does not end: tests/e2e/test_serve.py",
@@ -29,7 +30,7 @@ NOT_RUN = {
     "dear fit --data saved/": "needs the extra datasets",
     "pacs/": "needs folders of domains",
 }
-"""Commands of the pages that are only checked for validity (tests/unit/test_docs.py), by a part of them."""
+"""Commands of the pages that are only checked for validity (tests/checks/test_docs.py), by a part of them."""
 NOT_RUN_PYTHON = {
     "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
@@ -121,7 +122,6 @@ def test_pages_have_commands_that_run() -> None:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for one in RUN[page]:
@@ -137,7 +137,6 @@ def test_the_commands_of_a_page_run(page: str, work: Path, capsys: pytest.Captur
             assert (work / one.words[one.words.index("--out") + 1]).exists(), one
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "number"), PYTHON)
 def test_the_python_of_a_page_runs(
     page: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch

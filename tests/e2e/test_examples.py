@@ -26,6 +26,7 @@ def test_all_are_here() -> None:
     assert {*NOTEBOOKS} == {path.name for path in FOLDER.glob("*.ipynb")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -47,7 +48,7 @@ def test_a_notebook_is_stored_without_results(name: str) -> None:
         assert cell.get("execution_count") is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -28,7 +28,7 @@ for name, extra in (("faiss", "retrieval"), ("uvicorn", "app"), ("playwright", "
 CHROMIUM = next(
     (found for one in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(one))), None
 )
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 PATIENCE = 60_000  # milliseconds
 PHONE = {"width": 390, "height": 844}
 

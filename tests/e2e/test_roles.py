@@ -82,7 +82,7 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, capsys: pytest.Cap
     assert len(said(["roles", "compare", str(out), str(out), "--heads"], capsys)["heads"]) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_textspan_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real CLIP ViT-B/16, against the published table, which is no input."""
     file = SHARED / "textspan" / "vit_b16_cifar100_top10.txt"

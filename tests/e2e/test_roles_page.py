@@ -13,7 +13,7 @@ pytest.importorskip("playwright", reason="the extra `dev` is not installed")
 CHROMIUM = next(
     (found for one in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(one))), None
 )
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 
 
 def test_sorting(tmp_path: Path) -> None:

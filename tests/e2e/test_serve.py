@@ -28,7 +28,6 @@ TOKEN = "secret"
 CURL = shutil.which("curl")
 for name, extra in (("faiss", "retrieval"), ("uvicorn", "app")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

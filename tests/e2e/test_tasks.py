@@ -25,6 +25,7 @@ def test_tasks_are_listed_with_the_looks_of_their_classes(capsys: pytest.Capture
     assert "hue to 0.8, cast to 0.8" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_facts_are_checked_on_images_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--validate", str(tmp_path), "--tasks", "worn-fabrics", "--methods", "zero-shot"]
     check_tasks.main(words)

@@ -237,7 +237,15 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert not [*tmp_path.rglob("*.part")]
 
 
-@pytest.mark.slow
+def test_export(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(bundle), "--out", str(tmp_path / "m.pt2"), "--format", "torch-export"]
+    found = json.loads(run([*words, "--images", str(world / "test"), "--json"], capsys)[0])
+    assert found["checked"] >= 9
+    assert found["difference"] < 1e-3
+    assert (tmp_path / "m.pt2").stat().st_size > 100_000
+
+
+@pytest.mark.long
 def test_onnx_on_two_hundred_world_images(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,7 +259,7 @@ def test_onnx_on_two_hundred_world_images(
     assert found["difference"] < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
 def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real photographs in CoOp's layout; the tiny CLIP knows nothing of them: accuracy is not looked at."""

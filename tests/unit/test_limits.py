@@ -1,14 +1,12 @@
 """Limits: a default, a variable that raises it, a message that names both."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from dear.backbone.clip import Clip
 from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
-from dear.limits import LIMITS, SETTABLE, LimitError, at_most, limit, variable
+from dear.limits import LIMITS, LimitError, at_most, limit
 from dear.methods.registry import build_method
 
 
@@ -32,18 +30,6 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
     at_most("json_bytes", 7, "file.json")
     with pytest.raises(LimitError, match=r"file\.json: 8 .* limit of 7\. .*DEAR_LIMIT_JSON_BYTES"):
         at_most("json_bytes", 8, "file.json")
-
-
-def test_the_page_has_every_limit_and_no_other() -> None:
-    page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
-    told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
-    assert len(told) == len(rows) == len(SETTABLE)
-    assert told == {
-        variable(name): (bound.default, bound.what) for name, bound in LIMITS.items() if name in SETTABLE
-    }
-    for name in LIMITS.keys() - SETTABLE:
-        assert f"| {LIMITS[name].default:,} | {LIMITS[name].what} |" in page
 
 
 def test_a_bound_without_a_setting_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:

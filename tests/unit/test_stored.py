@@ -1,7 +1,6 @@
 """Stored files load in this version: what it reads stays readable, and another schema is refused."""
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from dear.roles import table as tables
 from dear.roles.table import RoleTable
 
 STORED = Path(__file__).parent / "stored"
-POLICY = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
 
 def facts_of_record(path: Path) -> Any:
@@ -62,8 +60,3 @@ def test_another_schema_is_refused(kind: str, change: int, tmp_path: Path) -> No
     path.write_text(json.dumps(content | {"schema": NUMBERS[kind] + change}))
     with pytest.raises(error, match=rf"schema\D* {NUMBERS[kind] + change}\b.*this version reads"):
         read(path)
-
-
-def test_the_policy_names_the_schemas() -> None:
-    rows = re.findall(r"^\| (run record|bundle|role table)[^|]*\| (\d+) \|", POLICY.read_text(), re.M)
-    assert {name: int(number) for name, number in rows} == NUMBERS

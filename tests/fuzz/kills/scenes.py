@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.fuzz.kills.launcher import Launcher
@@ -165,8 +166,9 @@ def all_that_is_read(folder: Path, run: Callable[[str], None]) -> None:
     (folder / "out").mkdir()
 
 
-BRIEF = ("run", "recipe", "index", "report again")
-"""The scenes of `make test`; `make fuzz` has all of them."""
+BRIEF = ("run", "report again")
+"""The scenes of `make test`; `make test-long` has the others, `make fuzz` all of them."""
+NAMES = [pytest.param(name, marks=() if name in BRIEF else pytest.mark.long) for name in SCENES]
 
 
 class Staged:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.kills.launcher import ROOT, Ended, Launcher
-from tests.fuzz.kills.scenes import BRIEF, SCENES, WRITERS, Staged, all_that_is_read, contents, photos
+from tests.fuzz.kills.scenes import NAMES, WRITERS, Staged, all_that_is_read, contents, photos
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 pytest.importorskip("onnx", reason="the extra `export` is not installed")
 
 SHORT, LONG = (0,), (0, 1, 700, 5_000, 40_000, 200_000)
-"""Bytes that a file may have, in `make test` and in `make fuzz`."""
+"""Bytes that a file may have, without and with `--fuzz-long`."""
 
 
 def one_line(ended: Ended) -> None:
@@ -30,11 +30,8 @@ def one_line(ended: Ended) -> None:
     assert ended.said.splitlines()[-1] == lines[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_lost(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
-    if not fuzz_long and name not in BRIEF:
-        pytest.skip("in make fuzz only")
     staged = Staged(name, launcher, tmp_path)
     old = contents(staged.out) if staged.scene.keeps else {}
     want = staged.again()
@@ -47,7 +44,7 @@ def test_nothing_is_lost(name: str, launcher: Launcher, tmp_path: Path, fuzz_lon
         assert staged.again() == want
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_command_that_writes(launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
     work, kept = tmp_path / "work", tmp_path / "kept"
     work.mkdir()

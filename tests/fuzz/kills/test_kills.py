@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.kills.launcher import Launcher, Moment
-from tests.fuzz.kills.scenes import BRIEF, SCENES, Staged
+from tests.fuzz.kills.scenes import NAMES, Staged
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
 SHORT, LONG, CLOCK = 2, 10, 2
-"""Kills of each command: before a line in `make test`, in `make fuzz`, and there by the clock as well."""
+"""Kills of each command: before a line, in `make fuzz` before more lines, and there by the clock as well."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_lost(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
-    if not fuzz_long and name not in BRIEF:
-        pytest.skip("in make fuzz only")
     staged = Staged(name, launcher, tmp_path)
     whole = launcher.run(staged.words, staged.work, watch=True)
     assert whole.code == 0, whole.said

@@ -11,19 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.kills.launcher import Launcher
-from tests.fuzz.kills.scenes import BRIEF, RUN, SCENES, Staged, photos
+from tests.fuzz.kills.scenes import NAMES, RUN, Staged, photos
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
 SHORT, LONG = 1, 10
-"""Ends of each command, in `make test` and in `make fuzz`."""
+"""Ends of each command, without and with `--fuzz-long`."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", NAMES)
 def test_at_any_moment(name: str, launcher: Launcher, tmp_path: Path, fuzz_long: bool) -> None:
-    if not fuzz_long and name not in BRIEF:
-        pytest.skip("in make fuzz only")
     staged = Staged(name, launcher, tmp_path)
     whole = launcher.run(staged.words, staged.work, watch=True)
     want = staged.result()
@@ -40,7 +37,7 @@ def test_at_any_moment(name: str, launcher: Launcher, tmp_path: Path, fuzz_long:
         assert staged.again() == want, moment
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_process_of_its_own_with_those_that_it_started(jobs: int, tmp_path: Path) -> None:
     photos(tmp_path / "photos")

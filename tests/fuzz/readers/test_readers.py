@@ -7,20 +7,32 @@ import pytest
 
 from tests.fuzz.readers.supervise import FAULTS, attack
 
-SHORT, LONG = 1_120, 28_000
-PROCESSES = 2
+TENTH, SHORT, LONG = 112, 1_120, 28_000
+"""Bad files of `make test`, `make test-long` and `make fuzz`: each the first of the next."""
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="needs bounds on memory, and alarms")
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+pytestmark = [
+    pytest.mark.skipif(os.name == "nt", reason="needs bounds on memory, and alarms"),
+    pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc"),
+]
+
+
+def test_a_tenth_of_the_bad_files() -> None:
+    read(TENTH, processes=1)
+
+
+@pytest.mark.long
 def test_bad_files(fuzz_long: bool) -> None:
-    count = LONG if fuzz_long else SHORT
+    read(LONG if fuzz_long else SHORT, processes=2)
+
+
+def read(count: int, processes: int) -> None:
+    """Read so many bad files; none may end in a fault."""
     # Numbers in turn, so that a file is the same however many processes there are.
-    ends = [count * part // PROCESSES for part in range(PROCESSES + 1)]
-    with ThreadPoolExecutor(PROCESSES) as pool:
+    ends = [count * part // processes for part in range(processes + 1)]
+    with ThreadPoolExecutor(processes) as pool:
         parts = pool.map(lambda first, last: attack(first, last, "1"), ends, ends[1:])
         cases = [case for part in parts for case in part]
     assert [case.number for case in cases] == [*range(count)]

@@ -124,7 +124,7 @@ def test_only_trained_tensors_are_saved_and_no_pickle(folder: Path) -> None:
     assert "| accuracy | 0.5 |" in card
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_bundle_for_vit_b_16_is_under_2_mb(tmp_path: Path) -> None:
     """By hand: 5 tokens of 768 and 5 of 512, a projection of 768 x 512, 6 fusion weights."""
     clip = load_clip("ViT-B-16", "random:0")

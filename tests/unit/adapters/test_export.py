@@ -28,12 +28,21 @@ def predictor(name: str, make_small_clip: MakeClip) -> Predictor:
     return Predictor(fitted(name, clip)[0], clip=clip)
 
 
-def test_onnx_classifier(make_small_clip: MakeClip, tmp_path: Path) -> None:
+def test_onnx_classifier_without_a_word_of_the_exporter(
+    make_small_clip: MakeClip, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = predictor("dear", make_small_clip)
     Image.new("RGB", (29, 23), (60, 30, 99)).save(tmp_path / "a.png")
-    done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
+    logger = logging.getLogger("onnxscript")
+    before = logger.level
+    capfd.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
+    assert capfd.readouterr() == ("", "")
+    assert logger.level == before
     assert (done.checked, done.classes, done.same_best) == (7, 3, 7)
     assert done.difference < 1e-4
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
@@ -47,21 +56,7 @@ def test_onnx_classifier(make_small_clip: MakeClip, tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.part") == 0
 
 
-@pytest.mark.parametrize("name", ["dear", "promptkd"])
-def test_the_exporter_says_nothing(
-    name: str, make_small_clip: MakeClip, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    logger, one = logging.getLogger("onnxscript"), predictor(name, make_small_clip)
-    before = logger.level
-    capfd.readouterr()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        export(one, tmp_path / "m.onnx", with_classes=True)
-    assert capfd.readouterr() == ("", "")
-    assert logger.level == before
-
-
+@pytest.mark.long
 def test_the_code_in_the_guide_gives_the_predictors_classes(
     make_small_clip: MakeClip,
     tmp_path: Path,
@@ -120,23 +115,25 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"cocoop"}))
 def test_every_method_as_onnx_with_other_classes_if_it_takes_any(
-    name: str, make_small_clip: MakeClip, tmp_path: Path
+    name: str, make_small_clip: MakeClip, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = predictor(name, make_small_clip)
+    capfd.readouterr()
     classes = OTHERS if one.method.open_vocabulary else CLASSES
     if not one.method.open_vocabulary:
         with pytest.raises(SettingsError, match="cannot score classes that it was not trained on"):
             export(one, tmp_path / "m.onnx", with_classes=True, classes=OTHERS)
     done = export(one, tmp_path / "m.onnx", with_classes=True, classes=classes)
+    assert capfd.readouterr() == ("", "")
     assert done.classes == len(classes)
     assert done.difference < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cocoops_tower_as_onnx(make_small_clip: MakeClip, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     assert export(predictor("cocoop", make_small_clip), tmp_path / "m.onnx").difference < 1e-4

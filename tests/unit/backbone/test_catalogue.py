@@ -28,7 +28,7 @@ def test_those_that_do_not(name: str, reason: str) -> None:
     assert try_architecture(name) == Verdict(name, False, reason)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_one_equals_open_clip() -> None:
     before = torch.get_rng_state()
     assert difference("ViT-S-32-alt") < 1e-5

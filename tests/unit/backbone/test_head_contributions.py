@@ -137,7 +137,7 @@ def test_layers_that_are_not_there(small_clip: Clip, layers: list[int]) -> None:
 GAPS = [(torch.float32, 1e-4), (torch.float64, 1e-9)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "gap"), GAPS)
 @pytest.mark.parametrize("name", ["ViT-B-16", "ViT-L-14"])
 def test_the_terms_add_up_on_real_architectures(name: str, dtype: torch.dtype, gap: float) -> None:

@@ -42,9 +42,11 @@ def assert_same_unit(one: Tensor, other: Tensor, gap: float = GAP) -> None:
     torch.testing.assert_close(normalize(one, dim=-1), normalize(other, dim=-1), rtol=0, atol=gap)
 
 
+REAL = ("ViT-B-32-quickgelu", "ViT-B-16", "ViT-L-14")
+
+
 @pytest.fixture(
-    scope="module",
-    params=["ViT-B-32", "ViT-B-32-quickgelu", "ViT-B-16", pytest.param("ViT-L-14", marks=pytest.mark.slow)],
+    scope="module", params=["ViT-B-32", *(pytest.param(name, marks=pytest.mark.long) for name in REAL)]
 )
 def network(request: pytest.FixtureRequest) -> CLIP:
     model = random_network(request.param, 0)

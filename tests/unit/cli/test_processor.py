@@ -49,6 +49,7 @@ def in_a_process(*words: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_openmp_has_it_when_torch_is_loaded() -> None:
     printed = in_a_process("info", "--json")
     if "OMP_WAIT_POLICY" not in printed:

@@ -1,45 +1,49 @@
 """What a command loads: nothing heavy for help and errors, little besides torch for a prediction."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-import dear
 from dear.adapters.bundle import Bundle
 from dear.backbone.load import load_clip
 from dear.methods.registry import METHODS
+from tests.unit.cli.forks import run_each
 
-SOURCE = str(Path(dear.__file__).parents[1])
-SHOWS = """
-import sys
-from dear.cli.main import main
-code = main(sys.argv[1:])
-print(*sorted(sys.modules), file=open({out!r}, "w"))
-sys.exit(code)
-"""
 HEAVY = {
     "cv2", "fastapi", "httpx", "lightning_fabric", "matplotlib", "open_clip", "pandas", "ray", "scipy",
     "sklearn", "sympy", "timm", "torch._dynamo", "torch.onnx", "torchvision", "transformers",
 }  # fmt: skip
 
 
-def loaded(words: list[str], tmp_path: Path) -> tuple[int, str, set[str]]:
-    """The exit code of a command in a process of its own, what it printed, and the modules it has loaded."""
-    out = tmp_path / "modules.txt"
-    done = subprocess.run(
-        [sys.executable, "-c", SHOWS.format(out=str(out)), *words],
-        capture_output=True,
-        text=True,
-        env={
-            "PYTHONPATH": str(Path(dear.__file__).parents[1]),
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-        },
-    )
-    return done.returncode, done.stdout + done.stderr, set(out.read_text().split())
+ERRORS = [
+    (["fit", "--data", "nowhere", "--out", "b"], "unknown data set 'nowhere'"),
+    (["fit", "--data", "./nowhere", "--out", "b"], "the folder ./nowhere does not exist"),
+    (["fit", "--data", "mixed-paints", "--out", "b", "--shoots", "1"], "Did you mean --shots?"),
+    (["run", "few-shot", "--data", "nowhere"], "unknown data set 'nowhere'"),
+    (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
+    (["data", "pick", "nowhere"], "unknown data set 'nowhere'"),
+    (["predict", "./nowhere", "image.png"], "there is no bundle at nowhere"),
+    (["eval", "./nowhere", "--data", "mixed-paints"], "there is no bundle at nowhere"),
+    (["export", "./nowhere", "--out", "model.onnx"], "there is no bundle at nowhere"),
+    (["serve", "./nowhere"], "there is no bundle at nowhere"),
+    (["index", "build", "./nowhere", "photos"], "there is no bundle at nowhere"),
+    (["index", "build", "photos", "--features", "heads", "--model", "ViT-C-16"], "unknown backbone"),
+    (
+        ["fit", "--data", "mixed-paints", "--out", "b", "--model", "ViT-C-16"],
+        "unknown backbone 'ViT-C-16'",
+    ),
+    (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone 'ViT-C-16'"),
+    (["data", "cache", "nowhere"], "unknown data set 'nowhere'"),
+    (["data", "cache", "mixed-paints"], "unknown data set 'mixed-paints'"),
+    (["roles", "discover", "--data", "nowhere"], "unknown data set 'nowhere'"),
+    (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone"),
+    (["roles", "ablate", "--data", "nowhere"], "unknown data set 'nowhere'"),
+    (["roles", "show", "nowhere.json"], "nowhere.json is not a role table: No such file"),
+    (["roles", "compare", "published", "nowhere.json"], "nowhere.json is not a role table: No such file"),
+    (["roles", "assign", "nowhere.txt"], "nowhere.txt: No such file"),
+]
+"""Command lines, and a part of what is said of each."""
 
 
 @pytest.fixture(scope="module")
@@ -61,50 +65,21 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["fit", "--data", "nowhere", "--out", "b"], "unknown data set 'nowhere'"),
-        (["fit", "--data", "./nowhere", "--out", "b"], "the folder ./nowhere does not exist"),
-        (["fit", "--data", "mixed-paints", "--out", "b", "--shoots", "1"], "Did you mean --shots?"),
-        (["run", "few-shot", "--data", "nowhere"], "unknown data set 'nowhere'"),
-        (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
-        (["data", "pick", "nowhere"], "unknown data set 'nowhere'"),
-        (["predict", "./nowhere", "image.png"], "there is no bundle at nowhere"),
-        (["eval", "./nowhere", "--data", "mixed-paints"], "there is no bundle at nowhere"),
-        (["export", "./nowhere", "--out", "model.onnx"], "there is no bundle at nowhere"),
-        (["serve", "./nowhere"], "there is no bundle at nowhere"),
-        (["index", "build", "./nowhere", "photos"], "there is no bundle at nowhere"),
-        (["index", "build", "photos", "--features", "heads", "--model", "ViT-C-16"], "unknown backbone"),
-        (
-            ["fit", "--data", "mixed-paints", "--out", "b", "--model", "ViT-C-16"],
-            "unknown backbone 'ViT-C-16'",
-        ),
-        (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone 'ViT-C-16'"),
-        (["data", "cache", "nowhere"], "unknown data set 'nowhere'"),
-        (["data", "cache", "mixed-paints"], "unknown data set 'mixed-paints'"),
-        (["roles", "discover", "--data", "nowhere"], "unknown data set 'nowhere'"),
-        (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone"),
-        (["roles", "ablate", "--data", "nowhere"], "unknown data set 'nowhere'"),
-        (["roles", "show", "nowhere.json"], "nowhere.json is not a role table: No such file"),
-        (["roles", "compare", "published", "nowhere.json"], "nowhere.json is not a role table: No such file"),
-        (["roles", "assign", "nowhere.txt"], "nowhere.txt: No such file"),
-    ],
-)
-def test_an_error_in_the_words_is_told_without_torch(words: list[str], message: str, tmp_path: Path) -> None:
-    code, printed, modules = loaded(words, tmp_path)
-    assert (code, message in printed) == (2, True), printed
-    assert not {"torch", "numpy"} & modules
+def test_an_error_in_the_words_is_told_without_torch() -> None:
+    ends = run_each([words for words, _ in ERRORS])
+    for (words, message), end in zip(ERRORS, ends, strict=True):
+        assert (end.code, message in end.output) == (2, True), (words, end.output)
+        assert not {"torch", "numpy"} & end.modules, words
 
 
 def test_an_image_that_is_missing_is_told_without_torch(bundle: Path, tmp_path: Path) -> None:
-    code, printed, modules = loaded(["predict", str(bundle), str(tmp_path / "no.png")], tmp_path)
-    assert (code, "no.png: No such file" in printed) == (2, True), printed
-    assert not {"torch", "numpy"} & modules
+    [end] = run_each([["predict", str(bundle), str(tmp_path / "no.png")]])
+    assert (end.code, "no.png: No such file" in end.output) == (2, True), end.output
+    assert not {"torch", "numpy"} & end.modules
 
 
-def test_a_prediction_loads_torch_and_little_else(bundle: Path, tmp_path: Path) -> None:
-    code, printed, modules = loaded(["predict", str(bundle), str(bundle.parent / "red.png")], tmp_path)
-    assert (code, "red circle" in printed) == (0, True), printed
-    assert "torch" in modules
-    assert not HEAVY & modules
+def test_a_prediction_loads_torch_and_little_else(bundle: Path) -> None:
+    [end] = run_each([["predict", str(bundle), str(bundle.parent / "red.png")]])
+    assert (end.code, "red circle" in end.output) == (0, True), end.output
+    assert "torch" in end.modules
+    assert not HEAVY & end.modules

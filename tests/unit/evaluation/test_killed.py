@@ -5,14 +5,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from dear.evaluation.records import read_record
 from dear.evaluation.runs import UNFINISHED
 from dear.training.checkpoint import read_state
 from tests.unit.evaluation.children import TRAINING, run_into, server
-
-TIMES = 10
 
 
 def numbers(record: dict[str, Any]) -> Any:
@@ -22,11 +21,12 @@ def numbers(record: dict[str, Any]) -> Any:
     return json.loads(json.dumps([kept, epochs]))
 
 
-def test_ten_times_at_a_random_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_killed_at_a_random_moment(times: int, tmp_path: Path) -> None:
     (whole,) = run_into(tmp_path / "whole")
     context, chance = server(), random.Random(7)
     killed = resumed = 0
-    for attempt in range(TIMES):
+    for attempt in range(times):
         out = tmp_path / str(attempt)
         told = context.Queue()
         child = context.Process(target=run_into, args=(out, told))
@@ -46,5 +46,5 @@ def test_ten_times_at_a_random_moment(tmp_path: Path) -> None:
         (again,) = run_into(out)
         assert numbers(again) == numbers(whole)
         assert [*(out / UNFINISHED).iterdir()] == []
-    assert killed >= TIMES // 2
-    assert resumed >= TIMES // 2
+    assert killed >= times // 2
+    assert resumed >= times // 2

@@ -332,10 +332,9 @@ def test_a_web_page_of_another_server_is_refused(
 def test_class_names_are_bounded(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     data = png(picture())
     names = ",".join(f"house{number}" for number in range(1001))
-    for given in (
-        {"params": {"classes": names}, "content": data},
-        {"files": {"image": data}, "data": {"classes": names}},
-    ):
+    query = {"params": {"classes": names}, "content": data}
+    form = {"files": {"image": data}, "data": {"classes": names}}
+    for given in (query, form):
         told = refused(client.post("/api/predict", **given), 413)  # type: ignore[arg-type]
         assert "1,001 class names" in told
         assert "DEAR_LIMIT_REQUEST_CLASSES" in told
@@ -386,11 +385,9 @@ def test_only_whole_host_names_count(predictor: Predictor, host: str, status: in
 
 def test_other_hosts_and_too_many_requests(predictor: Predictor) -> None:
     data = png(picture())
-    service = Service(predictor, Limits(rate=2, wait=0))
-    with TestClient(create_app(service), base_url=URL) as client:
-        assert "only answers to localhost" in refused(
-            client.get("/api/info", headers={"host": "evil.example"}), 421
-        )
+    with TestClient(create_app(Service(predictor, Limits(rate=2, wait=0))), base_url=URL) as client:
+        answer = client.get("/api/info", headers={"host": "evil.example"})
+        assert "only answers to localhost" in refused(answer, 421)
         assert client.get("/api/info", headers={"host": "[::1]:7860"}).status_code == 200
         for _ in range(2):
             assert client.post("/api/predict", content=data).status_code == 200

@@ -137,8 +137,10 @@ os._exit(0)  # what Python does at its end is not what is asked here
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["decoding", "model", "loop", "slow client"])
+@pytest.mark.parametrize(
+    "where",
+    ["loop", *(pytest.param(name, marks=pytest.mark.long) for name in ("decoding", "model", "slow client"))],
+)
 def test_to_be_told_to_stop_ends_it_in_time_whatever_it_does(where: str) -> None:
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     server = subprocess.Popen(

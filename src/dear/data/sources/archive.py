@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from dear.data.dataset import fingerprint
 from dear.data.images.raster import SUFFIXES
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError

@@ -46,7 +46,7 @@ def _kill_one(killed: list[int], done: threading.Event) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[4] / "src")]))

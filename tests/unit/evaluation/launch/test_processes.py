@@ -5,6 +5,7 @@ import queue
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def experiment(out: Path) -> Experiment:
     )
 
 
+@pytest.fixture
+def fast_start(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
+    """Workers forked from a process that has imported everything, in place of new ones."""
+    context = server()
+    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _: context)
+    return context
+
+
 def numbers(record: dict[str, Any]) -> Any:
     return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
 
@@ -51,7 +60,13 @@ def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch:
     check_device(Machines("cuda", jobs=2), [half])
 
 
-def test_two_processes_give_the_records_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["fast_start", pytest.param(None, marks=pytest.mark.long)])
+def test_two_processes_give_the_records_of_one(
+    start: str | None, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Those forked here, and those that start as a user's do."""
+    if start:
+        request.getfixturevalue(start)
     (alone,) = launch([experiment(tmp_path / "alone")], Machines("cpu"))
     names: list[str] = []
     found = launch(
@@ -99,6 +114,7 @@ def test_a_lost_run_is_the_next_of_its_group() -> None:
     assert [waiting.next_for(1), waiting.next_for(0)] == ["a0", None]
 
 
+@pytest.mark.usefixtures("fast_start")
 def test_warnings_of_processes_are_shown_here_each_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +139,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
     assert "Warning" not in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("fast_start")
 def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
     good = experiment(tmp_path)
     run = replace(good.runs()[1], shots=65)  # there are 64 images a class
@@ -132,7 +149,11 @@ def test_an_error_of_a_run_ends_them_all(tmp_path: Path) -> None:
 
 
 def fail_with_runs_waiting(out: Path) -> None:
-    """The first run fails; the descriptions of those that wait are more than a pipe holds (64 KiB)."""
+    """In a process of its own, whose worker is a fork of it.
+
+    The first run fails; the descriptions of those that wait are more than a pipe holds (64 KiB)."""
+    fork = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda _: fork  # type: ignore[assignment]
     good = experiment(out)
     wordy = replace(good, data=tuple(f"no such data set {number}" for number in range(5_000)))
     bad = replace(good.runs()[1], shots=65)
@@ -142,7 +163,7 @@ def fail_with_runs_waiting(out: Path) -> None:
 
 def test_an_error_ends_the_process_however_many_runs_wait(tmp_path: Path) -> None:
     """The thread that hands out the runs cannot finish when nobody takes them: nothing may wait for it."""
-    process = multiprocessing.get_context("spawn").Process(target=fail_with_runs_waiting, args=(tmp_path,))
+    process = server().Process(target=fail_with_runs_waiting, args=(tmp_path,))
     process.start()
     process.join(timeout=300)
     hangs = process.is_alive()
@@ -166,10 +187,10 @@ def test_workers_end_with_their_parent() -> None:
 
 
 class Counting:
-    """Python's own way to start processes, with a count of those that were started."""
+    """A way to start processes, with a count of those that were started."""
 
-    def __init__(self) -> None:
-        self.real, self.started = multiprocessing.get_context("spawn"), 0
+    def __init__(self, context: ForkServerContext) -> None:
+        self.real, self.started = context, 0
 
     def Queue(self) -> Any:
         return self.real.Queue()
@@ -179,9 +200,11 @@ class Counting:
         return self.real.Process(**given)
 
 
-def test_a_sweep_starts_its_processes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_starts_its_processes_once(
+    fast_start: ForkServerContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not one for each of the six runs; and the first two serve all of them."""
-    counting = Counting()
+    counting = Counting(fast_start)
     monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _: counting)
     sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4, 5, 6))
     (found,) = launch([sweep], Machines("cpu", jobs=2))

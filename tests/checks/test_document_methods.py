@@ -15,7 +15,7 @@ from tests.unit.report.samples import record
 from tools.document import with_table
 from tools.document_methods import TABLES, measured_table
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STATED = ("optimizer", "lr", "epochs", "batch", "warmup_epochs", "warmup_lr", "weight_decay")
 # What other methods have for each data set, or for 20 epochs, is one value for 10.
 UNIFORM = {

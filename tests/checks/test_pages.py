@@ -1,0 +1,39 @@
+"""What pages repeat of the code and of stored results is current."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from dear.adapters import bundle_config
+from dear.evaluation import schema as records
+from dear.limits import LIMITS, SETTABLE, variable
+from dear.roles import table as tables
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_has_every_limit_and_no_other() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
+    told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
+    assert len(told) == len(rows) == len(SETTABLE)
+    assert told == {
+        variable(name): (bound.default, bound.what) for name, bound in LIMITS.items() if name in SETTABLE
+    }
+    for name in LIMITS.keys() - SETTABLE:
+        assert f"| {LIMITS[name].default:,} | {LIMITS[name].what} |" in page
+
+
+def test_the_policy_names_the_schemas() -> None:
+    policy = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (run record|bundle|role table)[^|]*\| (\d+) \|", policy, re.M)
+    numbers = {"run record": records.SCHEMA, "bundle": bundle_config.SCHEMA, "role table": tables.SCHEMA}
+    assert {name: int(number) for name, number in rows} == numbers
+
+
+def test_the_page_holds_the_tables_of_the_benchmarks() -> None:
+    process = subprocess.run(
+        [sys.executable, "benchmarks/table.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
