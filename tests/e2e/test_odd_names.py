@@ -1,4 +1,4 @@
-"""Names of files that are not UTF-8, and a date that few formats can hold: success, or one line that says why."""
+"""Names that are not UTF-8, and a date that few formats can hold: success, or one line that says why."""
 
 import json
 import os

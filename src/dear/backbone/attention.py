@@ -105,8 +105,8 @@ class PackedSequences:
         prefix, outputs = self.prefix, []
         start, query_start = prefix, 0  # of a group's tokens and of its queries
         if self.read is None:
-            prefixes = (x[:, :, :prefix] for x in (query, key, value))
-            outputs.append(attend(*prefixes, self.bias[:prefix, :prefix])[0].transpose(0, 1))
+            q, k, v = (x[:, :, :prefix] for x in (query, key, value))
+            outputs.append(attend(q, k, v, self.bias[:prefix, :prefix])[0].transpose(0, 1))
             query_start = prefix
         for count, length in self.groups:
             stop, total = start + count * length, prefix + length
@@ -123,8 +123,8 @@ class PackedSequences:
                 )
                 for x in (keys, values)
             )
-            by_head = (x.transpose(1, 2) for x in (group_queries, group_keys, group_values))
-            outputs.append(attend(*by_head, bias).transpose(1, 2).flatten(0, 1))
+            q, k, v = (x.transpose(1, 2) for x in (group_queries, group_keys, group_values))
+            outputs.append(attend(q, k, v, bias).transpose(1, 2).flatten(0, 1))
             start, query_start = stop, query_stop
         return torch.cat(outputs).transpose(0, 1).unsqueeze(0)
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from dear.cli.output import table as rich_table
 
 if TYPE_CHECKING:
-    from dear.roles.compare import Agreement, Comparison
     from dear.roles.ablation import LayerCurve
+    from dear.roles.compare import Agreement, Comparison
     from dear.roles.pictures import Pictures
     from dear.roles.table import RoleTable
 

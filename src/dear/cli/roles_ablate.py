@@ -68,7 +68,7 @@ def command(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     with held_notes():
         dataset = load_dataset(data)
-        backbone = choice.chosen(model, pretrained, world=dataset.world)
+        backbone = choice.backbone_or_default(model, pretrained, world=dataset.world)
         choice.warn_of_toy(backbone.model, world=dataset.world)
         clip = load_clip(*backbone, device=device)
         layer_numbers = analysed_layers(clip, layer_range(layers) if layers else None)

@@ -16,8 +16,8 @@ from torch import Tensor
 from dear.report import roles_plots as plots
 from dear.report.html import render_page, write_html
 from dear.report.mistakes import data_url
-from dear.roles.entropy import UNIT
 from dear.roles.ablation import LITTLE, LayerCurve
+from dear.roles.entropy import UNIT
 from dear.roles.pictures import HeadImages, Pictures
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.trust import notes, share_mark, stability

@@ -13,7 +13,6 @@ from dear.backbone.clip import Identity
 from dear.errors import SettingsError
 from dear.roles.clusters import Clusters, find_clusters, optional, validity
 from dear.roles.entropy import (
-    Head,
     HeadConcepts,
     assign_roles,
     core_attributes,
@@ -24,7 +23,7 @@ from dear.roles.entropy import (
 )
 from dear.roles.phrases import Pool, embed_phrases, general_pool
 from dear.roles.settings import RoleSettings
-from dear.roles.table import RoleTable
+from dear.roles.table import Head, RoleTable
 
 K_RANGE = range(3, 8)
 MAPPED = 1000  # phrases on the map; if there are more, every second, third, ...

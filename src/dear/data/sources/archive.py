@@ -38,6 +38,8 @@ def unpack(archive: Path, cache: Path) -> Path:
             members = [member for member in members if _is_data(member.filename)]
             if not members:
                 raise DataError(f"{archive} contains no images.")
+            from dear.data.dataset import fingerprint  # loads torch
+
             facts = (str(fact) for m in members for fact in (m.filename, m.file_size, m.CRC))
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
             if not target.is_dir():

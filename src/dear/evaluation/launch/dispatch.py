@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from dear.backbone.choice import warn_of_toy
+from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
-from dear.backbone.choice import Precision
 from dear.data.notes import held_notes
 from dear.errors import DearError, SettingsError, UnknownNameError
 from dear.evaluation.experiment import Experiment, Machines, Run
