@@ -24,6 +24,10 @@ class DearError(Exception):
         return printable(super().__str__())
 
 
+LONGEST_NAME = 100
+"""Characters of an unknown name in a message; it may come from a file."""
+
+
 class UnknownNameError(DearError):
     """A name (of a task, a method, a backbone, a command, ...) that is not among the known ones.
 
@@ -40,8 +44,9 @@ class UnknownNameError(DearError):
         nearest = likely(name, self.known)
         hint = f" Did you mean {nearest!r}?" if nearest else ""
         noun, of, owner = kind.partition(" of ")
+        quoted = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
         super().__init__(
-            f"unknown {kind} {name!r}.{hint} Known {noun.removesuffix('s')}s{of}{owner}: "
+            f"unknown {kind} {quoted!r}.{hint} Known {noun.removesuffix('s')}s{of}{owner}: "
             f"{listing(self.known, most)}."
         )
 

@@ -82,7 +82,6 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "run few-shot --config methods.yaml --data mixed-paints --out out --dry-run",
         "fit --config method.yaml --data mixed-paints --out out",
         "methods --config methods.yaml",
-        "tasks --config methods.yaml --validate out",
     ],
 )
 def test_a_class_that_only_a_file_names_is_not_imported(

@@ -14,7 +14,7 @@ from dear.roles.textspan_format import write_textspan
 from tests.unit.roles.samples import HEADS
 
 SHARED = Path(__file__).parents[3] / "shared"
-SETTINGS = ["--settings.k", "3", "--settings.min-sizes", "[25]"]
+SETTINGS = ["--settings.k", "3", "--settings.min-sizes", "25"]
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ BAD = [
     (["discover", "--phrases", "nowhere.txt", "--contributions", "BELOW"], "cannot write"),
     (["assign", "nowhere.txt"], "nowhere.txt: No such file or directory"),
     (["assign", "SPANS", "--layers", "9-12"], "no phrases for 12 heads of layers 9, 10, 11, 12"),
-    (["assign", "SPANS", "--settings.min-sizes", "[5000]"], "fewer than two clusters"),
+    (["assign", "SPANS", "--settings.min-sizes", "5000"], "fewer than two clusters"),
     (["assign", "SPANS", "--attributes", "colour"], "there is no concept 'colour'"),
     (["assign", "EMPTY"], "1 heads have no phrase with a concept; the first is layer 6 head 2"),
     (["assign", "SPANS", "--settings.quantile", "0.7"], "quantile is 0.7"),

@@ -32,7 +32,7 @@ torch.save(predictor.logits(pixels), sys.argv[2])
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three classes of a world task as a folder: two each to train on, three to test on."""
-    folder, task = tmp_path_factory.mktemp("world") / "shades", load_task("mixed-paints")
+    folder, task = tmp_path_factory.mktemp("world") / "signs", load_task("street-signs")
     for part, images, each in (("train", task.train, 2), ("test", task.test, 3)):
         for label in CLASSES:
             place = folder / part / task.classnames[label].replace(" ", "_")
@@ -106,7 +106,7 @@ def test_predict_in_three_forms(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (place,) = [path for path in (world / "test").iterdir() if "circle" in path.name][:1]
+    (place,) = [path for path in (world / "test").iterdir() if "arrow" in path.name][:1]
     words = ["predict", str(bundle), str(place), str(world / "test")]
     found = json.loads(run([*words, "--json"], capsys)[0])
     assert [len(one["top"]) for one in found["predictions"]] == [3] * 12  # of three classes
@@ -250,8 +250,8 @@ def test_onnx_on_two_hundred_world_images(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    images = load_task("mixed-paints").test
-    for number, picture in enumerate(images.load(torch.arange(0, 800, 4))):
+    images = load_task("street-signs").test
+    for number, picture in enumerate(images.load(torch.arange(0, 600, 3))):
         Image.fromarray(picture.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
     words = ["export", str(bundle), "--out", str(tmp_path / "m.onnx"), "--with-classes", "--json"]
     found = json.loads(run([*words, "--images", str(tmp_path)], capsys)[0])

@@ -77,3 +77,7 @@ def test_a_message_steers_no_terminal_and_ends_no_line() -> None:
     assert str(DataError(f"no {name}")) == f"no {shown}"
     assert str(UnknownNameError("task", "x", [name])).endswith(f"{shown}.")
     assert printable("one\n\ttwo\x1b", lines=True) == "one\n\ttwo\\x1b"
+
+
+def test_a_long_unknown_name_is_shortened() -> None:
+    assert len(str(UnknownNameError("method", "9" * 10_000, ["dear"]))) < 300

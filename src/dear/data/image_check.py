@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -100,7 +101,7 @@ def _paths(listing: Listing) -> list[str]:
 
 
 def _reason(path: Path, settings: DataSettings, store: DecodeCache | None) -> str | None:
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, also false for a name that no file can have
         return f"the image {path} does not exist"
     try:
         content = read_image(path)

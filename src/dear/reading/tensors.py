@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -13,6 +14,11 @@ from torch import Tensor
 from dear.errors import first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened, read_bytes
+from dear.reading.plain import parse_json
+from dear.reading.typed import Count, typed
+
+HEADER_LENGTH = 8  # bytes that hold the length of a safetensors header
+MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
 
 BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, OverflowError)
 """What the safetensors reader raises for an invalid file."""
@@ -37,15 +43,35 @@ def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
     """The same for a large file, memory-mapped instead of copied."""
-    with opened(path):  # refuses pipes and devices
-        at_most("tensor_bytes", path.stat().st_size, path)
+    with opened(path) as file:  # refuses pipes and devices
+        size = path.stat().st_size
+        at_most("tensor_bytes", size, path)
+        _require_whole(file, size, path)
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        with safe_open(path, framework="pt") as mapped:
+            tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118 (no mapping)
     except BROKEN as error:
         raise ReadingError(path, f"it is not a complete safetensors file ({first_line(error)})") from error
     require_finite(tensors.items(), path)
     return tensors
+
+
+def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
+    """Raise ReadingError unless the header accounts for the whole file, before the file is mapped."""
+    length = int.from_bytes(file.read(HEADER_LENGTH), "little")
+    if length > min(size, MAX_HEADER):
+        raise ReadingError(where, "it is not a complete safetensors file (its header is too long)")
+    header = parse_json(file.read(length), where)
+    if not isinstance(header, dict):
+        raise ReadingError(where, "it is not a complete safetensors file (its header lists no tensors)")
+    entries = [entry for name, entry in header.items() if name != "__metadata__"]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise ReadingError(where, "it is not a complete safetensors file (its header lists no tensors)")
+    ends = [typed(entry.get("data_offsets"), list[Count], where, "data_offsets") for entry in entries]
+    if size != HEADER_LENGTH + length + max((end for *_, end in ends if ends), default=0):
+        raise ReadingError(
+            where, "it is not a complete safetensors file (its size is not that of its header)"
+        )
 
 
 def require_finite(tensors: Iterable[tuple[str, Tensor]], where: object) -> None:

@@ -129,7 +129,7 @@ class Catalogue:
         try:
             with closing(_connect(folder / FILE)) as database:
                 return bool(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # the latter for an error message that is not in UTF-8
             return True
 
     @classmethod
@@ -204,6 +204,8 @@ class Catalogue:
             metadata = typed(facts, Facts, self.folder)
         except ReadingError as error:
             raise damaged(self.folder, error.reason) from error
+        if "trained" in metadata and not {"kind", "storage"} <= metadata.keys():
+            raise damaged(self.folder, "it has FAISS indexes, but not their kind and storage")
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")
         at_most("index_width", metadata["embed"], f"the index {self.folder}")
         at_most("index_features", len(metadata["features"]), f"the index {self.folder}")

@@ -48,3 +48,16 @@ def test_arrays(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ReadingError, match=r"not a complete \.npy file"):
             map_array(path, np.uint8)
+
+
+def test_a_file_with_more_than_its_header_says_is_not_mapped(tmp_path: Path) -> None:
+    """A terabyte without blocks would be mapped before it is refused."""
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.arange(21.0)}, path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + 2**20)
+    with pytest.raises(ReadingError, match="its size is not that of its header"):
+        map_tensors(path)
+    path.write_bytes((2**40).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ReadingError, match="its header is too long"):
+        map_tensors(path)

@@ -63,6 +63,7 @@ def view(out: Path) -> None:
         (fact("rows", "-8"), "rows is -8"),
         (fact("trained", '"8"'), "trained is '8'"),
         (fact("embed", None), "lacks the key 'embed'"),
+        (fact("kind", None), "not their kind and storage"),
         (fact("embed", "7"), "truncated|of width 7"),
         (fact("embed", "9" * 5000), "an integer of 5,000 digits"),
         (fact("features", "[" * 50_000), "nested too deeply"),

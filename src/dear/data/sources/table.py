@@ -30,6 +30,7 @@ from dear.reading.typed import shown
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 Names = dict[str, str] | list[str]
 COLUMNS = "path, label and, optionally, split"
+LONGEST_PATH = 4096  # characters, as on Linux
 
 
 class Entry(NamedTuple):
@@ -158,6 +159,8 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
+    if len(path) > LONGEST_PATH:
+        raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
     if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
