@@ -67,6 +67,7 @@ def predict_split(
         vocabulary.method,
         images,
         labels=matched_classes(vocabulary.classes, dataset, predictor.bundle.keys)[images.labels.cpu()],
+        vocabulary=(vocabulary.classes, vocabulary.text),
         frozen=frozen,
         novel=vocabulary.decoupled,
         precision=vocabulary.precision,

@@ -209,7 +209,9 @@ def record_entry(part: Sequence[str | int], mistakes: Mistakes, images: Images) 
         {name: value for name, value in example.items() if value is not None} for example in entry["examples"]
     ]
     folder = {} if photos is None else {"folder": str(photos.folder.resolve())}
-    return {"part": [*part], **entry, "identity": images.identity, **folder}
+    plain = {name: [*value] if isinstance(value, tuple) else value for name, value in entry.items()}
+    plain["confusions"] = [[*confusion] for confusion in plain["confusions"]]
+    return {"part": [*part], **plain, "identity": images.identity, **folder}
 
 
 def _rounded(mistake: Mistake, photos: PhotoImages | None) -> Mistake:

@@ -60,6 +60,7 @@ def predict(
     images: Images,
     *,
     labels: Int[Tensor, "item"] | None = None,
+    vocabulary: tuple[tuple[str, ...], Float[Tensor, "class embed"]] | None = None,
     frozen: Method | None = None,
     batch: int = 250,
     cache: TrunkCache | None = None,
@@ -72,14 +73,16 @@ def predict(
     """The logits of all images. Text features are computed once; each image is read, and goes through the
     trunk, once.
 
-    ``labels`` are by default those of the images. ``frozen`` is the frozen backbone, set to the same classes;
-    it goes on from the method's trunk outputs. ``novel`` means that the method was not trained on these
-    classes or this data set: it is then scored as by its authors. ``precision`` is as in training; the logits
-    themselves are computed in the type of the CLIP's weights, float32 but for 16-true.
+    ``labels`` are by default those of the images. ``vocabulary`` is the candidate classes and their text
+    features, by default those that the method is set to. ``frozen`` is the frozen backbone, set to the same
+    classes; it goes on from the method's trunk outputs. ``novel`` means that the method was not trained on
+    these classes or this data set: it is then scored as by its authors. ``precision`` is as in training; the
+    logits themselves are computed in the type of the CLIP's weights, float32 but for 16-true.
     """
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
-        text = method.text_features().to(like)
+        classes, text = vocabulary or (tuple(method.classnames), method.text_features())
+        text = text.to(like)
         frozen_text = None if frozen is None else frozen.text_features().to(like)
     fused, decoupled, zero_shot, features = (list[Tensor]() for _ in range(4))
     done = 0
@@ -99,7 +102,7 @@ def predict(
         progress("testing", done, len(images))
     joined = _joined(decoupled)
     return Predictions(
-        tuple(method.classnames),
+        classes,
         (images.labels if labels is None else labels).cpu(),
         joined if novel and method.novel_decoupled else _joined(fused),
         joined,

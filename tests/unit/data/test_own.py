@@ -354,7 +354,9 @@ class TestTable:
     def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
         refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1: it is not readable JSON")
         refused(self.write(folder, "[3]\n", "l.jsonl"), settings, "line 1 needs path, label")
-        refused(self.write(folder, f"path,label\n{'x' * 5000},a\n"), settings, "the path has 5,000 characters")
+        refused(
+            self.write(folder, f"path,label\n{'x' * 5000},a\n"), settings, "the path has 5,000 characters"
+        )
 
     def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:
         (folder / "a/0.txt").write_text("words")

@@ -47,11 +47,11 @@ def data() -> Dataset:
 def test_by_hand(data: Dataset) -> None:
     entry = record_entry(["all"], find_mistakes(PREDICTIONS, data.test, 12, torch.float32), data.test)
     assert entry["part"] == ["all"]
-    assert entry["classes"] == ("a", "b", "c")
-    assert entry["images"] == (2, 2, 3)
-    assert entry["correct"] == (1, 1, 0)
-    assert entry["predicted"] == (2, 3, 2)
-    assert entry["confusions"] == ((2, 1, 2), (0, 2, 1), (1, 2, 1), (2, 0, 1))
+    assert entry["classes"] == ["a", "b", "c"]
+    assert entry["images"] == [2, 2, 3]
+    assert entry["correct"] == [1, 1, 0]
+    assert entry["predicted"] == [2, 3, 2]
+    assert entry["confusions"] == [[2, 1, 2], [0, 2, 1], [1, 2, 1], [2, 0, 1]]
     assert entry["left_out"] == 0
     assert "folder" not in entry
     examples = entry["examples"]
@@ -73,7 +73,7 @@ def test_an_entry_is_read_as_it_was_written(data: Dataset) -> None:
 def test_rare_confusions_are_counted_together(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECORDED_PAIRS", 2)
     entry = record_entry(["all"], find_mistakes(PREDICTIONS, data.test, 12), data.test)
-    assert entry["confusions"] == ((2, 1, 2), (0, 2, 1))
+    assert entry["confusions"] == [[2, 1, 2], [0, 2, 1]]
     assert entry["left_out"] == 2
 
 
