@@ -12,20 +12,20 @@ CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a disk that is full, over quota, read-only or failing."""
 
-
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
 """Characters that control a terminal, end a line or change the text direction; file names may hold them."""
+
+LONGEST_MESSAGE, LONGEST_NAME = 1500, 100
+"""Characters of a message, and of an unknown name in one: they may come from a file or a request."""
 
 
 class DearError(Exception):
     """An error that the user can fix: the message says what is wrong and what to do, in one line."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
-
-
-LONGEST_NAME = 100
-"""Characters of an unknown name in a message; it may come from a file."""
+        """The message, printable and not longer than a screen."""
+        message = printable(super().__str__())
+        return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ..."
 
 
 class UnknownNameError(DearError):

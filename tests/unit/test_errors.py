@@ -81,3 +81,8 @@ def test_a_message_steers_no_terminal_and_ends_no_line() -> None:
 
 def test_a_long_unknown_name_is_shortened() -> None:
     assert len(str(UnknownNameError("method", "9" * 10_000, ["dear"]))) < 300
+
+
+def test_no_message_is_longer_than_a_screen() -> None:
+    assert str(DataError("x" * 5000)) == "x" * 1500 + " ..."
+    assert str(DataError("short")) == "short"
