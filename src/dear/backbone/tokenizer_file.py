@@ -103,7 +103,8 @@ STEPS = {
     "post_processor": ("BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"),
 }  # fmt: skip
 """The kinds of each step that a file may name."""
-LISTS = ("normalizers", "pretokenizers", "processors")
+LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+"""The key of the parts of a Sequence, by step."""
 Result = TypeVar("Result")
 
 
@@ -185,19 +186,28 @@ class FileTokenizer:
         rust: the `tokenizers.Tokenizer`.
         clean: applied to a text first.
         words: number of ids of the text tower.
+        context: most ids of a text.
         stripped: id that is replaced by 0 (CLIPA's separator), or None.
     """
 
     rust: Any
     clean: Callable[[str], str]
     words: int
+    context: int
     stripped: int | None = None
 
     def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
-        """Ids of texts. Raises WeightsError if the tokenizer fails or gives an id that the tower lacks."""
+        """Ids of texts. Raises WeightsError if the tokenizer fails, gives an id that the tower lacks or more
+        ids than its context has.
+        """
         texts = [texts] if isinstance(texts, str) else texts
         encodings = _guarded(lambda: self.rust.encode_batch([self.clean(text) for text in texts]))
         ids = torch.tensor([encoding.ids for encoding in encodings], dtype=torch.long)
+        if ids.shape[-1] > self.context:  # the parts of a template are not cut
+            raise WeightsError(
+                f"the tokenizer does not fit: it gives {ids.shape[-1]} ids, the text tower has "
+                f"{self.context} places."
+            )
         if ids.numel() and int(ids.max()) >= self.words:
             raise WeightsError(
                 f"the tokenizer does not fit: it gives the id {int(ids.max())}, the text tower has "
@@ -231,7 +241,7 @@ def file_tokenizer(
     rust.enable_padding(direction=side, pad_id=pad, pad_token=name, length=context)
     _guarded(lambda: rust.enable_truncation(context))
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
-    return FileTokenizer(rust, get_clean_fn(clean), words, separator)
+    return FileTokenizer(rust, get_clean_fn(clean), words, context, separator)
 
 
 def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
@@ -271,7 +281,9 @@ def _require_step(step: Any, name: str, where: object) -> None:
     if kind not in STEPS[name]:
         raise ReadingError(where, f"its {name} is {shown(kind)}: it must be one of {', '.join(STEPS[name])}")
     if kind == "Sequence":
-        inner: list[Any] = typed(next((step[key] for key in LISTS if key in step), None), list, where, name)
+        if step.keys() != {"type", LISTS[name]}:
+            raise ReadingError(where, f"its {name} must have the keys type and {LISTS[name]}")
+        inner: list[Any] = typed(step[LISTS[name]], list, where, name)
         if len(inner) > MAX_PARTS:
             raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {MAX_PARTS}")
         for part in inner:

@@ -8,7 +8,7 @@ import re
 import sqlite3
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
@@ -35,6 +35,7 @@ TABLES = (
     "CREATE INDEX by_content ON files (sha256)",
     "CREATE INDEX by_row ON files (row)",
 )
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
 DEFINED = {*TABLES}
 """All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
 MOST_FACTS = 100
@@ -178,10 +179,12 @@ class Catalogue:
 
     def metadata(self) -> dict[str, Any]:
         """The facts of the index. Raises DataError if they are damaged or of another schema."""
-        defined = {(str(name), sql) for name, sql in self._ask("SELECT name, sql FROM sqlite_master")}
-        if strange := sorted(
-            name for name, sql in defined if sql not in DEFINED and not name.startswith("sqlite_auto")
-        ):
+        strange = sorted(
+            str(name)
+            for kind, name, sql in self._ask("SELECT type, name, sql FROM sqlite_master")
+            if sql not in DEFINED and (kind, sql) != ("index", None)  # SQLite's own, of a primary key
+        )
+        if strange:
             raise damaged(self.folder, f"its file has more than the tables of an index: {strange[0][:40]!r}")
         first = f"(SELECT value FROM facts LIMIT {MOST_FACTS + 1})"
         ((count, size),) = self._ask(f"SELECT COUNT(*), TOTAL(LENGTH(value)) FROM {first}")
@@ -333,6 +336,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise _unwritable(folder, error) from error
         try:
+            require_own_journal(folder / LOCK)
             lock = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
             stack.enter_context(closing(lock)).execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
@@ -347,11 +351,23 @@ def _unwritable(folder: Path, error: Exception) -> OutputError:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    require_own_journal(path)
     # Only `change` begins transactions; a server reads from several threads, one at a time.
     database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit("json_bytes"), 2**30))
     database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
     return database
+
+
+def require_own_journal(path: Path) -> None:
+    """Raise DataError for a journal that ends with the name of a second journal: SQLite would delete the file
+    of that name while it recovers. A build writes one database, so its journals never have one.
+    """
+    with suppress(FileNotFoundError), path.with_name(f"{path.name}-journal").open("rb") as journal:
+        journal.seek(0, os.SEEK_END)
+        journal.seek(max(0, journal.tell() - len(JOURNAL_MAGIC)))
+        if journal.read() == JOURNAL_MAGIC:
+            raise damaged(path.parent, f"{path.name}-journal names another file")
 
 
 def _names(facts: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

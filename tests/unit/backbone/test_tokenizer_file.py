@@ -3,6 +3,7 @@
 import base64
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_more_ids_than_the_context_are_refused() -> None:
+    class Rust:
+        def encode_batch(self, texts: list[str]) -> list[Any]:
+            return [SimpleNamespace(ids=[1] * 13) for _ in texts]
+
+    with pytest.raises(WeightsError, match="it gives 13 ids, the text tower has 11"):
+        FileTokenizer(Rust(), str, words=7, context=11)("a cat")
+
+
 def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
     write_tokenizer("T5", tmp_path)
     with pytest.raises(WeightsError, match="gives the id 6, the text tower has 6 words"):
@@ -73,6 +83,11 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
             "makes one character longer than 64",
         ),
         ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(a|a)*"}, "behavior": "Removed"}, "known"),
+        (
+            "pre_tokenizer",
+            {"type": "Sequence", "normalizers": [], "pretokenizers": [{"type": "Split", "pattern": {}}]},
+            "must have the keys type and pretokenizers",
+        ),
         ("post_processor", {"type": "TemplateProcessing", "single": [{}] * 9}, "more than 8 parts"),
         ("post_processor", {"type": "TemplateProcessing", "pair": [[0] * 2000]}, "more than 1,000 values"),
         ("model", {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.5}, r"its model.dropout is 0.5"),

@@ -160,3 +160,36 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write the index"):
         approximate.save(index, tmp_path / "0.faiss")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.faiss", "file", "here"]
+
+
+def test_a_journal_that_names_another_file_is_refused(tmp_path: Path) -> None:
+    """SQLite deletes the file whose name ends a journal: its length, a checksum and a magic follow."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    name, page = str(victim).encode(), 2**30 // 4096 + 1
+    journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(4) + bytes(4) + (1).to_bytes(4, "big")
+    journal += (512).to_bytes(4, "big") + (4096).to_bytes(4, "big")
+    journal = journal.ljust(512, b"\0") + page.to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
+    journal += (sum(name) & 0xFFFFFFFF).to_bytes(4, "big") + b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+    (out / f"{FILE}-journal").write_bytes(journal)
+    with pytest.raises(DataError, match="names another file"):
+        Index.open(out)
+    with pytest.raises(DataError, match="names another file"):
+        build_index(Plain(), folder, out)
+    assert victim.read_text() == "precious"
+
+
+def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    with closing(sqlite3.connect(out / FILE, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        trigger = "CREATE TRIGGER sqlite_autox AFTER INSERT ON facts BEGIN DELETE FROM files; END"
+        database.execute(
+            "INSERT INTO sqlite_master VALUES ('trigger', 'sqlite_autox', 'facts', 0, ?)", (trigger,)
+        )
+    for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
+        with pytest.raises(DataError, match="more than the tables of an index: 'sqlite_autox'"):
+            work()
