@@ -45,11 +45,14 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "losses": (
         ["methods/losses.py", "methods/dear/method.py", "methods/promptsrc/method.py"],
-        ["unit/methods/test_dear.py", "unit/methods/test_dear_options.py", "unit/methods/test_peers.py"],
+        [
+            "unit/methods/test_dear.py", "unit/methods/test_dear_options.py", "unit/methods/test_peers.py",
+            "parity/test_public.py",
+        ],
     ),
     "injection": (
         ["backbone/injection.py", "methods/coupled.py"],
-        ["unit/backbone/test_towers.py", "unit/methods/test_peers.py", "parity/test_naive.py"],
+        ["unit/backbone/test_towers.py", "parity/test_public.py", "parity/test_naive.py"],
     ),
     "training loop": (
         ["training/loop.py", "training/settings.py", "training/batches.py"],
@@ -311,7 +314,7 @@ def _test_process(copy: Path, paths: list[str]) -> None:
         sys.path[:0] = [str(copy / "src"), str(copy)]
         import pytest
 
-        code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *paths]))
+        code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not real", *paths]))
         import dear
 
         assert Path(str(dear.__file__)).is_relative_to(copy)
