@@ -46,14 +46,14 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
         ["unit/roles/test_mask.py", "unit/backbone/test_attention.py", "unit/methods/test_dear.py"],
     ),
     "losses": (
-        ["methods/losses.py", "methods/dear/method.py", "methods/promptsrc/method.py"],
+        ["methods/dear/method.py", "methods/promptsrc/method.py", "methods/shared.py"],
         [
             "unit/methods/test_dear.py", "unit/methods/test_dear_options.py", "unit/methods/test_peers.py",
             "parity/test_public.py",
         ],
     ),
     "injection": (
-        ["backbone/injection.py", "methods/coupled.py"],
+        ["backbone/injection.py"],
         ["unit/backbone/test_towers.py", "parity/test_public.py", "parity/test_naive.py"],
     ),
     "training loop": (
