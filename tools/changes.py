@@ -2,11 +2,12 @@
 
 import ast
 from collections.abc import Callable
+from typing import Any
 
 Change = Callable[[ast.AST], ast.AST | None]
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,  # codespell:ignore notin
 }  # fmt: skip
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
@@ -36,29 +37,25 @@ def arithmetic(node: ast.AST) -> ast.AST | None:
 
 def complement(node: ast.AST) -> ast.AST | None:
     """1 - x becomes x."""
-    if (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Sub)
-        and _is_number(node.left)
-        and node.left.value == 1
-    ):
-        return node.right
-    return None
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
+        return None
+    return node.right if isinstance(node.left, ast.Constant) and node.left.value == 1 else None
 
 
 def constant(node: ast.AST) -> ast.AST | None:
     """An integer becomes the next, a fraction its double."""
-    if not _is_number(node):
-        return None
-    node.value = node.value + 1 if isinstance(node.value, int) else 2 * node.value or 1.0
-    return node
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return ast.Constant(node.value + 1)
+    if isinstance(node, ast.Constant) and isinstance(node.value, float):
+        return ast.Constant(2 * node.value or 1.0)
+    return None
 
 
 def sign(node: ast.AST) -> ast.AST | None:
     return node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else None
 
 
-def condition(node: ast.AST) -> ast.AST | None:
+def condition(node: Any) -> ast.AST | None:
     """A test is negated; `places` offers only tests. A single comparison has a change of its own."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return None

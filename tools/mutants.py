@@ -37,6 +37,8 @@ SEED, COUNT = "core", 100
 CPU_SECONDS = 60
 """After which a run of tests counts as hanging, and the mutant as killed."""
 PROCESSES = 2
+WRONG_TREE = 70
+"""Exit code of tests that did not run on the changed copy, or did not run at all."""
 
 THEMES: dict[str, tuple[list[str], list[str]]] = {
     "mask": (
@@ -44,12 +46,15 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
         ["unit/roles/test_mask.py", "unit/backbone/test_attention.py", "unit/methods/test_dear.py"],
     ),
     "losses": (
-        ["methods/losses.py", "methods/dear/method.py", "methods/promptsrc/method.py"],
-        ["unit/methods/test_dear.py", "unit/methods/test_dear_options.py", "unit/methods/test_peers.py"],
+        ["methods/dear/method.py", "methods/promptsrc/method.py", "methods/shared.py"],
+        [
+            "unit/methods/test_dear.py", "unit/methods/test_dear_options.py", "unit/methods/test_peers.py",
+            "parity/test_public.py",
+        ],
     ),
     "injection": (
-        ["backbone/injection.py", "methods/coupled.py"],
-        ["unit/backbone/test_towers.py", "unit/methods/test_peers.py", "parity/test_naive.py"],
+        ["backbone/injection.py"],
+        ["unit/backbone/test_towers.py", "parity/test_public.py", "parity/test_naive.py"],
     ),
     "training loop": (
         ["training/loop.py", "training/settings.py", "training/batches.py"],
@@ -290,6 +295,8 @@ def _all(mutants: list[dict[str, Any]], copies: list[Path]) -> list[dict[str, An
 def _outcome(name: str, copy: Path, status: int, seconds: float) -> dict[str, Any]:
     """Killed is a failed test, code that cannot be imported, or a hang; else the mutant survived."""
     code, printed = os.waitstatus_to_exitcode(status), (copy / "output.txt").read_text(errors="replace")
+    if code == WRONG_TREE:
+        sys.exit(f"the tests of {name} did not run on the copy: {printed[-2000:]}")
     failed = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))]
     by = failed[-1][:200] if failed else f"exit {code}"
     ending = {"ending": "survived"} if code == 0 else {"ending": "killed", "by": by}
@@ -299,7 +306,7 @@ def _outcome(name: str, copy: Path, status: int, seconds: float) -> dict[str, An
 
 def _test_process(copy: Path, paths: list[str]) -> None:
     """Run tests on the copy and end the process with pytest's exit code. Never returns."""
-    code = 70
+    code = WRONG_TREE
     with contextlib.suppress(BaseException):
         with (copy / "output.txt").open("w") as file:
             os.dup2(file.fileno(), 1)
@@ -309,12 +316,15 @@ def _test_process(copy: Path, paths: list[str]) -> None:
         os.chdir(copy)
         sys.dont_write_bytecode = True
         sys.path[:0] = [str(copy / "src"), str(copy)]
+        for name in [name for name in sys.modules if name.split(".")[0] in ("dear", "tests")]:
+            del sys.modules[name]  # of the tree that this tool is run from
         import pytest
 
-        code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *paths]))
+        ending = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not real", *paths]))
         import dear
 
         assert Path(str(dear.__file__)).is_relative_to(copy)
+        code = ending
         sys.stdout.flush()
     os._exit(code)
 

@@ -5,16 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
+from dear.data.dataset import assemble
 from dear.errors import BundleError, DataError
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainOptions
-from tests.unit.training.world import noise_dataset, role_table
+from tests.unit.training.world import Noise, noise_dataset, role_table
 
 KEYS = ("n1", "n2", "n3", "n4")
 
@@ -57,3 +60,25 @@ def test_only_other_names_are_kept(bundle: Path, tmp_path: Path) -> None:
     replace(kept, keys=("n1",)).save_pretrained(tmp_path / "short")
     with pytest.raises(BundleError, match="1 keys for 4 classes"):
         Bundle.from_pretrained(tmp_path / "short")
+
+
+def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) -> None:
+    predictor = Predictor(bundle)
+    names = ["house", "red circle", "sea", "green tree", "blue square", "red house", "tree"]
+    labels = [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 3]  # no image of the last class
+    images = Noise(labels, 3)
+    data = assemble("seven", "Seven", names, ["a photo of a {}"], images, None, images)
+    scores = evaluate_bundle(predictor, data, own_classes=False)
+
+    pictures = [Image.fromarray(picture.permute(1, 2, 0).numpy()) for picture in images.pictures]
+    pixels = torch.stack([predictor.preprocess(picture) for picture in pictures])
+    ranking = predictor.logits(pixels, names).argsort(dim=1, descending=True).tolist()
+    right = [classes[0] == label for classes, label in zip(ranking, labels, strict=True)]
+    among_five = [label in classes[:5] for classes, label in zip(ranking, labels, strict=True)]
+    assert 0 < sum(right) < sum(among_five) < len(labels)
+    assert scores.accuracy == pytest.approx(sum(right) / 11)
+    assert scores.top5 == pytest.approx(sum(among_five) / 11)
+    by_class: dict[str, list[bool]] = {}
+    for label, hit in zip(labels, right, strict=True):
+        by_class.setdefault(names[label], []).append(hit)
+    assert scores.per_class == pytest.approx({name: sum(hits) / len(hits) for name, hits in by_class.items()})

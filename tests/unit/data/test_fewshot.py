@@ -14,6 +14,7 @@ from dear.data.fewshot import (
     ClassSubset,
     Pick,
     Subset,
+    Unlabelled,
     balanced,
     base_novel,
     coop_shots,
@@ -248,4 +249,12 @@ class TestBalance:
         told = uneven([0, 0, 0, 1], ["a", "b"])
         assert told is not None
         assert told.startswith("the classes are uneven, from 1 (b) to 3 images (a)")
+        assert uneven([0, 0, 0, 0, 0, 1, 1], ["a", "b"]) is None  # 5 images are fewer than 3 times 2
         assert uneven([], []) is None
+
+
+def test_unlabelled_images_tell_no_class() -> None:
+    images = Unlabelled(Numbered())  # type: ignore[arg-type]
+    assert images.labels.tolist() == [-1] * 11
+    assert len(images) == 11
+    assert images.identity != Numbered.identity
