@@ -108,7 +108,7 @@ def steps(
     tokens = (clip.image_size // clip.image.patch_size) ** 2 + 1
     step = Step(
         *(image, text, options.batch, tokens, 3 * clip.image.patch_size**2, lengths, len(measure.ATTRIBUTES)),
-        shared=method.prompts[0].shared,
+        shared=method.prompts[0].prefix,
     )
     given = {"naive": parameters, "ours": dict(method.named_parameters())}
     return dict(zip(KINDS, (usual, ours, cached), strict=True)), step, given
