@@ -1,7 +1,7 @@
 """The metrics of a classifier, each a function of its predictions, as fractions unless stated otherwise.
 
-A new metric is a function here, named in `METRICS`; a result has it once a field bears its name: `Scores` for
-run records, `dear.adapters.results.BundleScores` for bundles.
+A new metric is a function here, named in `METRICS`; a result has it once a field bears its name: `Scores` and
+`JointScores` for run records, `dear.adapters.results.BundleScores` for bundles.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,6 +29,16 @@ class Scores:
 
     accuracy: float
     decoupled: float
+    per_class: dict[str, float]
+
+
+@dataclass(frozen=True)
+class JointScores:
+    """What it has of the images of trained or of new classes, where both are candidates."""
+
+    accuracy: float
+    decoupled: float
+    zero_shot_for_new: float
     per_class: dict[str, float]
 
 
@@ -65,6 +75,17 @@ def zero_shot(predictions: Predictions) -> float:
     return _share(predictions.zero_shot.argmax(dim=1) == predictions.labels)
 
 
+def zero_shot_for_new(predictions: Predictions) -> float:
+    """Accuracy where the classes that the method was not trained on have the scores of the frozen backbone,
+    which must have been evaluated.
+    """
+    assert predictions.zero_shot is not None
+    new = [*predictions.new]
+    logits = predictions.logits.clone()
+    logits[:, new] = predictions.zero_shot[:, new].to(logits)
+    return _share(logits.argmax(dim=1) == predictions.labels)
+
+
 def chance(predictions: Predictions) -> float:
     """Accuracy of guessing."""
     return 1 / len(predictions.classes)
@@ -94,7 +115,8 @@ def per_class(predictions: Predictions) -> dict[str, float]:
 METRICS: dict[str, Callable[[Predictions], Any]] = {
     metric.__name__: metric
     for metric in (
-        accuracy, decoupled, top5, zero_shot, chance, log_loss, calibration_error, per_class,
+        accuracy, decoupled, top5, zero_shot, zero_shot_for_new, chance, log_loss, calibration_error,
+        per_class,
     )
 }  # fmt: skip
 

@@ -29,6 +29,7 @@ class Predictions:
         zero_shot: Those of the frozen backbone; None if it was not evaluated.
         features: Unit image features, a row for each feature of the method; None if they were not asked for.
         temperature: What the logits are divided by before the softmax.
+        new: The labels of the classes that the method was not trained on, where there are others too.
     """
 
     classes: tuple[str, ...]
@@ -38,6 +39,7 @@ class Predictions:
     zero_shot: Float[Tensor, "item class"] | None = None
     features: Float[Tensor, "item feature embed"] | None = None
     temperature: float = 1.0
+    new: tuple[int, ...] = ()
 
     @property
     def predicted(self) -> Int[Tensor, "item"]:
@@ -110,6 +112,39 @@ def predict(
         torch.cat(features) if features else None,
         temperature,
     )
+
+
+@torch.no_grad()
+def predict_jointly(
+    method: Method,
+    part: Predictions,
+    labels: Int[Tensor, "item"],
+    new: Sequence[int],
+    *,
+    zero_shot: Float[Tensor, "item class"] | None = None,
+    batch: int = 250,
+    precision: Precision = "auto",
+) -> Predictions:
+    """The logits of images that were predicted before, among all classes that the method is set to now.
+
+    ``part`` is the result of `predict` on the images with its features: none is read or encoded again.
+    ``labels`` are theirs among all classes. ``new`` are the classes that the method was not trained on; each
+    class is scored as in `predict`: where a method's authors score new classes by the class feature alone, so
+    are these, beside the fused scores of the others. ``zero_shot`` is the frozen backbone's logits.
+    """
+    assert part.features is not None
+    like, precision = method.clip.image.projection, precision_for(method.clip, precision)
+    with mixed(like.device, precision):
+        text = method.text_features().to(like)
+    fused, alone = list[Tensor](), list[Tensor]()
+    for features in part.features.split(batch):
+        image = features.transpose(0, 1).to(like)
+        fused.append(method.logits(image, text))
+        alone.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
+    logits, decoupled = _joined(fused), _joined(alone)
+    if method.novel_decoupled:
+        logits[:, [*new]] = decoupled[:, [*new]]
+    return Predictions(tuple(method.classnames), labels.cpu(), logits, decoupled, zero_shot, new=tuple(new))
 
 
 def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:

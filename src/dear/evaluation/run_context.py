@@ -15,8 +15,9 @@ from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import ResolvedRun, Training, settle
+from dear.methods.base import Method
 from dear.methods.declaration import Published
-from dear.methods.registry import METHODS
+from dear.methods.registry import METHODS, frozen_clip
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
@@ -45,6 +46,7 @@ class RunContext:
         trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
         halves: Copies of models with weights in float16, by model, made when a run asks for one.
         clips: Backbones of teachers, by name and weights.
+        unadapted: The frozen backbones as methods, by model, with the classes that each was set to last.
     """
 
     clip: Clip
@@ -58,6 +60,9 @@ class RunContext:
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     halves: dict[Clip, Clip] = field(default_factory=dict)
     clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
+    unadapted: dict[Clip, tuple[Method, tuple[tuple[str, ...], tuple[str, ...]]]] = field(
+        default_factory=dict
+    )
 
     @property
     def main(self) -> bool:
@@ -71,6 +76,15 @@ class RunContext:
         if self.clip not in self.halves:
             self.halves[self.clip] = half(self.clip)
         return self.halves[self.clip]
+
+    def frozen(self, classnames: Sequence[str], templates: Sequence[str], precision: str) -> Method:
+        """The frozen backbone as a method, set to these classes."""
+        clip, classes = self.clip_in(precision), (tuple(classnames), tuple(templates))
+        method, before = self.unadapted.get(clip) or (frozen_clip(clip), None)
+        if before != classes:
+            method.set_classes(*classes)
+        self.unadapted[clip] = method, classes
+        return method
 
     def resolve(
         self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16

@@ -14,9 +14,9 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
-from dear.evaluation.metrics import Scores, evaluate, measure
+from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
-from dear.evaluation.predictions import predict
+from dear.evaluation.predictions import Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import Progress, RunContext, no_progress
 from dear.evaluation.schema import SCHEMA
@@ -37,7 +37,7 @@ class Trial:
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
         mistakes: What it gets wrong, by part of the results, as in the record.
-        test_seconds: Seconds spent in `test`.
+        test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Trial:
         self.mistakes: list[dict[str, Any]] = []
         self.test_seconds = 0.0
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        self._kept: dict[tuple[int, ...], Predictions] = {}
 
     @property
     def source(self) -> Dataset:
@@ -135,9 +136,11 @@ class Trial:
         *,
         novel: bool = False,
         part: Sequence[str | int] = (),
+        keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        mistakes go into the record if ``part`` names the keys of the scores in the results.
+        mistakes go into the record if ``part`` names the keys of the scores in the results. With
+        ``keep_features`` the images can be tested jointly with others afterwards.
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
@@ -145,14 +148,49 @@ class Trial:
         self._set_classes(dataset, classes)
         all_classes = len(classes) == len(dataset.classnames)
         images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
-        precision = self.run.training.precision
-        predictions = predict(self.method, images, cache=self.context.cache, precision=precision, novel=novel)
+        predictions = predict(
+            self.method,
+            images,
+            cache=self.context.cache,
+            precision=self.run.training.precision,
+            novel=novel,
+            keep_features=keep_features,
+        )
+        if keep_features:
+            self._kept[tuple(classes)] = predictions
         scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
             mistakes = find_mistakes(predictions, images, RECORDED_MISTAKES, torch.float32)
             self.mistakes.append(record_entry(part, mistakes, dataset.test))
         return asdict(scores)
+
+    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
+        """Scores on the test images of each of these lists of classes, which were tested before with
+        ``keep_features``, among the classes of all lists; all but the first are new to the method.
+        """
+        started = time.perf_counter()
+        dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
+        classes = [label for part in parts for label in part]
+        self._set_classes(dataset, classes)
+        frozen = self.context.frozen(
+            [dataset.classnames[label] for label in classes], dataset.templates, precision
+        )
+        for part in parts:
+            predictions, images = self._kept.pop(tuple(part)), ClassSubset(dataset.test, part)
+            zero_shot = predict(frozen, images, cache=self.context.cache, precision=precision).logits
+            joint = predict_jointly(
+                self.method,
+                predictions,
+                predictions.labels + first,
+                range(len(parts[0]), len(classes)),
+                zero_shot=zero_shot,
+                precision=precision,
+            )
+            scores.append(asdict(measure(joint, JointScores)))
+            first += len(part)
+        self.test_seconds += time.perf_counter() - started
+        return scores
 
     def _set_classes(self, dataset: Dataset, labels: Sequence[int]) -> None:
         """Set the method's classes, unless it has them already."""

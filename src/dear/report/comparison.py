@@ -6,7 +6,7 @@ from typing import Any
 
 from dear.evaluation.schema import harmonic_mean
 from dear.report import published
-from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Table
+from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Table, average
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.intervals import half_width, paired
 from dear.report.method_plots import Costs
@@ -29,6 +29,12 @@ TOO_FEW = (
 )
 COSTS = ("Trainable parameters", "Seconds per run")
 PEAK = "Peak memory, MiB"
+JOINT_RULES = ("HM, class feature alone", "HM, novel by zero-shot")
+JOINT_NOTE = (
+    "Percent, average of the data sets. Test images of base and of novel classes, each among the names of "
+    "all classes. Where a method's authors score novel classes by the class feature alone, so are the novel "
+    "ones here, beside the fused scores of the base classes."
+)
 
 
 def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Record] | None) -> Grid | None:
@@ -59,6 +65,46 @@ def methods_grid(table: Table, records: Sequence[Record], memory: Sequence[Recor
     return Grid(
         "base-to-novel-methods", "Methods side by side", "Method", names, tuple(rows), (" ".join(notes),)
     )
+
+
+def joint_grid(records: Sequence[Record]) -> Grid | None:
+    """One row per method: its average where all classes of a data set are candidates at once, on images of
+    base and of novel classes, and the HM of the two; then that by the class feature alone, and that where
+    novel classes have the scores of zero-shot CLIP. None if no record has it.
+
+    Raises:
+        DataError: for records that cannot be combined in one table or lack a number.
+    """
+    records = checked(records)
+    data_sets = {*map(data_set, records)}
+    rows = []
+    for method, group in grouped((run for run in records if "joint" in run["results"]), method_label).items():
+        runs = grouped(group, data_set)
+        if {*runs} != data_sets:
+            continue
+        entries = [
+            average(
+                [
+                    {
+                        run.get("seed"): (_joint(run, "base", read), _joint(run, "novel", read))
+                        for run in of_data
+                    }
+                    for of_data in runs.values()
+                ]
+            )
+            for read in ("accuracy", "decoupled", "zero_shot_for_new")
+        ]
+        fused, *others = (entry for entry in entries if entry)
+        cells = *(fused[measure] for measure in MEASURES), *(entry["hm"] for entry in others)
+        rows.append(GridRow(method, cells))
+    if not rows:
+        return None
+    names = (*(MEASURE_TITLES[measure] for measure in MEASURES), *JOINT_RULES)
+    return Grid("base-to-novel-joint", "All classes at once", "Method", names, tuple(rows), (JOINT_NOTE,))
+
+
+def _joint(run: Record, half: str, read: str) -> float:
+    return accuracy(run, "joint", half, read=read)
 
 
 def costs_of(table: Table, records: Sequence[Record]) -> list[Costs]:

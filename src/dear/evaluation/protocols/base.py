@@ -42,8 +42,12 @@ class Trial(typing.Protocol):
         *,
         novel: bool = False,
         part: Sequence[str | int] = (),
+        keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes."""
+
+    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
+        """Scores on the test images of each of these lists of classes, among the classes of all lists."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""Base-to-novel generalization: train on the first half of the classes and test on each half among its own
-classes. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
+"""Base-to-novel generalization: train on the first half of the classes and test on each half, among its own
+classes and, which is ours, among all. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, Trial
-from dear.evaluation.schema import harmonic_mean
+from dear.evaluation.schema import check_scores, harmonic_mean, part_of
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -46,7 +46,15 @@ class BaseToNovel(Protocol):
 
         base, novel = base_novel(len(trial.source.classnames))
         trial.train(base)
-        on_base = trial.test(trial.source, base, part=["base"])
-        on_novel = trial.test(trial.source, novel, novel=True, part=["novel"])
+        on_base = trial.test(trial.source, base, part=["base"], keep_features=True)
+        on_novel = trial.test(trial.source, novel, novel=True, part=["novel"], keep_features=True)
         hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
-        return {"base": on_base, "novel": on_novel, "hm": hm}
+        joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(base, novel), strict=True))
+        joint["hm"] = harmonic_mean(*(joint[half]["accuracy"] for half in self.scored))
+        return {"base": on_base, "novel": on_novel, "hm": hm, "joint": joint}
+
+    def check_record(self, record: Mapping[str, Any]) -> None:
+        super().check_record(record)
+        if "joint" in part_of(record, "results"):
+            for half in self.scored:
+                check_scores(record, "joint", half)

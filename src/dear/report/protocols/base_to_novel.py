@@ -15,7 +15,7 @@ from dear.report.base_to_novel import (
     base_to_novel_grid,
     base_to_novel_table,
 )
-from dear.report.comparison import costs_of, methods_grid, paired_grid, published_grid
+from dear.report.comparison import costs_of, joint_grid, methods_grid, paired_grid, published_grid
 from dear.report.grid import MISSING, Grid
 from dear.report.method_plots import accuracy_bars, averages_down, cost_plot, gain_bars
 from dear.report.protocols import ProtocolReport
@@ -36,7 +36,12 @@ class BaseToNovelReport(ProtocolReport):
     def tables(self, records: Sequence[Record]) -> list[Grid]:
         runs = self.headline(records)
         table = base_to_novel_table(runs)
-        comparisons = methods_grid(table, runs, runs), paired_grid(runs), published_grid(runs)
+        comparisons = (
+            methods_grid(table, runs, runs),
+            joint_grid(runs),
+            paired_grid(runs),
+            published_grid(runs),
+        )
         return [base_to_novel_grid(table), *(grid for grid in comparisons if grid)]
 
     def appendix(self, records: Sequence[Record]) -> list[Grid]:
