@@ -1,0 +1,59 @@
+"""The stored measurements: what a record becomes, and the tables that are made of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.report.samples import record
+from tools.document import with_table
+from tools.measurements import (
+    FILE,
+    STUDY,
+    Measurement,
+    Results,
+    read_measurements,
+    tables,
+    write_measurements,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def measured(data: str, method: str, seed: int, base: float, novel: float) -> Measurement:
+    joint = {"decoupled": 0.5, "zero_shot_for_new": 0.25}
+    run = record(data, method, base, novel, seed=seed)
+    run["results"]["joint"] = {half: {"accuracy": 0.125} | joint for half in ("base", "novel")}
+    run["settings"] = {"train": {"batch": 4}}
+    run["fewshot"] = {"indices": [*range(9)]}
+    run["environment"] = {"code": "0123456789ab"}
+    return Measurement.of(run)
+
+
+def test_what_a_record_becomes(tmp_path: Path) -> None:
+    run = measured("toys", "dear", 1, 0.8, 0.6)
+    assert (run.base, run.novel, run.joint_base, run.joint_novel_alone) == (80, 60, 12.5, 50)
+    assert run.joint_base_switched == 25
+    assert run.steps == 2 * 3  # two epochs of nine images in batches of four
+    assert run.hm == pytest.approx(9600 / 140)
+    assert run.joint_hm == 12.5
+    other = measured("cars", "dear", 1, 0.7, 0.5)
+    write_measurements([run, other], tmp_path / "runs.csv")
+    assert read_measurements(tmp_path / "runs.csv") == [other, run]
+
+
+def test_differences_are_paired_over_shared_seeds() -> None:
+    runs = [measured("toys", "zero-shot", seed, 0.5, 0.5) for seed in (1, 2)]
+    runs += [measured("cars", "zero-shot", 1, 0.4, 0.4), measured("cars", "zero-shot", 2, 0.9, 0.9)]
+    runs += [measured("toys", "dear", 1, 0.6, 0.6), measured("cars", "dear", 1, 0.7, 0.7)]
+    results = Results([*runs, measured("toys", "coop", 1, 0.6, 0.6)], ["toys", "cars"])
+    assert {*results.by_method} == {"zero-shot", "dear"}  # coop was not run on cars
+    # Differences of 10 and 30; t = 12.706 with one degree of freedom, standard error 10.
+    assert results.gap("dear", "zero-shot", lambda run: run.hm) == "+20.0 ± 127.1"
+    assert results.gap("dear", "dear", lambda run: run.hm) == ""
+    assert results.seeds("zero-shot") == "1, 2"
+
+
+def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
+    page = (ROOT / STUDY).read_text(encoding="utf-8")
+    for name, table in tables(read_measurements(ROOT / FILE)).items():
+        assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"

@@ -1,0 +1,258 @@
+"""The measurements that the study rests on, a row for each run, so that its tables can be made anew from a
+checkout without repeating the runs: `python -m tools.measurements FOLDER...` adds the records of runs of
+base-to-novel and writes the tables of docs/study.md; without a folder it writes the tables alone.
+
+A run that was measured before is replaced. Run it in the root of the repository.
+"""
+
+import argparse
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from operator import attrgetter
+from pathlib import Path
+from statistics import fmean, median
+from typing import Self
+
+from dear.data.world.tasks import downstream_names
+from dear.evaluation.records import read_record
+from dear.evaluation.schema import harmonic_mean
+from dear.methods.registry import FROZEN
+from dear.report.intervals import paired
+from dear.report.records import Record, accuracy, data_set, method_label
+from tools import end_with
+from tools.document import with_table
+
+FILE, STUDY = Path("docs/measured/base_to_novel.csv"), Path("docs/study.md")
+
+
+@dataclass(frozen=True, order=True)
+class Measurement:
+    """A run of base-to-novel on a task; accuracies in percent.
+
+    Attributes:
+        data: The task.
+        method: The method, with its variant in parentheses.
+        steps: Steps of training, 0 for a method that takes none.
+        base, novel: Either half among its own classes.
+        joint_base, joint_novel: Either half among all classes.
+        joint_base_alone, joint_novel_alone: The same by the class feature alone.
+        joint_base_switched, joint_novel_switched: The same where novel classes have zero-shot scores.
+        parameters: Trained parameters.
+        seconds: Of training and tests; other runs may have shared the processor.
+        weights, code: The first digits of the hashes of the backbone's weights and of the package's code.
+    """
+
+    data: str
+    method: str
+    seed: int
+    steps: int
+    base: float
+    novel: float
+    joint_base: float
+    joint_novel: float
+    joint_base_alone: float
+    joint_novel_alone: float
+    joint_base_switched: float
+    joint_novel_switched: float
+    parameters: int
+    seconds: int
+    weights: str
+    code: str
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """The measurement in a record. Raises DataError if the record lacks a number."""
+
+        def percent(*part: str, read: str = "accuracy") -> float:
+            return round(100 * accuracy(record, *part, read=read), 4)
+
+        joint = [
+            percent("joint", half, read=read)
+            for read in ("accuracy", "decoupled", "zero_shot_for_new")
+            for half in ("base", "novel")
+        ]
+        seconds, training = record["seconds"], record["settings"]["train"]
+        epochs = len(record["train"]["epochs"])
+        images = len((record["fewshot"] or {"indices": ()})["indices"])
+        return cls(
+            data_set(record),
+            method_label(record),
+            record["seed"],
+            epochs * math.ceil(images / training["batch"]),
+            percent("base"),
+            percent("novel"),
+            *joint,
+            record["trainable_parameters"],
+            round(seconds["train"] + seconds["test"]),
+            record["weights"]["sha256"][:12],
+            record["environment"]["code"],
+        )
+
+    @property
+    def run(self) -> tuple[str, str, int]:
+        """What tells runs apart."""
+        return self.data, self.method, self.seed
+
+    @property
+    def hm(self) -> float:
+        """HM of the halves, each among its own classes."""
+        return harmonic_mean(self.base, self.novel)
+
+    @property
+    def joint_hm(self) -> float:
+        """HM of the halves, each among all classes."""
+        return harmonic_mean(self.joint_base, self.joint_novel)
+
+
+def read_measurements(path: Path = FILE) -> list[Measurement]:
+    """The stored measurements."""
+    kinds = {field.name: field.type for field in fields(Measurement)}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    return [Measurement(**{name: kinds[name](text) for name, text in row.items()}) for row in rows]  # type: ignore[operator]
+
+
+def write_measurements(measurements: Iterable[Measurement], path: Path = FILE) -> None:
+    """Store measurements, a row each, sorted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(Measurement))
+        writer.writerows(astuple(measurement) for measurement in sorted(measurements))
+
+
+Value = Callable[[Measurement], float]
+
+BASE: Value = attrgetter("base")
+NOVEL: Value = attrgetter("novel")
+
+
+class Results:
+    """Measurements of some tasks, by method and task."""
+
+    def __init__(self, measurements: Iterable[Measurement], tasks: Sequence[str]) -> None:
+        """Methods that were not measured on all of the tasks are left out."""
+        self.tasks, by_method = tuple(tasks), dict[str, dict[str, list[Measurement]]]()
+        for measurement in measurements:
+            if measurement.data in tasks:
+                of_method = by_method.setdefault(measurement.method, {})
+                of_method.setdefault(measurement.data, []).append(measurement)
+        self.by_method = {method: runs for method, runs in by_method.items() if {*runs} == {*tasks}}
+
+    def mean(self, method: str, value: Value, tasks: Sequence[str] | None = None) -> float:
+        """The mean over tasks of the mean over seeds."""
+        return fmean(self.by_task(method, value, tasks))
+
+    def by_task(self, method: str, value: Value, tasks: Sequence[str] | None = None) -> list[float]:
+        """The mean over seeds for each task."""
+        runs = self.by_method[method]
+        return [fmean(value(run) for run in runs[task]) for task in tasks or self.tasks]
+
+    def hm(self, method: str, base: Value, novel: Value, tasks: Sequence[str] | None = None) -> float:
+        """HM of the averages over tasks."""
+        return harmonic_mean(self.mean(method, base, tasks), self.mean(method, novel, tasks))
+
+    def gap(self, method: str, other: str, value: Value) -> str:
+        """Mean difference over tasks, with half the width of its 95% t interval, over the seeds that both
+        have; "" for a method and itself.
+        """
+        if method == other:
+            return ""
+        seeds = [
+            {run.seed for runs in self.by_method[name].values() for run in runs} for name in (method, other)
+        ]
+        shared = [run for name in (method, other) for runs in self.by_method[name].values() for run in runs]
+        same = Results([run for run in shared if run.seed in seeds[0] & seeds[1]], self.tasks)
+        difference, width = paired(same.by_task(method, value), same.by_task(other, value))
+        return f"{difference:+.1f}" + ("" if width is None else f" ± {width:.1f}")
+
+    def seeds(self, method: str) -> str:
+        """The seeds that it was run with."""
+        return ", ".join(
+            map(str, sorted({run.seed for runs in self.by_method[method].values() for run in runs}))
+        )
+
+
+def apart_table(measurements: Sequence[Measurement], tasks: Sequence[str], unseen: Sequence[str]) -> str:
+    """One row for each method that was run on all tasks, by HM: each half among its own classes, costs."""
+    results = Results(measurements, tasks)
+    lines = [
+        "| method | seeds | base | novel | HM | HM, unseen tasks | HM minus zero-shot's "
+        "| HM, novel by zero-shot | steps | seconds |",
+        "| --- | --- |" + " ---: |" * 8,
+    ]
+    for method in sorted(results.by_method, key=lambda method: results.hm(method, BASE, NOVEL)):
+        runs = [run for runs in results.by_method[method].values() for run in runs]
+        base = results.mean(method, BASE)
+        numbers = [
+            f"{base:.1f}",
+            f"{results.mean(method, NOVEL):.1f}",
+            f"{results.hm(method, BASE, NOVEL):.1f}",
+            f"{results.hm(method, BASE, NOVEL, unseen):.1f}",
+            results.gap(method, FROZEN, lambda run: run.hm),
+            f"{harmonic_mean(base, results.mean(FROZEN, NOVEL)):.1f}",
+            f"{median(run.steps for run in runs):,.0f}",
+            f"{median(run.seconds for run in runs):,.0f}",
+        ]
+        lines.append(f"| {method} | {results.seeds(method)} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def joint_table(measurements: Sequence[Measurement], tasks: Sequence[str], unseen: Sequence[str]) -> str:
+    """One row for each method that was run on all tasks, by HM: all classes at once, then by other rules."""
+    results = Results(measurements, tasks)
+    lines = [
+        "| method | seeds | joint base | joint novel | joint HM | joint HM, unseen tasks "
+        "| joint HM minus zero-shot's | class feature alone | novel by zero-shot |",
+        "| --- | --- |" + " ---: |" * 7,
+    ]
+
+    def joint(method: str, tasks: Sequence[str] | None = None) -> float:
+        return results.hm(method, lambda run: run.joint_base, lambda run: run.joint_novel, tasks)
+
+    for method in sorted(results.by_method, key=joint):
+        alone = results.hm(method, lambda run: run.joint_base_alone, lambda run: run.joint_novel_alone)
+        switched = results.hm(
+            method, lambda run: run.joint_base_switched, lambda run: run.joint_novel_switched
+        )
+        numbers = [
+            f"{results.mean(method, lambda run: run.joint_base):.1f}",
+            f"{results.mean(method, lambda run: run.joint_novel):.1f}",
+            f"{joint(method):.1f}",
+            f"{joint(method, unseen):.1f}",
+            results.gap(method, FROZEN, lambda run: run.joint_hm),
+            f"{alone:.1f}",
+            f"{switched:.1f}",
+        ]
+        lines.append(f"| {method} | {results.seeds(method)} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def tables(measurements: Sequence[Measurement]) -> dict[str, str]:
+    """The generated tables of the study by the names of their markers."""
+    small = measurements, downstream_names(), downstream_names("unseen")
+    return {"small-apart": apart_table(*small), "small-joint": joint_table(*small)}
+
+
+def main() -> None:
+    """Add records, and write the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", type=Path, nargs="*", help="folders of run records")
+    folders = parser.parse_args().folders
+    known = {run.run: run for run in read_measurements()} if FILE.exists() else {}
+    for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
+        run = Measurement.of(read_record(path))
+        known[run.run] = run
+    write_measurements(known.values())
+    page = STUDY.read_text(encoding="utf-8")
+    for name, table in tables(read_measurements()).items():
+        page = with_table(page, name, table)
+    STUDY.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    end_with(main)
