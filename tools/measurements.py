@@ -68,26 +68,30 @@ class Measurement:
         def percent(*part: str, read: str = "accuracy") -> float:
             return round(100 * accuracy(record, *part, read=read), 4)
 
-        joint = [
-            percent("joint", half, read=read)
-            for read in ("accuracy", "decoupled", "zero_shot_for_new")
+        joint = {
+            f"joint_{half}{suffix}": percent("joint", half, read=read)
+            for suffix, read in (
+                ("", "accuracy"),
+                ("_alone", "decoupled"),
+                ("_switched", "zero_shot_for_new"),
+            )
             for half in ("base", "novel")
-        ]
+        }
         seconds, training = record["seconds"], record["settings"]["train"]
         epochs = len(record["train"]["epochs"])
         images = len((record["fewshot"] or {"indices": ()})["indices"])
         return cls(
-            data_set(record),
-            method_label(record),
-            record["seed"],
-            epochs * math.ceil(images / training["batch"]),
-            percent("base"),
-            percent("novel"),
-            *joint,
-            record["trainable_parameters"],
-            round(seconds["train"] + seconds["test"]),
-            record["weights"]["sha256"][:12],
-            record["environment"]["code"],
+            data=data_set(record),
+            method=method_label(record),
+            seed=record["seed"],
+            steps=epochs * math.ceil(images / training["batch"]),
+            base=percent("base"),
+            novel=percent("novel"),
+            **joint,
+            parameters=record["trainable_parameters"],
+            seconds=round(seconds["train"] + seconds["test"]),
+            weights=record["weights"]["sha256"][:12],
+            code=record["environment"]["code"],
         )
 
     @property
