@@ -16,7 +16,8 @@ class DearSettings(MethodSettings):
 
     Attributes:
         first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
-        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve.
+        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve. Between the two it
+            depends on token_std how much of the raw tokens is left.
         tokens: Tokens per attribute.
         text_tokens: Learnable text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].

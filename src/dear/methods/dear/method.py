@@ -49,7 +49,7 @@ class Dear(Method):
            R_a [ 0   0   x ]                    R_a [ x   x   B ]    B: 0 within one attribute, else x
 
     Features (eq. 10, 11), all of unit norm. LN and W_0 are CLIP's last LayerNorm and projection, mean_n is
-    the mean over the tokens of an attribute [ours]:
+    the mean over the tokens of an attribute. That, LN in f_a, and W_0 as W's initial value are [ours]:
 
         f_cls = LN(class token) W_0      f_a = LN(mean_n(I_a)) W      f_t = CLIP's text feature, with P
 
