@@ -2,7 +2,7 @@
 
 DeAR is trained with its defaults, but for the tokens' initial scale, and applied to training images of the
 task. For each later layer: the cosine of its anchored attribute tokens with the raw ones, mean over images
-and tokens; and the root mean squares of the raw tokens and of the class token and patches as they enter layer J.
+and tokens. Then the root mean squares of the raw tokens, and of the class token and patches entering layer J.
 """
 
 import argparse
