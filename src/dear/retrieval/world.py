@@ -20,12 +20,14 @@ from dear.data.world.tasks import WorldImages
 from dear.methods.base import Method
 
 QUERIES = (3, 170, 431)
+"""Numbers of images, modulo that of a task's."""
 
 
 def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
     """Retrieve among a task's images with each feature of an adapted method, as data for the report."""
     values = {name: factor.values for name, factor in FACTORS.items()}
-    return retrieval_panels(method, images, images.factors, values, queries=QUERIES)
+    queries = [number % len(images) for number in QUERIES]
+    return retrieval_panels(method, images, images.factors, values, queries=queries)
 
 
 def retrieval_panels(
