@@ -41,7 +41,7 @@ SCRATCH = Path(tempfile.gettempdir()) / "dear-baseline"
 
 RENAMED_WORDS: dict[str, str] = {}
 """A command or option when the baseline was frozen, and what it is called now: {"--old": "--new"}."""
-RENAMED_KEYS: dict[str, str] = {}
+RENAMED_KEYS: dict[str, str] = {"mistakes": "answers"}
 """A key of a record or of --json now, and what it was called then: {"new": "old"}."""
 
 BY_RUN = ["results", "train", "selection", "answers", "fewshot", "fusion_weights", "trainable_parameters"]

@@ -65,9 +65,9 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
         ["unit/data/test_fewshot.py", "unit/data/test_own.py"],
     ),
     "metrics": (
-        ["evaluation/metrics.py", "evaluation/diagnosis.py", "adapters/scoring.py"],
+        ["evaluation/metrics.py", "evaluation/mistakes.py", "evaluation/predictions.py"],
         [
-            "unit/evaluation/test_metrics.py", "unit/evaluation/test_diagnosis.py",
+            "unit/evaluation/test_metrics.py", "unit/evaluation/test_mistakes.py",
             "unit/adapters/test_calibration.py", "unit/adapters/test_scoring.py",
         ],
     ),
