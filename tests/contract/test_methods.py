@@ -38,6 +38,7 @@ OURS = {
     "zero-shot": set[str](),
     "linear-probe": {"weight", "bias"},
     "gda": {"weight", "bias"},
+    "clip-lora": {"image_down", "image_up", "text_down", "text_up"},
     "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
 }
 DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.references().items()}

@@ -111,7 +111,7 @@ def fit(
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
             run.settings.check_classes(few.classnames, few.classnames)
-        epochs = _Epochs(run, report)
+        epochs = _Epochs(run, len(picked), report)
         trial = Trial(context, run, progress=epochs)
         trial.train(range(len(images.classnames)))
         epochs.end()
@@ -161,9 +161,10 @@ def fit(
 class _Epochs:
     """Reports the epochs of a training, its teacher's among them, as one step."""
 
-    def __init__(self, run: ResolvedRun, report: Progress) -> None:
-        runs = [run] if run.teacher is None else [run.teacher, run]
-        self.total = sum(run.training.epochs for run in runs) if run.plan.trains else 0
+    def __init__(self, run: ResolvedRun, images: int, report: Progress) -> None:
+        runs, classes = [run] if run.teacher is None else [run.teacher, run], len(run.source.classnames)
+        epochs = (run.training.epochs_of_run(images, classes) for run in runs)
+        self.total = sum(epochs) if run.plan.trains else 0
         self.done, self.report = 0, report
         if self.total:
             report("training", 0, self.total)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
+from dear.backbone.low_rank import LayerUpdate
 from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
 from dear.backbone.plain import PlainBlock
 
@@ -65,14 +66,16 @@ class Block(nn.Module):
         bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
+        update: LayerUpdate | None = None,
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
 
         The last layer of a tower needs its output at only a few tokens. Queries and MLP are then computed for
         those tokens alone, with the same result. ``bias`` and the queries of ``rotation``
-        have one row per token in ``read``.
+        have one row per token in ``read``. ``update`` changes the weights of queries, keys and values.
         """
-        return self._update(tokens if read is None else read, self.head_outputs(tokens, bias, read, rotation))
+        heads = self.head_outputs(tokens, bias, read, rotation, update)
+        return self._update(tokens if read is None else read, heads)
 
     def forward_projected(
         self,
@@ -87,10 +90,10 @@ class Block(nn.Module):
         return self._update(tokens, self._attend(query, key, value, bias))
 
     def project(
-        self, tokens: Float[Tensor, "batch token width"]
+        self, tokens: Float[Tensor, "batch token width"], update: LayerUpdate | None = None
     ) -> Float[Tensor, "batch token three_widths"]:
         """Queries, keys and values, concatenated. Those of a token depend on that token alone."""
-        return linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias)
+        return _linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias, 0, update)
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | PackedSequences | None
@@ -123,9 +126,10 @@ class Block(nn.Module):
         bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
+        update: LayerUpdate | None = None,
     ) -> Float[Tensor, "batch head query dim"]:
         """Each head's output before the output projection."""
-        query, key, value = self.query_key_value(tokens, read, rotation)
+        query, key, value = self.query_key_value(tokens, read, rotation, update)
         return self._attend(query, key, value, bias)
 
     def query_key_value(
@@ -133,6 +137,7 @@ class Block(nn.Module):
         tokens: Float[Tensor, "batch token width"],
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
+        update: LayerUpdate | None = None,
     ) -> tuple[
         Float[Tensor, "batch head query dim"],
         Float[Tensor, "batch head token dim"],
@@ -142,10 +147,11 @@ class Block(nn.Module):
         width = tokens.shape[-1]
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if read is None:
-            query, key, value = self.project(tokens).chunk(3, dim=-1)
+            query, key, value = self.project(tokens, update).chunk(3, dim=-1)
         else:
-            query = linear(self.ln_1(read), weight[:width], bias[:width])
-            key, value = linear(self.ln_1(tokens), weight[width:], bias[width:]).chunk(2, dim=-1)
+            query = _linear(self.ln_1(read), weight[:width], bias[:width], 0, update)
+            keys_values = _linear(self.ln_1(tokens), weight[width:], bias[width:], 1, update)
+            key, value = keys_values.chunk(2, dim=-1)
         return self._by_head(query, key, value, rotation)
 
     def _by_head(
@@ -159,6 +165,17 @@ class Block(nn.Module):
         query, key, value = (_split(x, self.heads) for x in (query, key, value))
         query, key = self.ln_query(query), self.ln_key(key)
         return (query, key, value) if rotation is None else (*rotation(query, key), value)
+
+
+def _linear(
+    x: Float[Tensor, "batch token width"],
+    weight: Tensor,
+    bias: Tensor,
+    first: int,
+    update: LayerUpdate | None,
+) -> Float[Tensor, "batch token outputs"]:
+    """The projection by the weights of some of queries, keys and values, which begin at ``first``."""
+    return linear(x, weight, bias) if update is None else update.project(x, weight, bias, first)
 
 
 def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "batch head token dim"]:

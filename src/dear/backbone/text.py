@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from dear.backbone.attention import PackedSequences, causal_bias
 from dear.backbone.block import Block
 from dear.backbone.injection import Injection
+from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TEXT_CLASS, is_instance
 from dear.backbone.towers import Tower, plain_projection
 
@@ -117,24 +118,33 @@ class TextTower(Tower):
         return causal_bias(x.shape[1] + extra, x) if self.causal else None
 
     def features(
-        self, trunk: TextTrunk, first: int, inject: Injection | None = None, chunk: int = 0
+        self,
+        trunk: TextTrunk,
+        first: int,
+        inject: Injection | None = None,
+        chunk: int = 0,
+        updates: LowRank | None = None,
     ) -> Float[Tensor, "class embed"]:
         """Text embeddings, not normalised, from a trunk at layer ``first``. Injected tokens shift the end.
 
         Prompts of one length are computed together, cut at their end. With causal attention, the tokens that
-        all prompts begin with are computed once. ``chunk`` limits how many prompts are computed at a time;
-        activations are then recomputed for gradients.
+        all prompts begin with are computed once, but not if ``updates`` drop values, of each prompt others.
+        ``chunk`` limits how many prompts are computed at a time; activations are then recomputed for
+        gradients.
         """
         chunk = chunk if chunk < len(trunk.end) else 0
         groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(inject)
+        has_prefix = has_prefix and (updates is None or updates.dropout is None)
         if groups is None:
             if not has_prefix:
-                return self._features(trunk.tokens, trunk.end, first, inject)
+                return self._features(trunk.tokens, trunk.end, first, inject, updates)
             groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.tokens.shape[1])]
         calls: list[Callable[[], Tensor]]
         if has_prefix:
             batches = [[group] for group in groups] if chunk else [groups]
-            calls = [partial(self._packed_features, trunk, batch, first, inject) for batch in batches]
+            calls = [
+                partial(self._packed_features, trunk, batch, first, inject, updates) for batch in batches
+            ]
         else:
             calls = [
                 partial(
@@ -143,11 +153,12 @@ class TextTower(Tower):
                     trunk.end[rows],
                     first,
                     inject and inject.rows(rows),
+                    updates and updates.of_rows(rows, len(trunk.end)),
                 )
                 for rows, length in groups
             ]
         recompute = chunk and torch.is_grad_enabled()
-        # Nothing here is random, so the state of the generator need not be preserved.
+        # Nothing here takes from a generator that is shared, so no state need be preserved.
         parts = [
             checkpoint(call, use_reentrant=False, preserve_rng_state=False) if recompute else call()
             for call in calls
@@ -161,6 +172,7 @@ class TextTower(Tower):
         groups: list[tuple[Int[Tensor, "row"], int]],
         first: int,
         inject: Injection | None,
+        updates: LowRank | None,
     ) -> Float[Tensor, "row embed"]:
         """The features of groups of prompts with a common prefix, in the groups' order. All tokens are one
         sequence, so that they share the products with the weights.
@@ -177,7 +189,7 @@ class TextTower(Tower):
         longest = max(length for _, length in groups) + added
         sizes = tuple((len(rows), length - prefix) for rows, length in groups)
         packed = PackedSequences(prefix + added, sizes, causal_bias(longest, x))
-        out = self.span(x, first, bias=packed, inject=inject, read=torch.cat(ends))
+        out = self.span(x, first, bias=packed, inject=inject, read=torch.cat(ends), updates=updates)
         return self.finish(out[0])
 
     def _features(
@@ -186,11 +198,13 @@ class TextTower(Tower):
         end: Int[Tensor, "class"],
         first: int,
         inject: Injection | None,
+        updates: LowRank | None,
     ) -> Float[Tensor, "class embed"]:
         extra = 0 if inject is None else inject.added
         bias = self._bias(tokens, extra)
         read = (end + extra).unsqueeze(1)
-        return self.finish(self.span(tokens, first, bias=bias, inject=inject, read=read)[:, 0])
+        out = self.span(tokens, first, bias=bias, inject=inject, read=read, updates=updates)
+        return self.finish(out[:, 0])
 
     def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
         """CLIP's text embedding, not normalised."""

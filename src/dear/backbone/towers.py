@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dear.backbone.attention import PackedSequences, Rotation
 from dear.backbone.block import Block
 from dear.backbone.injection import Injection
+from dear.backbone.low_rank import LowRank
 
 Bias = (
     Float[Tensor, "*#batch #head token token"]
@@ -95,8 +96,10 @@ class Tower(nn.Module):
         bias: Bias = None,
         inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
+        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch read width"]:
-        """Layers ``first`` to the last, with learned tokens injected; the last only at tokens in ``read``.
+        """Layers ``first`` to the last, with learned tokens injected and weights updated; the last only at
+        tokens in ``read``.
 
         ``bias`` covers the tokens after injection; a list has one per layer of the span. ``read`` holds token
         positions after injection, the same for the whole batch (1-D) or one row per item (2-D); None reads
@@ -104,14 +107,15 @@ class Tower(nn.Module):
         """
         rotation, layers_done = self.rotations(inject), 0
         if inject is not None:
-            if first < self.depth:
+            if first < self.depth and updates is None:
                 x, layers_done = self._enter(x, first, inject, _at(bias, 0), rotation), 1
             else:
                 x = inject.enter(x)
         for step in range(layers_done, self.depth - first):
             if inject is not None:
                 x = inject.anchor(x, step)
-            x = self.blocks[first + step - 1](x, _at(bias, step), rotation=rotation)
+            update = updates and updates.at(step)
+            x = self.blocks[first + step - 1](x, _at(bias, step), rotation=rotation, update=update)
         if first > self.depth:
             return x if read is None else _rows(x, read)
         if inject is not None and first < self.depth:
@@ -121,7 +125,8 @@ class Tower(nn.Module):
         if read is not None:
             bias, queries = _bias_rows(bias, read), _rows(x, read)
             rotation = None if rotation is None else rotation.reading(read)
-        out: Tensor = self.blocks[-1](x, bias, queries, rotation)
+        update = updates and updates.at(self.depth - first)
+        out: Tensor = self.blocks[-1](x, bias, queries, rotation, update)
         return out
 
     def _enter(

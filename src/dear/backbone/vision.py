@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dear.backbone.attention import PackedSequences, Rotation, attention_weights, no_rotation
 from dear.backbone.block import Block
 from dear.backbone.injection import Injection
+from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.towers import Bias, Tower, plain_projection
@@ -114,19 +115,20 @@ class VisionTower(Tower):
         bias: Bias = None,
         inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
+        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch read width"]:
         """As in any tower. Where the embedding is pooled, token 0 of the result is the pooled token, and any
         other token is pooled alone. ``read`` is then the same for the whole batch.
         """
         if self.readout is None or first > self.depth:
-            return super().span(x, first, bias=bias, inject=inject, read=read)
+            return super().span(x, first, bias=bias, inject=inject, read=read, updates=updates)
         tokens = x.shape[1]
         if not self.has_class_token:
             x, bias = x[:, 1:], _without_placeholder(bias)
             tokens -= 1
             if inject is not None and inject.at is not None:
                 inject = replace(inject, at=inject.at - 1)
-        image_tokens = out = super().span(x, first, bias=bias, inject=inject)
+        image_tokens = out = super().span(x, first, bias=bias, inject=inject, updates=updates)
         if inject is not None and inject.added:
             at = tokens if inject.at is None else inject.at
             image_tokens = torch.cat([out[:, :at], out[:, at + inject.added : tokens + inject.added]], dim=1)

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
+from dear.backbone.low_rank import LowRank
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.limits import at_most
@@ -161,10 +162,12 @@ class Method(nn.Module, ABC):
         self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()
 
-    def mean_over_templates(self, inject: Injection | None = None) -> Float[Tensor, "class embed"]:
+    def mean_over_templates(
+        self, inject: Injection | None = None, updates: LowRank | None = None
+    ) -> Float[Tensor, "class embed"]:
         """Unit text features: the normalised mean over templates of the normalised feature."""
         features = [
-            normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk), dim=-1)
+            normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk, updates), dim=-1)
             for p in self.prompts
         ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
@@ -209,16 +212,25 @@ class Method(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
     def class_feature(
-        self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        inject: Injection | None = None,
+        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch embed"]:
-        """The unit class feature at the end of the span, with learned tokens injected if given."""
-        return normalize(self.class_embedding(trunk, inject), dim=-1)
+        """The unit class feature at the end of the span, with learned tokens injected and weights updated if
+        given.
+        """
+        return normalize(self.class_embedding(trunk, inject, updates), dim=-1)
 
     def class_embedding(
-        self, trunk: Float[Tensor, "batch token width"], inject: Injection | None = None
+        self,
+        trunk: Float[Tensor, "batch token width"],
+        inject: Injection | None = None,
+        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch embed"]:
         """The same before it is normalised."""
-        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=_class_token(trunk))
+        read = _class_token(trunk)
+        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
         return self.clip.image.finish(out[:, 0])
 
     @abstractmethod

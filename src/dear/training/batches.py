@@ -63,7 +63,7 @@ class Batches:
 
     Attributes:
         steps: Number of batches in an epoch.
-        images_seen: Number of images in them.
+        sizes: Number of images in each of them.
     """
 
     def __init__(
@@ -82,13 +82,15 @@ class Batches:
         self.like = method.clip.image.projection
         self._whole: dict[int, Tensor] = {}
         first, self._composed = self._order(0)
-        self.steps, self.images_seen = len(first), sum(map(len, first))
+        self.steps, self.sizes = len(first), [*map(len, first)]
         if self.views is not None:
             self.views.begin(self._facts(), method.image_from)
 
-    def of(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch, counted from 0; the next batches are loaded in the background."""
-        parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0])]
+    def of(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
+        """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the
+        background.
+        """
+        parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
         missing = [part.indices for part in parts if not part.is_cached]
         with closing(prefetch(self.images, missing, self.like.device)) as ahead:
             for part in parts:

@@ -109,10 +109,18 @@ def _head(content: bytes | memoryview) -> bytes:
 
 
 def load_checkpoint(
-    path: Path, method: Method, optimizer: Any, run: str, *, epoch_steps: int, selects: bool = False
+    path: Path,
+    method: Method,
+    optimizer: Any,
+    run: str,
+    *,
+    epoch_steps: int,
+    run_steps: int,
+    selects: bool = False,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Load the checkpoint if it exists. Returns the epochs done and, if the run ``selects`` an epoch, the
-    state of the best one. ``epoch_steps`` is the number of optimisation steps per epoch.
+    state of the best one. An epoch has ``epoch_steps`` optimisation steps, the run ``run_steps``: its last
+    epoch may have fewer.
 
     Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
     """
@@ -130,7 +138,7 @@ def load_checkpoint(
             "remove it or choose another --out."
         )
     try:
-        history = _history(state, epoch_steps)
+        history = _history(state, epoch_steps, run_steps)
         best = state["best"]
         if selects and history:
             _require_like(best, method.state_dict())
@@ -145,12 +153,12 @@ def load_checkpoint(
     return history, best
 
 
-def _history(state: Mapping[str, Any], epoch_steps: int) -> list[dict[str, Any]]:
+def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list[dict[str, Any]]:
     """The epochs of a state. Raises an exception in MALFORMED if the state is inconsistent."""
     history = list(json.loads(state["history"]))
     if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
         raise ValueError(f"it claims {state['epochs']} epochs, but lists others")
-    if state["steps"] != len(history) * epoch_steps:
+    if state["steps"] != min(len(history) * epoch_steps, run_steps):
         raise ValueError(f"it claims {state['steps']} steps, which does not match {len(history)} epochs")
     if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
         raise ValueError("its epochs hold values that are not numbers")

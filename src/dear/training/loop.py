@@ -83,18 +83,26 @@ def train(
     best: dict[str, Any] | None = None
     batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
     steps = batches.steps
+    of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
+    epochs = math.ceil(of_run / steps)
     apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
-            checkpoint, method, optimizer, run, epoch_steps=steps, selects=validate is not None
+            checkpoint,
+            method,
+            optimizer,
+            run,
+            epoch_steps=steps,
+            run_steps=of_run,
+            selects=validate is not None,
         )
-    for epoch in range(len(history), settings.epochs):
-        start = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = settings.lr_at(epoch) * group["rate"]
+    for epoch in range(len(history), epochs):
+        start, rates = time.perf_counter(), _rates(settings, epoch, steps, of_run)
         sums: dict[str, float] = {}
         method.train()
-        for step, batch in enumerate(batches.of(epoch)):
+        for step, (rate, batch) in enumerate(zip(rates, batches.of(epoch, len(rates)), strict=True)):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["rate"]
             frozen = () if batch.frozen is None else (batch.frozen,)
             labels = images.labels[batch.indices].repeat(method.views_per_image).to(device)
             method.before_step(generator(seed, "step", epoch, step))
@@ -109,35 +117,45 @@ def train(
                 method.backward(parts, _backward(fabric, method, batch.weight))
                 del parts  # and with it a graph that was kept for a second pass
             optimizer.step()
-            method.after_step((epoch * steps + step + 1) / (settings.epochs * steps))
+            method.after_step((epoch * steps + step + 1) / of_run)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * len(batch.indices) * (batch.weight > 0)
         method.eval()
         finite = all(torch.isfinite(parameter).all() for parameter in method.trainable)
-        if epoch + 1 == settings.epochs:  # no later loss shows the effect of the last step
+        if epoch + 1 == epochs:  # no later loss shows the effect of the last step
             with torch.no_grad(), mixed(device, settings.precision):
                 last = wrapped.loss(batch.trunk, labels, *frozen)["loss"]
             (diverged,) = summed(fabric, [float(not torch.isfinite(last))], device)
             finite = finite and not diverged
         if not finite:  # a bad state is not saved
-            raise TrainingDiverged((epoch + 1) * steps, ADVICE, checkpoint if history else None)
-        method.after_epoch(epoch + 1, settings.epochs)
+            raise TrainingDiverged(epoch * steps + len(rates), ADVICE, checkpoint if history else None)
+        method.after_epoch(epoch + 1, epochs)
         totals = summed(fabric, list(sums.values()), device)
-        means = {name: total / batches.images_seen for name, total in zip(sums, totals, strict=True)}
-        entry = {"epoch": epoch + 1, **means, "lr": settings.lr_at(epoch)}
+        images_seen = sum(batches.sizes[: len(rates)])
+        means = {name: total / images_seen for name, total in zip(sums, totals, strict=True)}
+        entry = {"epoch": epoch + 1, **means, "lr": rates[0]}
         if validate is not None:
             entry["val"] = validate()
             if all(entry["val"] > earlier["val"] for earlier in history):
                 best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
-            done = len(history) * steps
+            done = epoch * steps + len(rates)
             save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
         progress(epoch + 1, means)
     if best is not None:
         method.load_state_dict(best)
     return history
+
+
+def _rates(settings: TrainSettings, epoch: int, steps: int, of_run: int) -> list[float]:
+    """The learning rate of each step of an epoch, counted from 0, if an epoch has ``steps`` and the run
+    ``of_run``: the last epoch may have fewer.
+    """
+    epochs, here = of_run / steps, min(steps, of_run - epoch * steps)
+    at = [step / steps if settings.schedule == "step" else 0.0 for step in range(here)]
+    return [settings.lr_at(epoch + part, epochs) for part in at]
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:

@@ -10,6 +10,7 @@ from dear.errors import SettingsError
 
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
+Schedule = Literal["epoch", "step"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,14 @@ class TrainSettings:
 
     Attributes:
         epochs: Passes over the few-shot images, including the warm-up.
+        steps_per_shot: Steps of a training, instead of epochs, for each image of a class: with 16 shots, 16
+            times as many. Its last epoch ends with the last of them. 0 for epochs.
         batch: Images per step.
         lr: Learning rate after the warm-up.
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
         warmup_lr: Learning rate of the warm-up.
+        schedule: Whether the cosine after the warm-up falls with each epoch or with each step.
+        lr_end: Learning rate at the cosine's end.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
             (a tower of less than 384 excepted), else 32-true; records say which. "16-true" has weights
@@ -40,10 +45,13 @@ class TrainSettings:
     """
 
     epochs: int = 10
+    steps_per_shot: int = 0
     batch: int = 16
     lr: float = 1e-3
     warmup_epochs: int = 1
     warmup_lr: float = 1e-5
+    schedule: Schedule = "epoch"
+    lr_end: float = 0.0
     weight_decay: float = 5e-4
     precision: Precision = "auto"
     optimizer: Optimizer = "adamw"
@@ -59,12 +67,15 @@ class TrainSettings:
         require_at_least(
             {
                 "epochs": (self.epochs, 1),
+                "steps_per_shot": (self.steps_per_shot, 0),
                 "batch": (self.batch, 1),
                 "warmup_epochs": (self.warmup_epochs, 0),
                 "text_chunk": (self.text_chunk, 0),
             }
         )
         require_rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
+        if not 0 <= self.lr_end <= self.lr:
+            raise SettingsError(f"lr_end is {self.lr_end}: it must be from 0 to lr, which is {self.lr}.")
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
         if not 0 < self.crop <= 1:
@@ -92,16 +103,38 @@ class TrainSettings:
         full, remainder = divmod(images, self.batch)
         return full + (remainder > 0 and not (self.drop_last and full))
 
-    def lr_at(self, epoch: int) -> float:
+    def steps_of_run(self, images: int, classes: int, epoch_steps: int) -> int:
+        """Number of steps of a training on images of so many classes with ``epoch_steps`` in an epoch. Shots
+        are the mean number of images of a class. Raises SettingsError if the warm-up takes all steps.
+        """
+        if not self.steps_per_shot:
+            return self.epochs * epoch_steps
+        steps = max(1, round(self.steps_per_shot * images / classes))
+        if self.warmup_epochs * epoch_steps >= steps:
+            raise SettingsError(
+                f"warmup_epochs is {self.warmup_epochs}, of {epoch_steps} steps each, and there are {steps}: "
+                "all would train at the warm-up rate. Give fewer --train.warmup-epochs."
+            )
+        return steps
+
+    def epochs_of_run(self, images: int, classes: int) -> int:
+        """Number of epochs of such a training, the last of which may be cut short."""
+        if not self.steps_per_shot:
+            return self.epochs
+        steps = self.steps(images)
+        return math.ceil(self.steps_of_run(images, classes, steps) / steps)
+
+    def lr_at(self, epoch: float, epochs: float | None = None) -> float:
         """Learning rate of an epoch, counted from 0: constant during warm-up, then a cosine that would reach
-        0 after ``epochs`` more.
+        ``lr_end`` after ``epochs`` more (those of the settings if None). Steps are parts of an epoch.
 
         Source: Dassl's ConstantWarmupScheduler over CosineAnnealingLR(T_max=epochs), which the CoOp
         family of methods uses.
         """
         if epoch < self.warmup_epochs:
             return self.warmup_lr
-        return self.lr * 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup_epochs) / self.epochs))
+        angle = math.pi * (epoch - self.warmup_epochs) / (self.epochs if epochs is None else epochs)
+        return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
 
 
 def _optional(settings: type) -> Any:
@@ -112,15 +145,20 @@ def _optional(settings: type) -> Any:
 
 
 class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
-    """Overrides of `TrainSettings` for all methods. None leaves the published value of each method."""
+    """Overrides of `TrainSettings` for all methods. None leaves the published value of each method.
+
+    Epochs that are given alone replace a published number of steps.
+    """
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
         """The published settings of a method with these overrides. Raises SettingsError, also if the warm-up
         takes all epochs.
         """
         overrides = {name: value for name, value in asdict(self).items() if value is not None}
+        if "epochs" in overrides:
+            overrides = {"steps_per_shot": 0} | overrides
         settings = TrainSettings(**{**published, **overrides})
-        if settings.warmup_epochs >= settings.epochs:
+        if not settings.steps_per_shot and settings.warmup_epochs >= settings.epochs:
             raise SettingsError(
                 f"warmup_epochs is {settings.warmup_epochs} of {settings.epochs} epochs: all would train at "
                 "the warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
