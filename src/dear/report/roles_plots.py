@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dear.errors import DataError
-from dear.report.plots import MARKERS, NEUTRAL, PALETTE, cell_axes, concept_styles, draw_cell
-from dear.report.svg import INK, Drawing
+from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, cell_axes, concept_styles, draw_cell
 from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
 

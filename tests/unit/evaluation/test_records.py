@@ -10,7 +10,7 @@ from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.environment import environment
 from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.schema import SCHEMA
-from dear.writing.files import write_json
+from dear.writing import write_json
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
