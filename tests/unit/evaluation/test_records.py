@@ -36,7 +36,7 @@ def test_a_damaged_record_is_refused(content: str, tmp_path: Path) -> None:
 def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=f"reads {SCHEMA}. Remove it and run"):
+    with pytest.raises(DataError, match=f"this version reads schema {SCHEMA}: .*Remove it and run"):
         read_record(path)
 
 
