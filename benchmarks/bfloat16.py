@@ -30,6 +30,7 @@ from dear.backbone.load import load_clip
 from dear.backbone.precision import mixed
 from dear.data.images.transforms import eval_views
 from dear.data.loading import load_dataset
+from dear.data.world.render import WorldScenes
 from dear.data.world.tasks import downstream_names
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
@@ -38,7 +39,6 @@ from dear.report.intervals import paired
 from dear.roles import decompose
 from dear.roles.discover import discover
 from dear.roles.phrases import WORLD, load_pool
-from dear.roles.world import WorldScenes
 
 IMAGES = 100
 

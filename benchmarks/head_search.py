@@ -24,12 +24,12 @@ from dear.backbone.load import load_clip
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.data.world.factors import FACTOR_NAMES, FACTORS
+from dear.data.world.render import WorldScenes
 from dear.data.world.tasks import load_task
 from dear.evaluation.experiment import data_names
 from dear.retrieval.encoder import HeadEncoder, head_facts
 from dear.retrieval.world import chance_by_factor, nearest, precision_by_factor
 from dear.roles.packaged import role_table
-from dear.roles.world import WorldScenes
 
 FOUND = 10
 SEED = 3_000_017  # of the scenes

@@ -30,7 +30,7 @@ from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from dear.training.settings import TrainSettings  # noqa: E402
-from dear.training.viewcache import ViewCache, ViewFingerprint  # noqa: E402
+from dear.training.trunks import ViewCache, ViewFingerprint  # noqa: E402
 from tests.parity import small  # noqa: E402
 from tests.parity.make_public import edited, loss_of, trainer_of  # noqa: E402
 

@@ -17,6 +17,7 @@ import torch
 
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.load import load_clip
+from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
 from dear.roles.build import build_table
 from dear.roles.compare import compare
@@ -27,7 +28,6 @@ from dear.roles.settings import RoleSettings
 from dear.roles.table import HeadRole, RoleTable
 from dear.roles.textspan_format import in_layers, read_textspan
 from dear.roles.trust import CLEAR, tied, top_share, unclear, without_heads
-from dear.roles.world import WorldScenes
 
 LAYERS = (9, 10, 11, 12)
 PAPER = ("color", "shape", "texture", "object", "location")

@@ -27,7 +27,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from dear.backbone.clip import fill
 from dear.methods.dear.method import Dear
-from dear.training.viewcache import ViewCache, ViewFingerprint
+from dear.training.trunks import ViewCache, ViewFingerprint
 
 ROOT = Path(__file__).parents[1]
 NAMES = ROOT / "src/dear/data/sources/classnames/ImageNet.txt"

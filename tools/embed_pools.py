@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from dear.roles.phrases import STORED, embed_phrases, general_pool, pool_hash, stored_embeddings, world_pool
-from dear.writing.files import atomic_write
+from dear.writing import atomic_write
 
 
 def main() -> int:

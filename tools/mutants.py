@@ -58,7 +58,7 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "training loop": (
         ["training/loop.py", "training/settings.py", "training/batches.py"],
-        ["unit/training/test_loop.py", "unit/training/test_options.py", "unit/training/test_viewcache.py"],
+        ["unit/training/test_loop.py", "unit/training/test_options.py", "unit/training/test_trunks.py"],
     ),
     "splits": (
         ["data/fewshot.py", "data/sources/splits.py"],
@@ -68,7 +68,7 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
         ["evaluation/metrics.py", "evaluation/mistakes.py", "evaluation/predictions.py"],
         [
             "unit/evaluation/test_metrics.py", "unit/evaluation/test_mistakes.py",
-            "unit/adapters/test_calibration.py", "unit/adapters/test_scoring.py",
+            "unit/adapters/test_scoring.py",
         ],
     ),
     "TEXTSPAN": (

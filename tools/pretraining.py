@@ -50,7 +50,7 @@ from dear.training.checkpoint import (
     write_state,
 )
 from dear.training.seeding import generator
-from dear.writing.files import atomic_write, write_json
+from dear.writing import atomic_write, write_json
 from tools.captions import describe, world_words
 from tools.pretrain_settings import PretrainSettings
 

@@ -18,11 +18,11 @@ from dear.backbone.load import load_clip
 from dear.cli.output import PrintableConsole, table
 from dear.cli.progress import StepProgress
 from dear.data.world.factors import FACTOR_NAMES, SIZES
+from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
 from dear.roles.decompose import decompose
 from dear.roles.packaged import role_table
-from dear.roles.world import WorldScenes
 from tools import end_with
 from tools.ground_truth import explained_variance
 

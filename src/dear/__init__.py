@@ -56,7 +56,7 @@ _HOME = {
     "run_all": "dear.evaluation.runs",
     "save_sheet": "dear.retrieval.sheet",
     "write_evaluation": "dear.adapters.evaluation_page",
-    "write_predictions": "dear.adapters.predictions",
+    "write_predictions": "dear.adapters.results",
 }
 __all__ = ["__version__", *_HOME]
 
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
     from dear.adapters.evaluation_page import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
-    from dear.adapters.predictions import write_predictions as write_predictions
     from dear.adapters.predictor import BundleEncoder as BundleEncoder
     from dear.adapters.predictor import Predictor as Predictor
+    from dear.adapters.results import write_predictions as write_predictions
     from dear.adapters.scoring import evaluate_bundle as evaluate_bundle
     from dear.backbone.clip import Clip as Clip
     from dear.backbone.load import load_clip as load_clip

@@ -11,7 +11,7 @@ from dear.data.images.prefetch import prefetch
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.viewcache import ViewCache
+from dear.training.trunks import ViewCache
 from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 

@@ -18,7 +18,7 @@ from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, OutputError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.tensors import read_tensors
-from dear.writing.folders import others, try_place, write_folder
+from dear.writing import others, try_place, write_folder
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:

@@ -72,7 +72,8 @@ def measure_bundle(
     images = images_of(dataset, split)
     scores = bundle_scores(predictions, dataset, split)
     mistakes = find_mistakes(predictions, images, MISTAKES)
-    pictures = [_thumbnail(predictor, images, mistake.index) for mistake in mistakes.examples]
+    views = [_view(predictor, images, mistake.index) for mistake in mistakes.examples]
+    pictures = [as_image(view).resize((THUMBNAIL, THUMBNAIL)) for view in views]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
     no_curve = "The learning curve: the bundle holds none (not trained in epochs)."
@@ -175,10 +176,6 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
 def _view(predictor: Predictor, images: Images, index: int) -> Float[Tensor, "3 size size"]:
     """An image as the model sees it."""
     return eval_views(images.load(torch.tensor([index])), predictor.clip.image_size)[0]
-
-
-def _thumbnail(predictor: Predictor, images: Images, index: int) -> Image.Image:
-    return as_image(_view(predictor, images, index)).resize((THUMBNAIL, THUMBNAIL))
 
 
 def as_image(pixels: Float[Tensor, "3 size size"]) -> Image.Image:

@@ -7,19 +7,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_writable
-from dear.adapters.calibration import best_temperature
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
-from dear.backbone.choice import Precision, backbone_or_default, warn_of_toy
+from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.loading import load_dataset
-from dear.data.notes import held_notes
+from dear.data.loading import held_notes, load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
@@ -31,7 +31,6 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_facts
-from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
 from dear.progress import Progress, Steps
@@ -40,6 +39,10 @@ from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
 
+LOW, HIGH = 1e-2, 1e2
+"""Range of the temperature."""
+STEPS = 60
+"""Of its bisection."""
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
@@ -144,7 +147,8 @@ def fit(
             },
         )
         if calibration is not None:
-            temperature = _temperature(trial.method, calibration, run.training.precision)
+            held_out = predict(trial.method, calibration, precision=run.training.precision)
+            temperature = best_temperature(held_out.logits.float(), held_out.labels)
             bundle = replace(bundle, temperature=temperature)
         if len(images.test):
             measured = asdict(
@@ -227,12 +231,25 @@ def _held_out(images: Dataset, picked: Collection[int]) -> Images:
     return Subset(images.train, torch.tensor(unused))
 
 
-def _temperature(method: Method, images: Images, precision: Precision) -> float:
-    predictions = predict(method, images, precision=precision)
-    return best_temperature(predictions.logits.float(), predictions.labels)
+def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
+
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. If every item is classified correctly there is no best T, and the lowest is returned. Source: Guo et
+    al., ICML 2017, section 4.2.
+    """
+    scores = logits.double()
+    of_labels = scores.gather(1, labels[:, None]).mean()
+    low, high = torch.tensor(1 / HIGH).double().log(), torch.tensor(1 / LOW).double().log()
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return float((-(low + high) / 2).exp())
 
 
-def _stored(tensor: torch.Tensor) -> torch.Tensor:
+def _stored(tensor: Tensor) -> Tensor:
     """A copy for a bundle, which is used in float32 even if it was trained in float16."""
     dtype = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
     return tensor.detach().to(dtype, copy=True)

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.predictions import Candidate, Prediction, Unreadable
+from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for

@@ -1,11 +1,125 @@
-"""Results of evaluating and exporting a bundle. Light to import, so that commands can show them without
-loading torch.
+"""What comes of using a bundle: predictions and the file that many of them are written to, scores, exports.
+Light to import, so that commands can show them without loading torch.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
+
+from dear.errors import DataError, OutputError, SettingsError, listing
+from dear.report.grid import csv_text
+from dear.writing import output_file
+
+SUFFIXES = (".csv", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
+    negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
+    role table are in one part, "rest".
+    """
+
+    name: str
+    probability: float
+    logit: float
+    evidence: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
+
+    image: str | None
+    top: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.top[0]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An unreadable image, and why."""
+
+    image: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class PredictionsFile:
+    """A file of predictions: the number of images in it, and the images that could not be read."""
+
+    out: Path
+    images: int
+    unreadable: list[Unreadable]
+
+    @property
+    def partly(self) -> bool:
+        """True if some images could not be read, which the exit code reports."""
+        return bool(self.unreadable)
+
+
+def write_predictions(
+    out: Path,
+    results: Iterable[Prediction | Unreadable],
+    report: Callable[[Prediction | Unreadable], None] = lambda _: None,
+) -> PredictionsFile:
+    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time;
+    ``report`` is called with each result.
+
+    A .csv has one row per image: file, class and score (the probability, a fraction) of the best class, then
+    class_2, score_2 and so on. A .jsonl has one object per image, with the evidence. Unreadable images are
+    left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
+    """
+    check_table(out)
+    as_json = out.suffix.lower() == ".jsonl"
+    images, unreadable = 0, list[Unreadable]()
+    with output_file(out) as file:
+        for result in results:
+            report(result)
+            if isinstance(result, Unreadable):
+                unreadable.append(result)
+                continue
+            header = "" if images or as_json else _header(len(result.top))
+            line = json.dumps(asdict(result)) + "\n" if as_json else _csv_line(result)
+            # File names keep their bytes.
+            file.write((header + line).encode("utf-8", "surrogateescape"))
+            images += 1
+        if not images:
+            reason = f": {unreadable[0].reason}" if unreadable else "."
+            raise DataError(f"none of {len(unreadable)} images can be read{reason}")
+    return PredictionsFile(out, images, unreadable)
+
+
+def check_table(out: Path) -> None:
+    """Raise SettingsError for a file of predictions that does not end in .csv or .jsonl, OutputError for a
+    folder.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
+    if out.is_dir():
+        raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
+
+
+def _header(top: int) -> str:
+    ranked = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "score")]
+    return _row(["file", "class", "score", *ranked])
+
+
+def _csv_line(prediction: Prediction) -> str:
+    cells = [cell for best in prediction.top for cell in (csv_text(best.name), best.probability)]
+    return _row([csv_text(prediction.image or ""), *cells])
+
+
+def _row(cells: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,8 @@ def render_check(result: Check, console: Console) -> None:
     ]
     console.print(f"{result.name} in {result.folder}: {result.classes} classes", markup=False)
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
-    lines = [f"split: {result.split}{_standard(result.standard)}"]
+    words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
+    lines = [f"split: {result.split}{words[result.standard]}"]
     lines += [f"templates: {' | '.join(result.templates)}", f"class names: {', '.join(result.classnames)}"]
     lines += [f"note: {note}" for note in result.notes]
     lines += _listed("faults of the lists", result.faults)
@@ -175,11 +176,6 @@ def render_check(result: Check, console: Console) -> None:
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
     lines.append(f"{verdict}: {read}")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
-
-
-def _standard(standard: bool | None) -> str:
-    words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
-    return words[standard]
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:
@@ -226,7 +222,7 @@ def command_pick(
     check_name(name, replace(dataset, root=root or dataset.root))
     from dear.data.fewshot import base_novel, draw_few  # loads torch: a wrong name is refused without it
     from dear.data.loading import load_dataset
-    from dear.writing.files import write_json
+    from dear.writing import write_json
 
     data = load_dataset(name, replace(dataset, root=root or dataset.root))
     part = None if classes == "all" else base_novel(len(data.classnames))[classes == "novel"]

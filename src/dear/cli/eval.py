@@ -54,8 +54,7 @@ def command(
     from dear.adapters.evaluation_page import write_evaluation
     from dear.adapters.predictor import Predictor
     from dear.adapters.scoring import evaluate_bundle
-    from dear.data.loading import load_dataset
-    from dear.data.notes import held_notes
+    from dear.data.loading import held_notes, load_dataset
 
     loaded = Bundle.from_pretrained(bundle)
     with held_notes(), progress_console().status("scoring"):

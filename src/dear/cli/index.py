@@ -274,10 +274,10 @@ def command_query(
 def render_query(result: Neighbours, console: Console) -> None:
     """Show the neighbours and, for several features, the cosine of each."""
     names = list(result.weights)
-    rows = [
-        (rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), _file_of(hit))
-        for rank, hit in enumerate(result.hits, start=1)
-    ]
+    rows = []
+    for rank, hit in enumerate(result.hits, start=1):
+        file = f"{hit.path} (and {len(hit.copies)} copies)" if hit.copies else hit.path
+        rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
@@ -319,7 +319,3 @@ def _index_bundle(model: str) -> str:
         fault = f"is no longer at {model}" if model else "is not named in it"
         raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
     return model
-
-
-def _file_of(hit: Hit) -> str:
-    return hit.path + (f" (and {len(hit.copies)} copies)" if hit.copies else "")

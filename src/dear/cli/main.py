@@ -14,18 +14,23 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from dear import __version__
-from dear.cli.processor import prepare
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 HELP, HELP_ALL = {"-h", "--help", "--help-all"}, "--help-all"
 FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Threads that wait for others sleep, with GNU's OpenMP, which torch has on Linux, and with LLVM's and
+Intel's. By default they keep asking, at full load: where the others wait for a core that another process
+uses, that takes the core from them for even longer.
+"""
+COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DEAR_THREADS")
 
 
 class Terminated(BaseException):
@@ -61,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(words, message, "OutputError", USER_ERROR)
     return code
+
+
+def prepare(environment: MutableMapping[str, str]) -> None:
+    """Let waiting threads sleep, and let the model's size decide how many threads there are. It is set before
+    torch is loaded, for worker processes too; what the user has set stays.
+    """
+    if not any(name in environment for name in WAITING):
+        environment.update(WAITING)
+    if not any(name in environment for name in COUNTS):
+        environment["DEAR_THREADS"] = "auto"
 
 
 @contextmanager

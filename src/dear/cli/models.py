@@ -1,13 +1,18 @@
-"""`dear models`: which open_clip architectures load, tried one by one."""
+"""`dear models` and `dear info`: which open_clip architectures load, and what this installation has."""
 
+import platform
 from collections import Counter
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.console import Console
 
+from dear import __version__
 from dear.backbone.choice import Verdict
 from dear.cli.output import progress_console, table
+
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "numpy")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Tried:
     written: Path | None
 
 
-def command(
+def command_models(
     *, names: list[str] | None = None, compare_below: float = 0.0, write: Path | None = None
 ) -> Tried:
     """Build every open_clip architecture, without memory for its weights, and check whether it is supported.
@@ -32,11 +37,8 @@ def command(
             million parameters than this (0: none).
         write: Markdown file to write the table to.
     """
-    from importlib.metadata import version
-
     from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
-    from dear.errors import OutputError
-    from dear.writing.files import atomic_write
+    from dear.writing import output_file
 
     console, models = progress_console(), []
     architectures = names or names_of_open_clip()
@@ -44,16 +46,13 @@ def command(
         for name in architectures:
             models.append(try_architecture(name, compare_below))
     if write is not None:
-        try:
-            with atomic_write(write) as file:
-                file.write(markdown(models, version("open_clip_torch"), compare_below).encode())
-        except OSError as error:
-            raise OutputError(f"cannot write {write}: {error}. Choose another file with --write.") from error
+        with output_file(write, advice="with --write") as file:
+            file.write(markdown(models, version("open_clip_torch"), compare_below).encode())
     counts = Counter(model.works for model in models)
     return Tried(version("open_clip_torch"), counts[True], counts[False], models, write)
 
 
-def render(result: Tried, console: Console) -> None:
+def render_models(result: Tried, console: Console) -> None:
     """Show the table and the counts."""
     rows = [
         (m.name, "works" if m.works else "refused", m.parameters and round(m.parameters, 1), m.layers,
@@ -65,3 +64,54 @@ def render(result: Tried, console: Console) -> None:
     console.print(f"open_clip {result.open_clip}: {result.works} work, {result.refused} are refused")
     if result.written:
         console.print(f"written to {result.written}", markup=False)
+
+
+@dataclass(frozen=True)
+class Info:
+    """Versions, devices and threads. A package that is not installed has no version."""
+
+    dear: str
+    python: str
+    system: str
+    packages: dict[str, str | None]
+    devices: list[str]
+    threads: int
+
+
+def command_info() -> Info:
+    """Show versions, devices and threads: what to put into a bug report."""
+    import torch
+
+    devices = ["cpu"]
+    devices += [
+        f"cuda:{index} ({torch.cuda.get_device_name(index)})" for index in range(torch.cuda.device_count())
+    ]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    return Info(
+        dear=__version__,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        packages={name: _version(name) for name in PACKAGES},
+        devices=devices,
+        threads=torch.get_num_threads(),
+    )
+
+
+def render_info(result: Info, console: Console) -> None:
+    """Show the information as a table."""
+    rows: list[tuple[str, object]] = [
+        ("dear", result.dear),
+        ("python", result.python),
+        ("system", result.system),
+    ]
+    rows += [(name, installed or "not installed") for name, installed in result.packages.items()]
+    rows += [("devices", ", ".join(result.devices)), ("threads", result.threads)]
+    console.print(table(None, ("what", "value"), rows))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

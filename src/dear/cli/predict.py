@@ -13,7 +13,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.predictions import (
+from dear.adapters.results import (
     Prediction,
     PredictionsFile,
     Unreadable,

@@ -99,7 +99,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "roles show": Command("dear.cli.roles", "Show a role table; make shuffled and random ones.", "show"),
         "roles compare": Command("dear.cli.roles", "Measure the agreement of two role tables.", "compare"),
         "roles ablate": Command(
-            "dear.cli.roles_ablate", "Measure accuracy with heads replaced by their means."
+            "dear.cli.roles", "Measure accuracy with heads replaced by their means.", "ablate"
         ),
     },
     "data: data sets and few-shot picks": {
@@ -112,12 +112,14 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         ),
     },
     "world: the Attribute World, which needs no download": {
-        "demo": Command("dear.cli.demo", "Adapt the embedded tiny CLIP offline and write a report."),
-        "tasks": Command("dear.cli.tasks", "List the tasks of the Attribute World."),
+        "demo": Command("dear.cli.world", "Adapt the embedded tiny CLIP offline and write a report.", "demo"),
+        "tasks": Command("dear.cli.world", "List the tasks of the Attribute World.", "tasks"),
     },
     "model: backbones and this machine": {
-        "models": Command("dear.cli.models", "Check which open_clip architectures work, and why not."),
-        "info": Command("dear.cli.info", "Show versions, devices and threads."),
+        "models": Command(
+            "dear.cli.models", "Check which open_clip architectures work, and why not.", "models"
+        ),
+        "info": Command("dear.cli.models", "Show versions, devices and threads.", "info"),
     },
 }
 """The commands by the headings of the overview."""

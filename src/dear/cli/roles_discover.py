@@ -1,6 +1,7 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -8,9 +9,7 @@ from dear.cli.roles import WrittenTable, render, write_table
 from dear.roles.settings import RoleSettings
 
 if TYPE_CHECKING:
-    from dear.backbone.clip import Clip
     from dear.data.dataset import Dataset, Images
-    from dear.progress import Progress
     from dear.roles.decompose import Decomposition
     from dear.roles.pictures import Pictures
     from dear.roles.textspan import Span
@@ -82,17 +81,16 @@ def command_discover(
     from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
-    from dear.data.loading import load_images, of_world
-    from dear.data.notes import held_notes
+    from dear.data.loading import held_notes, load_images, of_world
+    from dear.data.world.render import WorldScenes
     from dear.errors import SettingsError
     from dear.roles.ablation import layer_curve
     from dear.roles.decompose import analysed_layers, spread
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
-    from dear.roles.pictures import check_count
+    from dear.roles.pictures import check_count, pictures
     from dear.roles.table import make_place
     from dear.roles.textspan_format import layer_range, write_textspan
-    from dear.roles.world import WorldScenes
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
@@ -118,7 +116,15 @@ def command_discover(
     )
     with StepProgress() as progress:
         progress.note(pool.notice)
-        of_heads = _HeadPictures(clip, dataset, scenes, images_a_head, progress)
+        of_heads: list[Pictures] = []
+
+        def choose(decomposition: "Decomposition", span: "Span") -> None:
+            """Choose the images that heads respond to while the decomposition of all is in memory."""
+            name, a_head = partial(_image_name, dataset, scenes), images_a_head
+            of_heads.append(
+                pictures(clip, scenes, decomposition, span.first, a_head=a_head, name=name, progress=progress)
+            )
+
         table = discover(
             clip,
             scenes,
@@ -131,7 +137,7 @@ def command_discover(
             keep=contributions,
             bootstrap=bootstrap,
             facts={"data": data or "scenes of the Attribute World"},
-            inspect=of_heads.choose if images_a_head else None,
+            inspect=choose if images_a_head else None,
             progress=progress,
         )
         labelled = dataset is not None and len(dataset.classnames) > 1
@@ -139,48 +145,18 @@ def command_discover(
         curve = layer_curve(clip, scenes, analysed_layers(clip, layer_numbers), text, progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
-    return write_table(table, out, page, curve=curve, pictures=of_heads.pictures)
+    return write_table(table, out, page, curve=curve, pictures=next(iter(of_heads), None))
 
 
-@dataclass
-class _HeadPictures:
-    """The images that heads respond to, chosen while the decomposition of all images is in memory.
+def _image_name(dataset: "Dataset | None", images: "Images", image: int) -> str:
+    """The file of an image, or its class; without a data set, the number of a scene."""
+    from dear.data.fewshot import Subset
 
-    Attributes:
-        dataset: The data set of the images; None for scenes of the Attribute World.
-        pictures: None until they are chosen.
-    """
-
-    clip: "Clip"
-    dataset: "Dataset | None"
-    images: "Images"
-    a_head: int
-    progress: "Progress"
-    pictures: "Pictures | None" = None
-
-    def choose(self, decomposition: "Decomposition", span: "Span") -> None:
-        """Choose the images by their contributions along each head's first phrase."""
-        from dear.roles.pictures import pictures
-
-        self.pictures = pictures(
-            self.clip,
-            self.images,
-            decomposition,
-            span.first,
-            a_head=self.a_head,
-            name=self.name,
-            progress=self.progress,
-        )
-
-    def name(self, image: int) -> str:
-        """The file of an image, or its class, or its number."""
-        from dear.data.fewshot import Subset
-
-        if self.dataset is None or not isinstance(self.images, Subset):
-            return f"scene {image}"
-        if paths := getattr(self.dataset.train, "paths", None):
-            return str(paths[int(self.images.indices[image])])
-        return self.dataset.classnames[int(self.images.labels[image])]
+    if dataset is None or not isinstance(images, Subset):
+        return f"scene {image}"
+    if paths := getattr(dataset.train, "paths", None):
+        return str(paths[int(images.indices[image])])
+    return dataset.classnames[int(images.labels[image])]
 
 
 def command_assign(

@@ -21,8 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Pictures, fingerprint
-from dear.data.seeds import checked_seed
-from dear.data.settings import Sampling
+from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError
 
 UNEVEN = 3

@@ -17,7 +17,7 @@ from dear.data.sources.listing import Listing
 from dear.errors import DataError, DearError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-from dear.writing.files import atomic_write
+from dear.writing import atomic_write
 
 CHUNK = 256  # images between two calls of `progress`
 

@@ -1,7 +1,8 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,6 +123,18 @@ def photographs(listing: Listing, settings: DataSettings) -> Dataset:
         notes=listing.notes,
         keys=listing.keys,
     )
+
+
+@contextmanager
+def held_notes() -> Iterator[list[warnings.WarningMessage]]:
+    """Hold warnings, such as the notes on data sets, until the block ends, and yield the list of them.
+
+    An error in the block drops them, so that the user sees the error alone.
+    """
+    with warnings.catch_warnings(record=True) as notes:
+        yield notes
+    for note in notes:
+        warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
 def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:

@@ -17,6 +17,8 @@ Sampling = Literal["dear", "coop"]
 Layout = Literal["auto", "classes", "domains"]
 
 MAX_WORKERS = 8
+LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
+"""Of the seeds that torch's generators accept."""
 
 
 @dataclass(frozen=True)
@@ -115,3 +117,10 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
         if fields != [["", "", None]]:  # a width would allocate memory: {:>1000000000}
             raise DataError(f"the template {shown(text)} needs exactly one {{}}, for the class name.")
     return tuple(texts)
+
+
+def checked_seed(seed: int) -> int:
+    """The seed, unchanged. Raises SettingsError if torch does not accept it."""
+    if not LEAST_SEED <= seed <= MOST_SEED:
+        raise SettingsError(f"the seed is {seed}: it must be from {LEAST_SEED} to {MOST_SEED}.")
+    return seed

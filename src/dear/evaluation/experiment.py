@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
-from dear.data.seeds import checked_seed
-from dear.data.settings import DataSettings
+from dear.data.settings import DataSettings, checked_seed
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol

@@ -217,7 +217,7 @@ def _out(path: Path) -> Path:
 
 def _roles(path: Path, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
-    from dear.roles.names import KINDS
+    from dear.roles.settings import KINDS
 
     return path if str(path) in KINDS else _in_folder(path, "roles", folder)
 

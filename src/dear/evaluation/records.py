@@ -30,17 +30,10 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
         record = typed(read_json(path), dict[str, Any], path)
-    except ReadingError as error:
-        raise DataError(f"{path} is not a run record: {error.reason}. Remove it and run it again.") from error
-    if record.get("schema") != SCHEMA:
-        raise DataError(
-            f"{path} has record schema {shown(record.get('schema'))}, this version reads {SCHEMA}. "
-            "Remove it and run it again."
-        )
-    try:
         check_record(record)
     except DataError as error:
-        raise DataError(f"{path} is not a run record: {error}. Remove it and run it again.") from error
+        reason = error.reason if isinstance(error, ReadingError) else str(error)
+        raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
 
 

@@ -20,8 +20,7 @@ from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
-from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache
+from dear.training.trunks import TrunkCache, ViewCache
 
 CACHE_BYTES = 2 * 2**30
 

@@ -34,8 +34,8 @@ from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
-from dear.training.viewcache import view_cache
-from dear.writing.files import write_json
+from dear.training.trunks import view_cache
+from dear.writing import write_json
 
 UNFINISHED = "unfinished"
 """Name of the folder of checkpoints, inside the folder of records."""

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from dear.evaluation.schema import harmonic_mean
-from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
+from dear.report.grid import MISSING, Cell, Grid, GridRow, marked, rich_cell
 from dear.report.records import (
     CHANCE,
     HALVES,
@@ -89,16 +89,17 @@ class Table:
         for row in self.with_average:
             if row is self.average:
                 printed.add_section()
-            printed.add_row(escape(row.title), row.chance_text, *(_rich(entry) for entry in self._flat(row)))
+            printed.add_row(
+                escape(row.title),
+                row.chance_text,
+                *(rich_cell(None if entry is None else entry[m]) for entry in row.entries for m in MEASURES),
+            )
         return printed
 
     def entry(self, method: str, title: str | None = None) -> Entry | None:
         """The numbers of a method on the data set with that title, or on average."""
         row = self.average if title is None else next(row for row in self.rows if row.title == title)
         return row.entries[self.methods.index(method)]
-
-    def _flat(self, row: Row) -> list[Cell | None]:
-        return [None if cell is None else cell[measure] for cell in row.entries for measure in MEASURES]
 
 
 def base_to_novel_table(records: Iterable[Record]) -> Table:
@@ -204,9 +205,3 @@ def _row(title: str, entries: Sequence[Entry | None], chance: Entry | None) -> R
 
 def _cells(entry: Entry | None) -> tuple[Cell | None, ...]:
     return tuple(None if entry is None else entry[measure] for measure in MEASURES)
-
-
-def _rich(cell: Cell | None) -> str:
-    if cell is None:
-        return MISSING
-    return f"[bold]{cell}[/bold]" if cell.mark == "best" else str(cell)

@@ -1,26 +1,31 @@
-"""The page of `dear eval`, and the files beside it: its tables, its figures and their numbers.
+"""The page of `dear eval` with its figures, and the files beside it: its tables, its figures, their numbers.
 `dear.adapters.evaluation_page` measures what it shows.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
 
 from dear.errors import OutputError
 from dear.evaluation.metrics import Bin, expected_error
-from dear.report import evaluation_plots as plots
+from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
-from dear.report.mistakes import MISTAKE_COLUMNS, MistakesSection, mistake_rows
-from dear.report.svg import Drawing, figure_files
-from dear.writing.folders import LIST, try_place, write_folder
+from dear.report.mistakes import MISTAKE_COLUMNS, MistakesSection, mistake_rows, shortened
+from dear.writing import LIST, try_place, write_folder
 
 PAGE = "evaluation.html"
+COLOURED = 12  # classes with a colour of their own in the map of features
+ACROSS = 3  # panels beside each other
 
 
 @dataclass(frozen=True)
@@ -78,16 +83,16 @@ class Evaluation:
     def figures(self) -> dict[str, Drawing]:
         """The figures by name, those that there is something for."""
         drawings = [self.mistakes.matrix] if self.mistakes.matrix else []
-        drawings.append(plots.reliability_diagram(self.bins))
+        drawings.append(reliability_diagram(self.bins))
         if self.epochs:
-            drawings.append(plots.learning_curve(self.epochs))
+            drawings.append(learning_curve(self.epochs))
         drawings += [
-            plots.attention_figure(example.title, example.picture, example.heads, f"attention-{number}")
+            attention_figure(example.title, example.picture, example.heads, f"attention-{number}")
             for number, example in enumerate(self.attention, start=1)
         ]
         if self.features is not None:
             classes = self.mistakes.mistakes.classes
-            drawings.append(plots.feature_map(self.features.points, self.features.labels.tolist(), classes))
+            drawings.append(feature_map(self.features.points, self.features.labels.tolist(), classes))
         return {drawing.name: drawing for drawing in drawings}
 
 
@@ -131,3 +136,138 @@ def evaluation_html(evaluation: Evaluation, figures: Mapping[str, Drawing]) -> s
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write the page to {folder}: {error.strerror or error}; choose another --out.")
+
+
+def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
+    """Accuracy by confidence, in percent, with the diagonal of a calibrated classifier; below, how many
+    images each bin has.
+    """
+    filled = [bin for bin in bins if bin.images]
+    width = 100 / len(bins)
+
+    def paint(figure: Figure) -> None:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        centres = [50 * (bin.low + bin.high) for bin in filled]
+        accuracies = [100 * bin.accuracy for bin in filled]
+        above.bar(centres, accuracies, 0.9 * width, color=PALETTE[0], label="accuracy")
+        above.plot(
+            [100 * bin.confidence for bin in filled], accuracies,
+            "o", color=PALETTE[1], markersize=4, label="at the mean confidence",
+        )  # fmt: skip
+        above.plot([0, 100], [0, 100], color=INK, linestyle="--", linewidth=1, label="calibrated")
+        above.set(xlim=(0, 100), ylim=(0, 100), ylabel="accuracy (%)")
+        below.bar(centres, [bin.images for bin in filled], 0.9 * width, color=NEUTRAL)
+        below.set_ylabel("images")
+        below.set_xlabel("confidence (%)")
+        below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        for axes in (above, below):
+            plain_axes(axes)
+        figure.legend(loc="outside upper center", ncols=3, fontsize=9)
+
+    points = (f"{100 * bin.confidence:.0f}%: {100 * bin.accuracy:.0f}% of {bin.images}" for bin in filled)
+    text = (
+        f"Accuracy by confidence, calibration error {100 * expected_error(bins):.1f}%. {'; '.join(points)}."
+    )
+    data: list[list[object]] = [["confidence above", "up to", "images", "mean confidence", "accuracy"]]
+    data += [[bin.low, bin.high, bin.images, bin.confidence, bin.accuracy] for bin in bins]
+    return Drawing("reliability", text, (5.2, 4.4), paint, data)
+
+
+def learning_curve(epochs: Sequence[Mapping[str, Any]]) -> Drawing:
+    """Loss by epoch, and the accuracy on validation images where it is known."""
+    numbers = [int(epoch["epoch"]) for epoch in epochs]
+    losses = [float(epoch["loss"]) for epoch in epochs]
+    validated = [(int(epoch["epoch"]), 100 * float(epoch["val"])) for epoch in epochs if "val" in epoch]
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
+        marker = "o" if len(epochs) < 20 else None
+        panels[0].plot(numbers, losses, color=PALETTE[0], marker=marker, markersize=3)
+        panels[0].set(xlabel="epoch", ylabel="loss")
+        if validated:
+            panels[1].plot(*zip(*validated, strict=True), color=PALETTE[2], marker=marker, markersize=3)
+            panels[1].set(xlabel="epoch", ylabel="validation accuracy (%)")
+        for axes in panels:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            plain_axes(axes)
+
+    text = f"Loss from {losses[0]:.3f} in epoch {numbers[0]} to {losses[-1]:.3f} in epoch {numbers[-1]}"
+    if validated:
+        text += f"; validation accuracy from {validated[0][1]:.1f}% to {validated[-1][1]:.1f}%"
+    data: list[list[object]] = [["epoch", "loss", "validation accuracy"]]
+    data += [
+        [number, loss, epoch.get("val", "")]
+        for number, loss, epoch in zip(numbers, losses, epochs, strict=True)
+    ]
+    return Drawing("learning", f"{text}.", (7.2 if validated else 4.6, 2.8), paint, data)
+
+
+def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAttention], name: str) -> Drawing:
+    """One row a core head: the picture, and the picture with the attention of each token over it."""
+    columns = list(dict.fromkeys(column for head in heads for column in head.overlays))
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(len(heads), 1 + len(columns), squeeze=False)
+        for row, head in zip(grid, heads, strict=True):
+            images = {"the picture": picture, **head.overlays}
+            for axes, column in zip(row, ("the picture", *columns), strict=True):
+                axes.set_xticks([])
+                axes.set_yticks([])
+                axes.spines[:].set_visible(False)
+                if column in images:
+                    axes.imshow(np.asarray(images[column]), interpolation="nearest")
+            row[0].set_ylabel(f"{head.attribute}\nlayer {head.layer}, head {head.head}", fontsize=9)
+        for axes, column in zip(grid[0], ("the picture", *columns), strict=True):
+            axes.set_title(column, fontsize=9)
+
+    words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head in heads)
+    text = f"Attention of core heads on {title} ({words}), by {', '.join(columns)}."
+    return Drawing(name, text, (1.55 * (1 + len(columns)) + 0.4, 1.5 * len(heads) + 0.3), paint)
+
+
+def feature_map(
+    points: Mapping[str, Float[Tensor, "item 2"]], labels: Sequence[int], classes: Sequence[str]
+) -> Drawing:
+    """One panel a feature: images as points, coloured by their class; the most frequent classes have a colour
+    of their own.
+    """
+    frequent = sorted(label for label, _ in Counter(labels).most_common(COLOURED))
+    styles = concept_styles([classes[label] for label in frequent])
+    down = -(-len(points) // ACROSS)
+    rare = {*labels} - {*frequent}
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(down, min(len(points), ACROSS), squeeze=False).flat
+        for axes, (name, plane) in zip(panels, points.items(), strict=False):
+            x, y = plane[:, 0].numpy(), plane[:, 1].numpy()
+            if rare:
+                inside = np.isin(labels, [*rare])
+                axes.scatter(
+                    x[inside], y[inside], s=6, color=NEUTRAL, alpha=0.5, linewidth=0, label="other classes"
+                )
+            for label in frequent:
+                inside = np.equal(labels, label)
+                color, marker = styles[classes[label]]
+                axes.scatter(
+                    x[inside], y[inside], s=11, color=color, marker=marker, linewidth=0, alpha=0.85,
+                    label=shortened(classes[label]),
+                )  # fmt: skip
+            axes.set_title(name, fontsize=10)
+        for axes in figure.axes:
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set(alpha=0.2)
+            axes.set_visible(bool(axes.collections))
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, markerscale=1.8)
+
+    data: list[list[object]] = [["feature", "class", "x", "y"]]
+    data += [
+        [name, classes[label], *point]
+        for name, plane in points.items()
+        for label, point in zip(labels, plane.tolist(), strict=True)
+    ]
+    keys = len(frequent) + bool(rare)
+    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)
+    text = f"Maps of {len(labels)} images by the features {', '.join(points)}, coloured by class."
+    return Drawing("features", text, size, paint, data)

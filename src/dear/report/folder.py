@@ -10,13 +10,13 @@ from dear.evaluation.records import check_record
 from dear.evaluation.schema import part_of
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
+from dear.report.drawing import figure_files
 from dear.report.grid import Grid, markdown_text
 from dear.report.html import report_page
 from dear.report.protocols import report_of, tables_of
 from dear.report.records import Record, protocol, readable, weights_of
 from dear.report.run_mistakes import mistakes_files
-from dear.report.svg import figure_files
-from dear.writing.folders import LIST, write_folder
+from dear.writing import LIST, write_folder
 
 PAGE = "report.html"
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."

@@ -129,15 +129,17 @@ class Grid:
         for name in self.columns:
             printed.add_column(escape(name), justify="right")
         for row in self.rows:
-            cells = [MISSING if cell is None else str(cell) for cell in row.cells]
-            bold = [cell is not None and cell.mark == "best" for cell in row.cells]
-            printed.add_row(
-                escape(_label(row)),
-                *(f"[bold]{cell}[/bold]" if b else cell for cell, b in zip(cells, bold, strict=True)),
-            )
+            printed.add_row(escape(_label(row)), *map(rich_cell, row.cells))
         console.print(printed)
         for note in self.notes:
             console.print(note, markup=False)
+
+
+def rich_cell(cell: Cell | None) -> str:
+    """A cell in the markup of a terminal: the best in bold."""
+    if cell is None:
+        return MISSING
+    return f"[bold]{cell}[/bold]" if cell.mark == "best" else str(cell)
 
 
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:

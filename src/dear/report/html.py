@@ -9,11 +9,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dear.errors import DataError, OutputError
+from dear.errors import DataError
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
-from dear.report import plots
+from dear.report.drawing import Drawing
+from dear.report.method_plots import fusion_heat_map, training_curves
 from dear.report.protocols import Figure, appendix_of, by_protocol, report_of
 from dear.report.records import (
     Record,
@@ -30,8 +31,7 @@ from dear.report.records import (
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import mistakes_page
-from dear.report.svg import Drawing
-from dear.writing.files import atomic_write
+from dear.writing import output_file
 
 OTHER_TOKENS_READ = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
@@ -106,8 +106,8 @@ def report_page(
     mistakes = mistakes_page(runs, main, reference, mistakes_of)
     drawings += mistakes.matrices(mistakes_of or [main]) if mistakes else []
     ends = {
-        "fusion": plots.fusion_heat_map(fusion) if fusion else None,
-        "training": plots.training_curves(losses, validated) if losses else None,
+        "fusion": fusion_heat_map(fusion) if fusion else None,
+        "training": training_curves(losses, validated) if losses else None,
         "roles": head_role_map(role_table) if role_table else None,
     }
     drawings += [drawing for drawing in ends.values() if drawing]
@@ -222,11 +222,6 @@ def render_page(template: str, **variables: Any) -> str:
 
 def write_html(path: Path, text: str) -> Path:
     """Write a page atomically. Raises OutputError."""
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the report to {path}: {error.strerror or error}; choose another place"
-        ) from error
+    with output_file(path, "the report") as file:
+        file.write(text.encode())
     return path

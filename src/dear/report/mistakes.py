@@ -16,9 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from dear.evaluation.mistakes import ClassScore, Mistake, Mistakes
+from dear.report.drawing import HEAT, Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.plots import HEAT
-from dear.report.svg import Drawing
 
 FOLDED = 20
 """Classes above which the table of classes is folded away."""

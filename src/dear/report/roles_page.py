@@ -20,7 +20,7 @@ from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.entropy import UNIT
 from dear.roles.pictures import HeadImages, Pictures
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.trust import notes, share_mark, stability
+from dear.roles.trust import doubts, share_mark, stability
 
 ROLES = ("core", "other-specialized", "mixed", "generalization")
 MAX_BYTES = 6_000_000
@@ -50,20 +50,17 @@ def roles_page(
     """
     evidence: Mapping[str, Any] = table.get("evidence") or {}
     heads = table["heads"]
-    has_share = any(head.get("share") for head in heads)
-    has_entropy = any(head.get("entropy") is not None for head in heads)
     roles = RoleTable.from_json(table, "the role table")
     stable = stability(roles)
     gallery = encode_pictures(pictures) if pictures else None
     images = _images_by_head(pictures, gallery) if pictures and gallery else {}
-    warning = curve.warning() if curve else None
     return render_page(
         "roles.html.j2",
         source=table["source"],
         weights=table["weights"],
         attributes=list(table["attributes"]),
         counts=[(role, sum(head["role"] == role for head in heads)) for role in ROLES],
-        notes=[*([warning] if warning else []), *notes(roles)],
+        notes=doubts(roles, curve),
         curve=curve,
         layers=plots.ablation_curve(curve) if curve else None,
         little=LITTLE,
@@ -71,11 +68,11 @@ def roles_page(
         gallery=gallery,
         stable=bool(stable),
         roles=plots.head_role_map(table),
-        concepts=plots.concept_map(table) if has_share else None,
-        entropy=plots.entropy_histogram(table) if has_entropy else None,
+        concepts=plots.concept_map(table),
+        entropy=plots.entropy_histogram(table),
         unit=UNIT,
         thresholds=[f"{bound:.2f}" for bound in evidence.get("thresholds") or ()],
-        map=plots.phrase_map(table) if evidence.get("points") else None,
+        map=plots.phrase_map(table),
         clusters=list(evidence.get("clusters") or ()),
         dbcv=evidence.get("dbcv"),
         tried=list(evidence.get("tried") or ()),

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dear.errors import DataError
-from dear.report.plots import MARKERS, NEUTRAL, PALETTE, cell_axes, concept_styles, draw_cell
-from dear.report.svg import INK, Drawing
+from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, cell_axes, concept_styles, draw_cell
 from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
 
@@ -85,14 +84,11 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
     return f"Role of each attention head. {words}."
 
 
-def concept_map(table: Mapping[str, Any]) -> Drawing:
-    """Heads as bars of their distribution over concepts: layers down, heads across.
-
-    Raises DataError if no head has a distribution.
-    """
+def concept_map(table: Mapping[str, Any]) -> Drawing | None:
+    """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
     heads = [head for head in table["heads"] if head.get("share")]
     if not heads:
-        raise DataError("no head of the role table has a distribution over concepts to draw")
+        return None
     order = concept_order(table)
     styles = concept_styles(order)
     colors = {concept: color for concept, (color, _) in styles.items()}
@@ -133,11 +129,13 @@ def concept_map(table: Mapping[str, Any]) -> Drawing:
     return Drawing("concepts", text, size, paint)
 
 
-def entropy_histogram(table: Mapping[str, Any]) -> Drawing:
-    """Concept entropies of all heads, coloured by role, with the two thresholds where known."""
+def entropy_histogram(table: Mapping[str, Any]) -> Drawing | None:
+    """Concept entropies of all heads, coloured by role, with the two thresholds where known; None if no head
+    has one.
+    """
     heads = [head for head in table["heads"] if head.get("entropy") is not None]
     if not heads:
-        raise DataError("no head of the role table has a concept entropy to draw")
+        return None
     values = [float(head["entropy"]) for head in heads]
     edges = np.linspace(0, max(*values, 0.1) * 1.0001, 17)
     thresholds = [float(value) for value in (table.get("evidence") or {}).get("thresholds") or ()]
@@ -207,14 +205,13 @@ def ablation_curve(curve: LayerCurve) -> Drawing:
     return Drawing("layers", text, (7.6 if has_accuracy else 5.8, 3.1), paint)
 
 
-def phrase_map(table: Mapping[str, Any]) -> Drawing:
-    """Phrases on a plane, coloured by concept; the name of each concept is at the median of its phrases.
-
-    Raises DataError if the table has no map of its phrases.
+def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
+    """Phrases on a plane, coloured by concept; the name of each concept is at the median of its phrases. None
+    if the table has no map of its phrases.
     """
     points: Sequence[Sequence[Any]] = (table.get("evidence") or {}).get("points") or ()
     if not points:
-        raise DataError("there are no phrases to draw a map of")
+        return None
     counts = Counter(str(point[2]) for point in points if point[2])
     of_heads = concept_order(table)
     further = [concept for concept in counts if concept not in of_heads]

@@ -22,6 +22,7 @@ from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
 from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistake, Mistakes, content_hash
+from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (
     CLASS_COLUMNS,
@@ -40,7 +41,6 @@ from dear.report.records import (
     protocol,
     record_title,
 )
-from dear.report.svg import Drawing
 
 MAX_PARTS = 32
 """Parts of results that a page shows."""

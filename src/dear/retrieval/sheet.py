@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from dear.data.images.decode import as_image, decode
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
-from dear.writing.files import atomic_write
+from dear.writing import output_file
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, height of a line of text
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
@@ -56,11 +56,8 @@ def check_sheet(path: Path) -> None:
 def save_sheet(sheet: Image.Image, path: Path) -> None:
     """Write a sheet atomically as PNG. Raises OutputError."""
     check_sheet(path)
-    try:
-        with atomic_write(path) as file:
-            sheet.save(file, "PNG")
-    except OSError as error:
-        raise OutputError(f"cannot write the contact sheet {path}: {error}.") from error
+    with output_file(path, "the contact sheet", "with --sheet") as file:
+        sheet.save(file, "PNG")
 
 
 def _thumbnail(path: Path) -> Image.Image:

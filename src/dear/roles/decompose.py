@@ -23,10 +23,10 @@ from dear.backbone.head_contributions import Convention, head_contributions, wri
 from dear.backbone.vision import VisionTower
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
-from dear.writing.files import atomic_write
+from dear.writing import output_file
 
 COORDINATE_BYTES = 2**29
 """What coordinates may take; of more images an evenly spread part is retained (43,690 for ViT-B/16)."""
@@ -204,10 +204,7 @@ def head_bases(
 @contextmanager
 def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
     """A .npy file for float32 values of this shape, to be written in order."""
-    try:
-        with atomic_write(path) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            yield file
-    except OSError as error:
-        raise OutputError(f"cannot write the contributions to {path}: {error}.") from error
+    with output_file(path, "the contributions", "with --contributions") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        yield file

@@ -21,7 +21,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.seeds import checked_seed
+from dear.data.settings import checked_seed
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.roles.ablation import SAMPLE, layer_curve

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
-from dear.roles.names import KINDS
+from dear.roles.settings import KINDS
 from dear.roles.table import RoleTable
 
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))

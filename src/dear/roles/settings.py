@@ -1,12 +1,19 @@
-"""Settings of role discovery. Cheap to import: commands can show them without loading torch."""
+"""What commands need of roles without torch: the settings of discovery, and how a table is named: by a file
+or by a kind of table in the package.
+"""
 
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from dear.errors import SettingsError
+from dear.errors import RoleTableError, SettingsError
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
 
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
+KINDS = ("discovered", "ground-truth", "published")
+"""Kinds of packaged tables (the first words of their sources), in order of preference."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +78,19 @@ class RoleSettings:
         for name, (valid, requirement) in checks.items():
             if not valid:
                 raise SettingsError(f"{name} is {getattr(self, name)}: it must be {requirement}.")
+
+
+def check_table(name_or_path: str) -> None:
+    """Raise the error of `named_table` for a file that is missing or no JSON. A command calls it first, so
+    that the error comes before torch is loaded.
+    """
+    if name_or_path not in KINDS:
+        read_table(Path(name_or_path))
+
+
+def read_table(path: Path) -> Any:
+    """The content of a table's file. Raises RoleTableError for one that is missing or no JSON."""
+    try:
+        return read_json(path)
+    except ReadingError as error:
+        raise RoleTableError(f"{path} is not a role table: {error.reason}.") from error

@@ -11,13 +11,13 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 import torch
 
 from dear.backbone.clip import Identity
-from dear.data.seeds import checked_seed
+from dear.data.settings import checked_seed
 from dear.errors import OutputError, RoleTableError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import Count, Positive, shown, typed
-from dear.roles.names import read_table
-from dear.writing.files import atomic_write
+from dear.roles.settings import read_table
+from dear.writing import output_file
 
 SCHEMA = 1
 """The number of the structure of role tables; no other is read."""
@@ -184,11 +184,8 @@ class RoleTable:
     def save(self, path: Path) -> None:
         """Write the table as JSON, atomically. Raises OutputError."""
         text = json.dumps(self.to_json(), indent=1) + "\n"
-        try:
-            with atomic_write(path) as file:
-                file.write(text.encode())
-        except OSError as error:
-            raise OutputError(f"cannot write the role table {path}: {error}") from error
+        with output_file(path, "the role table") as file:
+            file.write(text.encode())
 
     def random(self, seed: int) -> "RoleTable":
         """A uniformly random role for each head and, for core heads, a random attribute. Raises SettingsError

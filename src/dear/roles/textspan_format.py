@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, SettingsError
 from dear.limits import at_most
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
-from dear.writing.files import atomic_write
+from dear.writing import output_file
 
 HeadPhrases = Mapping[tuple[int, int], tuple[str, ...]]
 """The phrases of each (layer, head), layers from 1 and heads from 0."""
@@ -58,11 +58,8 @@ def write_textspan(path: Path, heads: HeadPhrases) -> None:
     lines: list[str] = []
     for (layer, head), phrases in heads.items():
         lines += [RULE, f"Layer {layer - 1}, Head {head}", RULE, *phrases]
-    try:
-        with atomic_write(path) as file:
-            file.write(("\n".join(lines) + "\n").encode())
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}.") from error
+    with output_file(path, "the phrases", "with --spans") as file:
+        file.write(("\n".join(lines) + "\n").encode())
 
 
 def layer_range(text: str) -> tuple[int, ...]:

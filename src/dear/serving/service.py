@@ -15,8 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.predictions import Candidate
 from dear.adapters.predictor import BundleEncoder, Predictor, Vocabulary
+from dear.adapters.results import Candidate
 from dear.data.images.decode import as_image, decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError

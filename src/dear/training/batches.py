@@ -18,8 +18,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache, ViewFingerprint, origin
+from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin
 
 TARGETS_AT_ONCE = 32
 """Whole images whose target features are computed together."""

@@ -20,7 +20,7 @@ from dear.errors import DearError, OutputError, first_line
 from dear.methods.base import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
-from dear.writing.files import atomic_write
+from dear.writing import output_file
 
 MARK = b"dear checkpoint 2 "
 """Increased when the contents of checkpoints change."""
@@ -75,14 +75,9 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()  # on a full disk torch.save would abort the process
     torch.save(state, buffer)
     content = buffer.getbuffer()
-    try:
-        with atomic_write(path) as file:
-            file.write(_head(content))
-            file.write(content)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the checkpoint {path}: {error}. Choose another folder with --out."
-        ) from error
+    with output_file(path, "the checkpoint") as file:
+        file.write(_head(content))
+        file.write(content)
 
 
 def read_state(path: Path, device: torch.device) -> dict[str, Any]:

@@ -43,25 +43,19 @@ def make_fabric(
     logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # what it chose
     parallel = devices * nodes > 1
     indices: Any = devices if parallel or device.index is None else [device.index]
+    computed = device_precision(precision, device)  # in float16 from the start, Fabric has nothing to cast
     return Fabric(
         accelerator=device.type,
         devices=indices,
         num_nodes=nodes,
         # Some methods do not use every parameter in every step.
         strategy="ddp_find_unused_parameters_true" if parallel else "auto",
-        precision=_cast_by_fabric(device_precision(precision, device)),  # type: ignore[arg-type]
+        precision="32-true" if computed == HALF else computed,  # type: ignore[arg-type]
         loggers=[
             *([] if log is None else [_tensorboard(log)]),
             *([] if wandb is None else [WandbLogger(wandb)]),
         ],
     )
-
-
-def _cast_by_fabric(precision: Precision) -> Precision:
-    """The precision that Fabric is set to. With 16-true all tensors are in float16 from the start, so that it
-    has nothing to cast.
-    """
-    return "32-true" if precision == HALF else precision
 
 
 def share(items: int, rank: int, world: int) -> tuple[slice, float]:

@@ -21,8 +21,7 @@ from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_chec
 from dear.training.devices import make_fabric, summed
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
-from dear.training.viewcache import ViewCache, view_cache
+from dear.training.trunks import TrunkCache, ViewCache, view_cache
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 

@@ -1,8 +1,36 @@
-"""Trunk outputs in memory, shared by the methods and variants that begin their span at the same layer."""
+"""Trunk outputs kept for other runs: in memory, for the methods and variants that begin their span at the
+same layer; of augmented views on disk, for all runs with the same views, whatever their method or seed.
+"""
 
-from collections.abc import Callable, Hashable
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import save
 from torch import Tensor
+
+from dear.data.dataset import Images
+from dear.data.fewshot import Subset
+from dear.data.settings import DataSettings
+from dear.errors import DearError, OutputError
+from dear.reading.files import ReadingError, read_bytes
+from dear.reading.tensors import parse_tensors
+from dear.training.settings import TrainOptions, TrainSettings
+from dear.writing import atomic_write
+
+VERSION = 2
+"""Of the files of views: increase when views or trunk outputs change for the same fingerprint."""
+CHECKSUM_BYTES = 4
+"""Of the CRC-32 that is stored before a tensor."""
+TRUNK, FROZEN = "trunk", "frozen"
 
 
 class TrunkCache:
@@ -55,3 +83,184 @@ class TrunkCache:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+@dataclass(frozen=True)
+class ViewFingerprint:
+    """What views and their trunk outputs depend on, apart from epoch, image and layer."""
+
+    weights: str
+    images: str
+    view_seed: int
+    size: int
+    precision: str
+    computed: str
+    crop: float = 0.5
+
+
+class ViewCache:
+    """Tensors of views, one file each, up to a number of bytes.
+
+    A folder holds the tensors of one fingerprint and layer. Room is made by removing other folders, the least
+    recently begun first, never the current one; tensors that do not fit are recomputed each time. Tensors are
+    rounded to ``kind`` when they are stored, so that results do not depend on the state of the cache; those
+    stored in float32 also serve spans that begin later. Files are renamed into place, so that processes may
+    share a cache.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, kind: torch.dtype = torch.bfloat16) -> None:
+        self.folder, self.limit, self.kind = folder / f"v{VERSION}", limit_bytes, kind
+        self._layers: list[int] = []
+        self._group = self._current = self.folder
+        self._bytes = 0
+
+    def begin(self, fingerprint: ViewFingerprint, layer: int) -> None:
+        """Start or reopen the folder of a fingerprint and layer, which becomes the youngest. Raises
+        OutputError if it cannot be written.
+        """
+        text = json.dumps([asdict(fingerprint), str(self.kind)], sort_keys=True)
+        self._group = self.folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._current = self._at(layer)
+        try:
+            self._current.mkdir(parents=True, exist_ok=True)
+            os.utime(self._current)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        cached = [int(folder.name) for folder in self._group.iterdir() if folder.name.isdigit()]
+        # Continuing from a rounded earlier layer would make results depend on the state of the cache.
+        exact = self.kind != torch.bfloat16
+        self._layers = sorted((at for at in cached if at == layer or (exact and at < layer)), reverse=True)
+        self._bytes = sum(map(_size, self._folders()))
+
+    def holds(self, epoch: int, items: Sequence[int]) -> bool:
+        """True if the trunk outputs of all these images are cached, at the layer or an earlier one."""
+        return any(
+            all(_path(self._at(layer), TRUNK, epoch, item).exists() for item in items)
+            for layer in self._layers
+        )
+
+    def get(self, epoch: int, items: Sequence[int]) -> tuple[int, Float[Tensor, "item token width"]] | None:
+        """The nearest cached layer (the current one or earlier) and the trunk outputs there; None if one is
+        missing or damaged.
+        """
+        for layer in self._layers:
+            tokens = _read(self._at(layer), TRUNK, epoch, items)
+            if tokens is not None:
+                return layer, tokens
+        return None
+
+    def put(
+        self, epoch: int, items: Sequence[int], trunk: Float[Tensor, "item token width"]
+    ) -> Float[Tensor, "item token width"]:
+        """Store trunk outputs of the current layer if there is room; returns them as rounded for storage.
+        Raises OutputError.
+        """
+        rounded = trunk.to(self.kind)
+        self._write(TRUNK, epoch, items, rounded)
+        return rounded.to(trunk)
+
+    def frozen(self, epoch: int, items: Sequence[int]) -> Float[Tensor, "item embed"] | None:
+        """The frozen CLIP's features of the images, stored with trunk outputs of the current layer."""
+        return _read(self._current, FROZEN, epoch, items)
+
+    def put_frozen(self, epoch: int, items: Sequence[int], features: Float[Tensor, "item embed"]) -> None:
+        """Store them, unrounded, if there is room. Raises OutputError."""
+        self._write(FROZEN, epoch, items, features)
+
+    def _at(self, layer: int) -> Path:
+        return self._group / f"{layer:03}"
+
+    def _write(self, kind: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
+        """Write all of them or none, so that a batch is never stored partly."""
+        contents = [_sealed(kind, tensor) for tensor in tensors.cpu().contiguous()]
+        size = sum(map(len, contents))
+        if not self._room(size):
+            return
+        try:
+            for item, content in zip(items, contents, strict=True):
+                with atomic_write(_path(self._current, kind, epoch, item), shared=True) as file:
+                    file.write(content)
+        except FileNotFoundError:  # another process has just made room by removing the folder
+            return
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._bytes += size
+
+    def _room(self, size: int) -> bool:
+        if self._bytes + size > self.limit:  # other processes may have removed or added files
+            self._bytes = sum(map(_size, self._folders()))
+            for folder in sorted(self._folders(), key=_begun):
+                if self._bytes + size <= self.limit:
+                    break
+                if folder != self._current:
+                    self._bytes -= _size(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+        return self._bytes + size <= self.limit
+
+    def _folders(self) -> list[Path]:
+        """The folders of all fingerprints and layers."""
+        return [folder for folder in self.folder.glob("*/*") if folder.is_dir()]
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"cannot write the view cache {self.folder}: {error}. "
+            "Choose another folder with --dataset.cache, or omit --train.view-cache."
+        )
+
+
+def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = None) -> ViewCache | None:
+    """The view cache that settings ask for, in the given cache folder or the default one."""
+    if not settings.view_cache:
+        return None
+    kind = torch.float32 if settings.view_cache_type == "float32" else torch.bfloat16
+    return ViewCache(
+        (folder or DataSettings().cache_folder()) / "views", int(settings.view_cache * 2**30), kind
+    )
+
+
+def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]]:
+    """The full set that the images are part of, and their indices in it: the same in every few-shot pick."""
+    while isinstance(images, Subset):
+        indices, images = images.indices[indices], images.images
+    return images.identity, indices.tolist()
+
+
+def _path(folder: Path, kind: str, epoch: int, item: int) -> Path:
+    return folder / f"{kind}-{epoch}" / f"{item}.view"
+
+
+def _read(folder: Path, kind: str, epoch: int, items: Sequence[int]) -> Tensor | None:
+    try:
+        return torch.stack([_unsealed(kind, _path(folder, kind, epoch, item)) for item in items])
+    except (DearError, KeyError, RuntimeError):  # missing, damaged, or of another shape: recomputed
+        return None
+
+
+def _sealed(kind: str, tensor: Tensor) -> bytes:
+    """The contents of a view's file: checksum, then tensor."""
+    content = save({kind: tensor})
+    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little") + content
+
+
+def _unsealed(kind: str, path: Path) -> Tensor:
+    content = read_bytes(path, "bundle_bytes")
+    if zlib.crc32(memoryview(content)[CHECKSUM_BYTES:]) != int.from_bytes(content[:CHECKSUM_BYTES], "little"):
+        raise ReadingError(path, "it was changed after it was written")
+    return parse_tensors(content[CHECKSUM_BYTES:], path)[kind]
+
+
+def _begun(folder: Path) -> tuple[float, str]:
+    """When a folder was last begun; one that another process removed meanwhile sorts first."""
+    with suppress(OSError):
+        return folder.stat().st_mtime, str(folder)
+    return 0.0, str(folder)
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder. Files that are removed meanwhile do not count."""
+    total = 0
+    with suppress(OSError):
+        for file in folder.glob("*/*"):
+            with suppress(OSError):
+                total += file.stat().st_size
+    return total

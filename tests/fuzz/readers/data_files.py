@@ -13,7 +13,7 @@ from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row
-from dear.training.viewcache import ViewCache, ViewFingerprint
+from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.adapters.predictions import Prediction, Unreadable
 from dear.adapters.predictor import BundleEncoder, Predictor
+from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.images.decode import decode

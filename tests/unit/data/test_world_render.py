@@ -1,13 +1,14 @@
-"""Pixels: purity, masks of known area, textures of known pattern, styles."""
+"""Pixels: purity, masks of known area, textures of known pattern, styles; scenes as an image set."""
 
 import math
 
 import pytest
 import torch
 
+from dear.data.dataset import Images
 from dear.data.world.factors import FACTORS, STYLES
 from dear.data.world.plate import EXTENT, distance, drawn_mask, local_frame, signed_distance, texture, wave
-from dear.data.world.render import render
+from dear.data.world.render import WorldScenes, render
 from dear.data.world.scene import Scene, draw_scenes
 
 
@@ -174,3 +175,15 @@ def test_blocks_blur_and_bars():
     assert soft.diff(dim=-1).abs().mean() < 0.6 * sharp.diff(dim=-1).abs().mean()
     barred = render(scene.with_(bars=torch.full((5,), 0.4)))
     assert ((barred.double() - 76.5).abs() < 1).all(dim=1).double().mean() == pytest.approx(0.4, abs=0.06)
+
+
+def test_scenes_are_an_image_set() -> None:
+    scenes = WorldScenes(7, 48)
+    assert isinstance(scenes, Images)
+    assert len(scenes) == 7
+    assert scenes.factors.shape == (7, 5)
+    assert torch.equal(scenes.labels, scenes.factors[:, 3])
+    chosen = scenes.load(torch.tensor([5, 2]))
+    assert chosen.shape == (2, 3, 48, 48)
+    assert torch.equal(chosen, scenes.load(torch.arange(7))[[5, 2]])
+    assert scenes.identity != WorldScenes(7, 48, seed=3).identity

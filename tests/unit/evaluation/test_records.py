@@ -10,7 +10,7 @@ from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.environment import environment
 from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.schema import SCHEMA
-from dear.writing.files import write_json
+from dear.writing import write_json
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_damaged_record_is_refused(content: str, tmp_path: Path) -> None:
 def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=f"reads {SCHEMA}. Remove it and run"):
+    with pytest.raises(DataError, match=f"this version reads schema {SCHEMA}: .*Remove it and run"):
         read_record(path)
 
 

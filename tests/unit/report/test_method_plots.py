@@ -8,14 +8,14 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from dear.report import plots
+from dear.report import method_plots
 from dear.report.base_to_novel import base_to_novel_table
+from dear.report.drawing import Drawing
 from dear.report.grid import Cell
 from dear.report.html import report_page
 from dear.report.method_plots import Costs, cost_plot, gain_bars, gains, place_labels
 from dear.report.protocols.few_shot import few_shot_plot
 from dear.report.records import mean_curves
-from dear.report.svg import Drawing
 from tests.unit.report.samples import record, report_html
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
@@ -108,7 +108,7 @@ def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> N
     records = [run(1, 0.4, 0.6), run(2, 0.6, 0.7), record("toys", "dear", 0.5, 0.5)]
     assert mean_curves(records, "val") == {"Tools": [pytest.approx(0.5), pytest.approx(0.65)]}
     assert mean_curves(records) == {"Tools": [1.0, 0.5], "Toys": [2.0, 1.5]}
-    drawing = plots.training_curves(mean_curves(records), mean_curves(records, "val"))
+    drawing = method_plots.training_curves(mean_curves(records), mean_curves(records, "val"))
     assert ["validation accuracy (%)", "Tools", 2, pytest.approx(65)] in [[*row] for row in drawing.data]
     assert "validation accuracy (%)" in texts(drawing)
     assert "by which" not in report_html(title="t", records=records[2:])

@@ -8,6 +8,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.images.transforms import eval_views
+from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
 from dear.roles.ablation import (
     LITTLE,
@@ -20,7 +21,6 @@ from dear.roles.ablation import (
     mean_ablation,
 )
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.world import WorldScenes
 from tests.unit.training.world import Noise
 
 

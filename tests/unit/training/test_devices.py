@@ -12,7 +12,7 @@ from dear.errors import OutputError, SettingsError
 from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.viewcache import ViewCache
+from dear.training.trunks import ViewCache
 from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
 from tests.unit.training.world import few, small_dear
 

@@ -18,7 +18,7 @@ from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import map_array
-from dear.writing.files import atomic_write
+from dear.writing import atomic_write
 
 VERSION = 3
 """Increment when `decode` gives other pixels for the same file or the format of the cache changes."""

@@ -24,7 +24,7 @@ from dear.data.sources.listing import (
 from dear.errors import DataError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown
-from dear.writing.files import atomic_write
+from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
 

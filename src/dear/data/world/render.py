@@ -1,22 +1,25 @@
-"""Render scenes to pixels."""
+"""Render scenes to pixels, and scenes as an image set."""
 
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from dear.data.world.factors import STYLES, bulk
+from dear.data.world.factors import FACTOR_NAMES, STYLES, bulk
 from dear.data.world.hashing import Stream
 from dear.data.world.places import background
 from dear.data.world.plate import distance, local_frame, texture
-from dear.data.world.scene import Scene
+from dear.data.world.scene import Scene, draw_scenes
 
 GLYPHS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _CHUNK = 64
 _CORNERS = ((0.13, 0.13), (0.87, 0.87), (0.87, 0.13), (0.13, 0.87))
 _CELL = 1.5 / 48
 _GRAINS = 1 << 16
+FURTHER_SEED = 2_000_003
+"""Of scenes that are in no task and not in the pretraining."""
 
 Plane = Float[Tensor, "batch height width"]
 Picture = Float[Tensor, "batch 3 height width"]
@@ -256,3 +259,39 @@ def rounded(
     picture = (picture - 0.5) * contrast[:, None, None, None] + 0.5
     picture = _grains(picture.device)[index] * noise[:, None, None, None] + picture
     return torch.floor(picture.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class WorldScenes:
+    """Scenes of the combinations of pretraining, not part of any task, as an image set.
+
+    Attributes:
+        count: Number of images.
+        size: Side length in pixels.
+        seed: Seed of the scenes; the default is not used by any task or pretraining.
+    """
+
+    count: int
+    size: int
+    seed: int = FURTHER_SEED
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cached_property
+    def factors(self) -> Int[Tensor, "item 5"]:
+        """The value of each factor in each image."""
+        return draw_scenes(self.seed, torch.arange(self.count), combinations="pretraining").factors
+
+    @property
+    def labels(self) -> Int[Tensor, "item"]:
+        """The value of the object, for lack of classes."""
+        return self.factors[:, FACTOR_NAMES.index("object")]
+
+    @property
+    def identity(self) -> str:
+        return f"world/scenes/seed{self.seed}/{self.count}x{self.size}"
+
+    def load(self, indices: Int[Tensor, "batch"]) -> UInt8[Tensor, "batch 3 size size"]:
+        """Render the given scenes."""
+        return render(draw_scenes(self.seed, indices, combinations="pretraining"), self.size)

@@ -9,7 +9,7 @@ from typing import TextIO
 from dear.errors import OutputError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.records import make_folder
-from dear.writing.files import atomic_write
+from dear.writing import atomic_write
 
 MARK, LOCK = ".recipe", ".lock"
 

@@ -16,7 +16,7 @@ from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_meth
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress, run_one
-from dear.writing.files import write_json
+from dear.writing import write_json
 
 Job = TypeVar("Job", bound=Hashable)
 TRIES = 4

@@ -12,7 +12,7 @@ import torch
 from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
-from dear.data.notes import held_notes
+from dear.data.loading import held_notes
 from dear.errors import DearError, SettingsError, UnknownNameError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch.claims import check_folders, claimed, require_distinct_folders

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from dear.evaluation.protocols.registry import PROTOCOLS, protocol_class
+from dear.report.drawing import Drawing
 from dear.report.grid import Grid
 from dear.report.records import Record, protocol, readable
-from dear.report.svg import Drawing
 
 
 @dataclass(frozen=True)

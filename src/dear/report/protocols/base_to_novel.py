@@ -2,28 +2,43 @@
 ablations, and the top of the page.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from dear.evaluation.ablations import ablations
-from dear.report.ablation_tables import ablation_grids
+from dear.evaluation.ablations import METHOD, Ablation, AblationRow, ablations
+from dear.evaluation.schema import part_of
+from dear.report import published
 from dear.report.base_to_novel import (
     MEASURE_TITLES,
     MEASURES,
     Measure,
+    Pairs,
     Table,
+    average,
     base_to_novel_grid,
     base_to_novel_table,
+    chance_pairs,
 )
-from dear.report.comparison import costs_of, joint_grid, methods_grid, paired_grid, published_grid
-from dear.report.grid import MISSING, Grid
+from dear.report.comparison import costs_of, joint_grid, methods_grid, paired_grid, published_grid, slip_notes
+from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
 from dear.report.method_plots import accuracy_bars, averages_down, cost_plot, gain_bars
 from dear.report.protocols import ProtocolReport
-from dear.report.records import Record, distinct
-from dear.report.svg import Drawing
+from dear.report.records import (
+    CHANCE,
+    Record,
+    accuracy,
+    checked,
+    data_set,
+    data_set_title,
+    distinct,
+    grouped,
+    user_data_only,
+)
 
 ACROSS = 3
 """Methods up to which they stand across, as in the paper: a page has room for no more."""
+FEWEST = 2  # rows of an ablation that make a table
+PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
 
 class BaseToNovelReport(ProtocolReport):
@@ -57,6 +72,8 @@ class BaseToNovelReport(ProtocolReport):
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
         runs = self.headline(records)
         table = base_to_novel_table(runs) if runs else None
+        many = table is not None and len(table.methods) > ACROSS
+        bars = averages_down if many else accuracy_bars
         return {
             "table": table,
             "measures": [(measure, MEASURE_TITLES[measure]) for measure in MEASURES],
@@ -68,18 +85,14 @@ class BaseToNovelReport(ProtocolReport):
             "setting": _setting(runs, table) if table else "",
             "tiles": _tiles(table, main, reference) if table else [],
             "highest": _highest(table, main) if table else None,
-            "bars": _bars(table) if table and any(table.average.entries) else None,
+            "bars": bars(table) if table and any(table.average.entries) else None,
             "gains": gain_bars(table, reference) if table and reference in table.methods else None,
             "costs": cost_plot(costs_of(table, runs), reference) if table else None,
-            "down": table is not None and len(table.methods) > ACROSS,
+            "down": many,
         }
 
 
 REPORT = BaseToNovelReport()
-
-
-def _bars(table: Table) -> Drawing | None:
-    return averages_down(table) if len(table.methods) > ACROSS else accuracy_bars(table)
 
 
 def _setting(records: Sequence[Record], table: Table) -> str:
@@ -120,3 +133,102 @@ def _highest(table: Table, main: str) -> str | None:
     if main not in means or (best := max(means, key=means.__getitem__)) == main:
         return None
     return f"The highest harmonic mean here is that of {best}, {means[best]:.1f}."
+
+
+def ablation_grids(records: Iterable[Record]) -> list[Grid]:
+    """A table for each ablation that has at least two rows.
+
+    Raises:
+        DataError: for records that cannot be combined in one table.
+    """
+    of_method = [record for record in records if record.get("method") == METHOD]
+    if not of_method:
+        return []
+    of_method = checked(of_method)
+    public = not user_data_only(of_method)
+    by_variant = grouped(of_method, lambda record: str(record.get("variant") or ""))
+    grids = [_grid(ablation, by_variant, public) for ablation in ablations().values()]
+    return [grid for grid in grids if grid is not None]
+
+
+def _grid(ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], public: bool) -> Grid | None:
+    """The table of an ablation. Data that are not ``public`` are the user's: then only what was varied has a
+    table, without published numbers.
+    """
+    has_runs = [row for row in ablation.rows if by_variant.get(row.label or "")]
+    varied = [row for row in has_runs if row.label] or (
+        has_runs if public and ablation.name == "inference" else []
+    )
+    if len(has_runs) < FEWEST or not varied:
+        return None
+    pairs = {row.shown: _pairs(row, by_variant[row.label or ""]) for row in has_runs}
+    shared = [name for name in pairs[has_runs[0].shown] if all(name in by_data for by_data in pairs.values())]
+    if not shared:
+        return None
+    printed = published.ablation(ablation.name) if public else {}
+    rows = []
+    for row in ablation.rows:
+        entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
+        cells: list[Cell | None] = [None if entry is None else entry[m] for m in MEASURES]
+        rows.append(GridRow(row.shown, tuple(cells)))
+    chances = [chance_pairs(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in shared]
+    rows = [*marked(rows)]
+    if (chance := average(chances)) is not None:
+        rows.insert(0, GridRow(CHANCE, tuple(chance[m] for m in MEASURES)))
+    rows = [GridRow(row.label, (*row.cells, *_printed(printed, row.label))) for row in rows]
+    columns = [MEASURE_TITLES[m] for m in MEASURES]
+    columns += [
+        f"{MEASURE_TITLES[m]}, published ({PUBLISHED_DATA[data]})"
+        for data, by_row in printed.items()
+        for m in _measures(by_row)
+    ]
+    titles = dict((data_set(run), data_set_title(run)) for run in by_variant[has_runs[0].label or ""])
+    names = ", ".join(titles[name] for name in shared)
+    notes = [f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})."]
+    if public:
+        notes.append(
+            "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is "
+            "comparable."
+            if printed
+            else "No published numbers are known for this ablation."
+        )
+    notes += slip_notes("ablations", _unmodified(ablation, printed))
+    return Grid(
+        f"ablation-{ablation.name}",
+        f"Ablation: {ablation.title}",
+        "Variant",
+        tuple(columns),
+        tuple(rows),
+        tuple(notes),
+    )
+
+
+def _pairs(row: AblationRow, runs: Sequence[Record]) -> dict[str, Pairs]:
+    by_data: dict[str, dict[Any, tuple[float, float]]] = {}
+    for run in runs:
+        if part_of(run, "results", "base", row.read) is None:  # a method with a single feature
+            continue
+        pair = accuracy(run, "base", read=row.read), accuracy(run, "novel", read=row.read)
+        by_data.setdefault(data_set(run), {})[run.get("seed")] = pair
+    return dict(by_data)
+
+
+def _measures(by_row: Mapping[str, Mapping[str, float]]) -> list[Any]:
+    return [m for m in MEASURES if any(m in numbers for numbers in by_row.values())]
+
+
+def _unmodified(
+    ablation: Ablation, printed: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> list[tuple[str, str]]:
+    """The data for which an ablation prints the unmodified method, by the paper's name of the method."""
+    unmodified = {row.shown for row in ablation.rows if row.label is None}
+    method = str(published.paper_method(METHOD))
+    return [(method, data) for data, rows in printed.items() if unmodified & rows.keys()]
+
+
+def _printed(printed: Mapping[str, Mapping[str, Mapping[str, float]]], label: str) -> list[Cell | None]:
+    cells: list[Cell | None] = []
+    for by_row in printed.values():
+        numbers = by_row.get(label, {})
+        cells += [Cell(numbers[m]) if m in numbers else None for m in _measures(by_row)]
+    return cells

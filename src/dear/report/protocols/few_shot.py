@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 
 from dear.errors import DataError
+from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, plain_axes
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.plots import DASHES, NEUTRAL, PALETTE, plain_axes
 from dear.report.protocols import Figure, ProtocolReport
 from dear.report.records import (
     CHANCE,
@@ -22,7 +22,6 @@ from dear.report.records import (
     grouped,
     method_label,
 )
-from dear.report.svg import Drawing
 
 ACROSS = 3  # panels beside each other
 AVERAGE = "Average"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from dear.errors import DataError
 from dear.evaluation.schema import part_of
-from dear.report.grid import Cell, Grid, GridRow
+from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import ProtocolReport
 from dear.report.records import Record
 
@@ -37,14 +37,6 @@ class Panel:
     rows: tuple[tuple[str, str, tuple[Thumbnail, ...]], ...]
 
 
-@dataclass(frozen=True)
-class PrecisionTable:
-    """Features down, factors across: percent of the neighbours that share the factor, the best marked."""
-
-    factors: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, bool], ...]], ...]
-
-
 class RetrievalReport(ProtocolReport):
     """A section of the page: panels of the first run, and precision averaged over all runs."""
 
@@ -52,17 +44,8 @@ class RetrievalReport(ProtocolReport):
     section: ClassVar[str | None] = "protocols/retrieval.html.j2"
 
     def tables(self, records: Sequence[Record]) -> list[Grid]:
-        mean = averaged([part_of(record, "results") for record in records])
-        factors = tuple(dict.fromkeys(name for row in mean.get("precision", {}).values() for name in row))
-        shares = {**mean.get("precision", {}), "(chance)": mean.get("chance", {})}
-        rows = [
-            GridRow(feature, tuple(Cell(100 * row[name]) if name in row else None for name in factors))
-            for feature, row in shares.items()
-        ]
-        note = f"Percent of the nearest neighbours that share the factor, mean of {len(records)} run"
-        title = "Retrieval by attribute"
-        notes = (f"{note}{'s' * (len(records) > 1)}.",)
-        return [Grid("retrieval", title, "Feature", factors, tuple(rows), notes)]
+        grid = precision_grid(averaged([part_of(record, "results") for record in records]))
+        return [] if grid is None else [grid]
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
         del main, reference
@@ -70,7 +53,7 @@ class RetrievalReport(ProtocolReport):
         return {
             "panels": panels(mean),
             "retrievals": int(mean.get("runs") or 1),
-            "precision": precision_table(mean.get("precision"), mean.get("chance")),
+            "precision": precision_grid(mean),
         }
 
 
@@ -122,34 +105,24 @@ def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
     return panels
 
 
-def precision_table(
-    precision: Mapping[str, Mapping[str, float]] | None, chance: Mapping[str, float] | None = None
-) -> PrecisionTable | None:
-    """The precision by feature and factor, with the best feature of each factor marked and a last row for
-    chance where it is known; None if precision is not.
+def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
+    """How many neighbours share a factor, by feature (down) and factor (across), the best feature of each
+    factor marked; the last row is chance, where it is known. None if it was not measured.
     """
-    if not precision:
+    shares: Mapping[str, Mapping[str, float]] = mean.get("precision") or {}
+    factors = tuple(dict.fromkeys(factor for row in shares.values() for factor in row))
+
+    def row(label: str, by_factor: Mapping[str, float]) -> GridRow:
+        return GridRow(label, tuple(Cell(100 * by_factor[f]) if f in by_factor else None for f in factors))
+
+    if not shares:
         return None
-    factors = list(dict.fromkeys(factor for row in precision.values() for factor in row))
-    percent = {
-        feature: {factor: round(100 * row[factor], 1) for factor in factors if factor in row}
-        for feature, row in precision.items()
-    }
-    tops = {factor: max(row[factor] for row in percent.values() if factor in row) for factor in factors}
-    rows = tuple(
-        (
-            feature,
-            tuple(
-                (f"{row[factor]:.1f}", row[factor] == tops[factor]) if factor in row else ("–", False)
-                for factor in factors
-            ),
-        )
-        for feature, row in percent.items()
-    )
-    if chance:
-        guesses = tuple((f"{100 * chance[name]:.1f}" if name in chance else "–", False) for name in factors)
-        rows = (*rows, ("(chance)", guesses))
-    return PrecisionTable(tuple(factors), rows)
+    rows = [*marked([row(feature, by_factor) for feature, by_factor in shares.items()])]
+    if chance := mean.get("chance"):
+        rows.append(row("(chance)", chance))
+    runs = int(mean.get("runs") or 1)
+    note = f"Percent of the nearest neighbours that share the factor, mean of {runs} run{'s' * (runs > 1)}."
+    return Grid("retrieval", "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
 def _thumbnail(neighbour: Mapping[str, Any], feature: str, query: Mapping[str, str], rank: int) -> Thumbnail:

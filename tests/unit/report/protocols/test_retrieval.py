@@ -1,6 +1,6 @@
 """Retrievals averaged by hand, and the table of them."""
 
-from dear.report.protocols.retrieval import averaged, precision_table
+from dear.report.protocols.retrieval import averaged, precision_grid
 
 
 def result(query: str, cls: float, shape: float, chance: float) -> dict:
@@ -25,10 +25,12 @@ def test_records_without_chance_are_shown_as_they_are() -> None:
 
 
 def test_chance_stands_below_and_is_never_best() -> None:
-    table = precision_table({"cls": {"color": 0.3, "shape": 0.25}}, {"color": 0.4})
-    assert table is not None
-    assert table.rows == (
-        ("cls", (("30.0", True), ("25.0", True))),
-        ("(chance)", (("40.0", False), ("–", False))),
-    )
-    assert precision_table(None, {"color": 0.4}) is None
+    shares = {"cls": {"color": 0.3, "shape": 0.25}, "color": {"color": 0.35, "shape": 0.2}}
+    grid = precision_grid({"precision": shares, "chance": {"color": 0.4}})
+    assert grid is not None
+    assert [(row.label, [cell and (str(cell), cell.mark) for cell in row.cells]) for row in grid.rows] == [
+        ("cls", [("30.00", None), ("25.00", "best")]),
+        ("color", [("35.00", "best"), ("20.00", None)]),
+        ("(chance)", [("40.00", None), None]),
+    ]
+    assert precision_grid({"chance": {"color": 0.4}}) is None

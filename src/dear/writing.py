@@ -1,15 +1,64 @@
-"""Atomic writing of folders whose files belong together."""
+"""Files and folders, written whole or not at all."""
 
 import ctypes
+import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from dear.errors import OutputError
 
 LIST = ".files"
 """The name of a file that lists the files written with it, one per line: the next write may remove those."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+@contextmanager
+def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
+    """A temporary file to write to, which replaces ``path`` at the end; its folder is created.
+
+    On any error within, the temporary file is removed and an existing ``path`` stays unchanged. Cache files
+    are ``shared``: other processes may write the same one at the same time, and it need not survive a power
+    loss. Raises OSError.
+    """
+    # A killed process leaves at most one temporary file, which the next one overwrites; not so if shared.
+    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part" if shared else f"{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("wb") as file:
+            yield file
+            if not shared:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextmanager
+def output_file(path: Path, what: str = "", advice: str = "with --out") -> Iterator[BinaryIO]:
+    """`atomic_write` for a file that the user asked for: an OSError becomes an OutputError that says ``what``
+    the file is and how to choose another place (``advice``).
+    """
+    try:
+        with atomic_write(path) as file:
+            yield file
+    except OSError as error:
+        title = f"{what} {path}".strip()
+        raise OutputError(f"cannot write {title}: {error}. Choose another place {advice}.") from error
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON atomically. Raises OutputError."""
+    text = json.dumps(value, indent=1)
+    with output_file(path) as file:
+        file.write(text.encode())
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""`dear demo`: base-to-novel with the embedded tiny CLIP on the Attribute World, and its report."""
+"""`dear demo`, base-to-novel with the embedded tiny CLIP and its report; `dear tasks` lists tasks."""
 
 import time
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dear.cli.output import table
 from dear.report.base_to_novel import Table
 
 RETRIEVAL_TASK = "travel-posters"
@@ -16,6 +17,12 @@ Next:
                     CLIP, ViT-B-16, from the hub: the tiny one knows drawings only)
   all methods       dear run base-to-novel --data FOLDER --methods all
   the ablations     dear run ablation --seeds 1,2,3"""
+
+NOTES = (
+    "The backbone is the embedded tiny CLIP, pretrained on the procedural Attribute World; "
+    "nothing here is measured on photographs.",
+    "The last epoch is tested; no setting, epoch or checkpoint is selected on test images.",
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Demo:
     records: Path
 
 
-def command(
+def command_demo(
     *,
     out: Path = Path("demo-out"),
     tasks: list[str] | None = None,
@@ -92,7 +99,7 @@ def command(
         context, context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)
     )
     watch.lap("attribute-conditioned retrieval")
-    table = base_to_novel_table(records)
+    results = base_to_novel_table(records)
     report = out / "report.html"
     write_report(
         report,
@@ -102,17 +109,10 @@ def command(
         timings=[{"step": step, "seconds": seconds} for step, seconds in watch.laps.items()],
         notes=(*NOTES, f"Head roles: {table_of_roles.source}."),
     )
-    return Demo(table, watch.laps, report, out / "records")
+    return Demo(results, watch.laps, report, out / "records")
 
 
-NOTES = (
-    "The backbone is the embedded tiny CLIP, pretrained on the procedural Attribute World; "
-    "nothing here is measured on photographs.",
-    "The last epoch is tested; no setting, epoch or checkpoint is selected on test images.",
-)
-
-
-def render(result: Demo, console: Console) -> None:
+def render_demo(result: Demo, console: Console) -> None:
     """Show the table, the times and what to do next."""
     result.table.render(console)
     for step, seconds in result.seconds.items():
@@ -130,3 +130,54 @@ class _Watch:
     def lap(self, step: str) -> None:
         now = time.perf_counter()
         self.laps[step], self._last = now - self._last, now
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: an example of its classes, its template, and how its images differ from pretraining."""
+
+    name: str
+    classes: int
+    example: str
+    template: str
+    shift: str
+    own: str
+    habits: str
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The requested tasks."""
+
+    tasks: list[Task]
+
+
+def command_tasks(*, tasks: list[str] | None = None) -> Tasks:
+    """List the tasks of the Attribute World: classes, template, shift against pretraining, looks of classes.
+
+    Args:
+        tasks: Tasks by name; all if not given.
+    """
+    from dear.data.world.tasks import task_names
+
+    return Tasks([_row(name) for name in tasks or task_names()])
+
+
+def _row(name: str) -> Task:
+    from dear.data.world.tasks import load_task
+
+    task = load_task(name)
+    shift = ", ".join(f"{kind} {strength:g}" for kind, strength in task.test.shift)
+    own = ", ".join(f"{kind} to {max(strengths):g}" for kind, strengths in task.test.class_shifts)
+    habits = ", ".join(f"{factor} {share:g}" for factor, _, share in task.test.habits)
+    return Task(name, len(task.classnames), task.classnames[0], task.template, shift, own, habits)
+
+
+def render_tasks(result: Tasks, console: Console) -> None:
+    """Show the tasks as a table."""
+    columns = ["task", "classes", "a class", "template", "shift", "own shifts", "habits"]
+    rows: list[list[object]] = [
+        [task.name, task.classes, task.example, task.template, task.shift, task.own, task.habits]
+        for task in result.tasks
+    ]
+    console.print(table(None, columns, rows))

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
-from dear.report import method_plots, plots, roles_plots
+from dear.report import roles_plots
 from dear.report.base_to_novel import base_to_novel_table
-from dear.report.svg import Drawing
+from dear.report.drawing import Drawing
+from dear.report.method_plots import accuracy_bars, fusion_heat_map, training_curves
 from tests.unit.report.samples import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
 
 FIGURES: dict[str, Callable[[], str]] = {
-    "fusion": lambda: plots.fusion_heat_map({"Tools": {"cls": 0.7, "color": 0.3}, "Toys": {"cls": 0.6}}),
+    "fusion": lambda: fusion_heat_map({"Tools": {"cls": 0.7, "color": 0.3}, "Toys": {"cls": 0.6}}),
     "roles": lambda: roles_plots.head_role_map(role_table()),
-    "training": lambda: plots.training_curves({"Tools": [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}),
-    "bars": lambda: method_plots.accuracy_bars(base_to_novel_table(records())),
+    "training": lambda: training_curves({"Tools": [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}),
+    "bars": lambda: accuracy_bars(base_to_novel_table(records())),
 }
 
 
@@ -61,26 +62,29 @@ def test_cells_say_what_they_show() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    drawings = plots.fusion_heat_map({HOSTILE: {"cls": 1.0}}), plots.training_curves({HOSTILE: [1.0]})
+    drawings = (
+        fusion_heat_map({HOSTILE: {"cls": 1.0}}),
+        training_curves({HOSTILE: [1.0]}),
+    )
     svg = "".join(drawing.svg for drawing in drawings)
     assert "<script" not in svg
     assert "<!--" not in svg
-    bars = method_plots.accuracy_bars(base_to_novel_table([record("tools", HOSTILE, 0.5, 0.5)]))
+    bars = accuracy_bars(base_to_novel_table([record("tools", HOSTILE, 0.5, 0.5)]))
     assert any("alert(1)" in text for text in texts(bars))
 
 
 def test_deviations_are_drawn() -> None:
     runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.5), (2, 0.7))]
-    assert "LineCollection" in method_plots.accuracy_bars(base_to_novel_table(runs)).svg
+    assert "LineCollection" in accuracy_bars(base_to_novel_table(runs)).svg
 
 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: plots.fusion_heat_map({}),
-        lambda: plots.training_curves({}),
+        lambda: fusion_heat_map({}),
+        lambda: training_curves({}),
         lambda: roles_plots.head_role_map(role_table() | {"heads": []}),
-        lambda: method_plots.accuracy_bars(base_to_novel_table(records()[:1] + records()[3:])),
+        lambda: accuracy_bars(base_to_novel_table(records()[:1] + records()[3:])),
     ],
 )
 def test_nothing_to_draw_is_said(draw: Callable[[], Any]) -> None:

@@ -1,17 +1,19 @@
-"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; and its files for a
-paper, as SVG and PNG, its numbers as CSV, and LaTeX that includes it.
+"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; its files for a
+paper, as SVG and PNG, its numbers as CSV, and LaTeX that includes it; colours and axes that figures share.
 """
 
 import html
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 
 from dear.report.grid import Rows, csv_file, latex_text
 
@@ -21,6 +23,12 @@ PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
 DPI = 200
+# Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
+NEUTRAL = "#8A919C"
+HEAT = "#2F86D1"
+DASHES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "P")
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 
 _STYLE: dict[str, Any] = {
@@ -123,3 +131,43 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
     look = f"max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; stroke-linejoin: round"
     label = html.escape(description, quote=True)
     return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="{look}"', 1).strip() + "\n"
+
+
+def concept_styles(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each concept; the pairs are distinct for up to 35 concepts."""
+    return {
+        concept: (PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)])
+        for number, concept in enumerate(concepts)
+    }
+
+
+def plain_axes(axes: Axes) -> None:
+    """Axes without a frame, with faint horizontal grid lines."""
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color=INK, alpha=0.15, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def cell_axes(figure: Figure, columns: Sequence[str], rows: Sequence[str], across: str, down: str) -> Axes:
+    """Empty axes for cells at integer positions, the first row on top, column names above."""
+    axes = figure.add_subplot()
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return axes
+
+
+def draw_cell(axes: Axes, x: float, y: float, color: str, alpha: float = 1.0) -> None:
+    """A rounded cell of `cell_axes`."""
+    shape = "round,pad=0,rounding_size=0.06"
+    box = FancyBboxPatch((x - 0.475, y - 0.46), 0.95, 0.92, shape, facecolor=color, alpha=alpha, linewidth=0)
+    axes.add_patch(box)

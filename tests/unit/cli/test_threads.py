@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import dear
-from dear.cli.main import main
-from dear.cli.processor import prepare
+from dear.cli.main import main, prepare
 
 QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.adapters.predictions import Candidate, Prediction, Unreadable, write_predictions
+from dear.adapters.results import Candidate, Prediction, Unreadable, write_predictions
 from dear.errors import DataError, OutputError, SettingsError
 
 DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})

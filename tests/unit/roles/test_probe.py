@@ -1,26 +1,13 @@
-"""Scenes as an image set, and probes whose result is known."""
+"""Probes whose result is known."""
 
 import pytest
 import torch
 
 from dear.backbone import tiny
-from dear.data.dataset import Images
 from dear.data.world.factors import FACTOR_NAMES
+from dear.data.world.render import WorldScenes
 from dear.roles.decompose import spread
-from dear.roles.world import WorldScenes
 from tools.probe import best, probe_accuracy, probe_head, probe_heads
-
-
-def test_scenes_are_an_image_set() -> None:
-    scenes = WorldScenes(7, 48)
-    assert isinstance(scenes, Images)
-    assert len(scenes) == 7
-    assert scenes.factors.shape == (7, 5)
-    assert torch.equal(scenes.labels, scenes.factors[:, 3])
-    chosen = scenes.load(torch.tensor([5, 2]))
-    assert chosen.shape == (2, 3, 48, 48)
-    assert torch.equal(chosen, scenes.load(torch.arange(7))[[5, 2]])
-    assert scenes.identity != WorldScenes(7, 48, seed=3).identity
 
 
 def test_spread() -> None:

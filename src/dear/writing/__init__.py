@@ -1,1 +1,0 @@
-"""Atomic writing of files and folders."""

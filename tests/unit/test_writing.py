@@ -1,0 +1,178 @@
+"""Files: whole or not at all. Folders: all old files or all new ones, and nothing of anybody else's lost."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dear import writing
+from dear.errors import OutputError
+from dear.writing import LIST, atomic_write, others, write_folder, write_json
+
+
+def test_what_is_written_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "run.json"
+    write_json(path, {"x": [1, 0.5, None, "é"]})
+    assert json.loads(path.read_text()) == {"x": [1, 0.5, None, "é"]}
+    assert [p.name for p in path.parent.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("old", [None, '{"old": 1}'])
+def test_a_value_that_json_does_not_hold_leaves_nothing(old: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    if old:
+        path.write_text(old)
+    with pytest.raises(TypeError):
+        write_json(path, {"long": list(range(10_007)), "bad": object()})
+    assert [p.read_text() for p in tmp_path.iterdir()] == ([old] if old else [])
+
+
+def test_ctrl_c_during_the_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_file: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "run.json", {})
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match=r"cannot write .*run\.json: .*No space left.*--out"):
+        write_json(tmp_path / "run.json", {})
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_place_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file" / "run.json", tmp_path / "file" / "deeper" / "run.json"):
+        with pytest.raises(OutputError, match="cannot write"):
+            write_json(place, {})
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(TypeError), atomic_write(path, shared=shared) as file:
+        file.writelines([b"half", "no bytes"])  # type: ignore[list-item]
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
+    with atomic_write(path, shared=shared) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "new"}
+
+
+def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic_write(path, shared=True) as first:
+        with atomic_write(path, shared=True) as second:
+            first.write(b"one")
+            second.write(b"two")
+        assert path.read_text() == "two"
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "one"}
+
+
+OLD = {"a.txt": b"old", "b.txt": b"old", LIST: b"a.txt\nb.txt"}
+NEW = {"a.txt": b"new", "c.txt": b"new", LIST: b"a.txt\nc.txt"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def there(folder: Path, files: Mapping[str, bytes] = OLD) -> Path:
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_bytes(text)
+    return folder
+
+
+def test_a_new_folder_and_those_above_it(tmp_path: Path) -> None:
+    write_folder(tmp_path / "x" / "out", NEW)
+    assert content(tmp_path / "x" / "out") == NEW
+    assert os.listdir(tmp_path / "x") == ["out"]
+
+
+def test_what_was_written_before_makes_room_for_the_new(tmp_path: Path) -> None:
+    out = there(tmp_path / "out")
+    out.chmod(0o750)
+    write_folder(out, NEW)
+    assert content(out) == NEW
+    assert out.stat().st_mode & 0o777 == 0o750
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_by_a_link_the_folder_behind_it_is_meant(tmp_path: Path) -> None:
+    out = there(tmp_path / "out")
+    (tmp_path / "link").symlink_to(out)
+    write_folder(tmp_path / "link", NEW)
+    assert content(out) == NEW
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "folder"])
+def test_what_is_somebody_elses_stays(name: str, tmp_path: Path) -> None:
+    out = there(tmp_path / "out")
+    (out / "folder").mkdir() if name == "folder" else (out / name).write_bytes(b"mine")
+    inode = (out / name).stat().st_ino
+    write_folder(out, NEW)
+    assert (out / name).stat().st_ino == inode
+    assert {n: (out / n).read_bytes() for n in NEW} == NEW
+    assert (out / "b.txt").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_without_room_the_old_folder_stays(
+    at: int, exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, calls = there(tmp_path / "out"), []
+
+    def full(_file: int) -> None:
+        calls.append(1)
+        if len(calls) == at:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    if not exchange:
+        monkeypatch.setattr(writing, "_exchanged", lambda *_: False)
+    with pytest.raises(OSError, match="No space left"):
+        write_folder(out, NEW)
+    assert content(out) == OLD
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_without_an_exchange_each_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = there(tmp_path / "out")
+    monkeypatch.setattr(writing, "_exchanged", lambda *_: False)
+    write_folder(out, NEW)
+    assert content(out) == {**OLD, **NEW}
+
+
+def test_what_a_killed_writing_left_is_cleared_up(tmp_path: Path) -> None:
+    out = there(tmp_path / "out")
+    for above in (tmp_path, out):
+        there(above / ".out.part")
+    assert others(out) == sorted(OLD)
+    write_folder(out, NEW)
+    assert content(out) == NEW
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OSError, match="file"):
+        write_folder(tmp_path / "file" / "out", NEW)
+    with pytest.raises(OSError, match="file"):
+        writing.try_place(tmp_path / "file" / "out")
+    assert os.listdir(tmp_path) == ["file"]
