@@ -89,8 +89,9 @@ class Gaussians:
     ) -> Distances:
         """The distances of other points."""
         whitened, means = points.double() @ self.whitening, self.means @ self.whitening
-        to = (torch.cdist(whitened, targets).square() for targets in (means, centres.double() @ means))
-        return Distances(*to, self.freedom.expand(len(points)))
+        to_classes = torch.cdist(whitened, means).square()
+        to_centres = torch.cdist(whitened, centres.double() @ means).square()
+        return Distances(to_classes, to_centres, self.freedom.expand(len(points)))
 
     def _items(self) -> Int[Tensor, "item"]:
         return torch.arange(len(self.labels), device=self.labels.device)
@@ -122,7 +123,8 @@ class Gaussians:
                 cross = ((first * precision)[:, None] * points).sum(dim=2)
                 norms = (precision[:, None] * points.square()).sum(dim=2)
                 along = (scaled @ first.unsqueeze(2)) - scaled @ points.mT
-            return plain - 2 * cross + norms + (along * (update @ along)).sum(dim=1)
+            squared: Tensor = plain - 2 * cross + norms + (along * (update @ along)).sum(dim=1)
+            return squared
 
         without = (images * mean - centre) / (images - 1)
         to_classes = distances(means)
