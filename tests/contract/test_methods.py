@@ -20,6 +20,7 @@ from dear.methods.base import Method, TokenLayout, TrainingImages
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
+from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.declaration import MethodSettings
 from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -40,6 +41,7 @@ OURS = {
     "gda": {"weight", "bias"},
     "clip-lora": {"image_down", "image_up", "text_down", "text_up"},
     "dear": {"attribute_tokens", "text_tokens", "projection", "fusion"},
+    "dear+": {"correction", "means", "strengths"},
 }
 DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.references().items()}
 
@@ -47,6 +49,7 @@ DECLARED = OURS | {name: set(public["parameters"]) for name, public in small.ref
 # Where the published settings leave nothing to test on the small CLIP.
 SETTINGS: dict[str, MethodSettings] = {
     "dear": DearSettings(first=8),  # 5 of 12 layers: layers 4 and 5 of 5
+    "dear+": DearPlusSettings(first=8),  # as DeAR
     "coop": CoOpSettings(tokens=3, words=""),  # a random start
     "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
     "prograd": ProGradSettings(tokens=5),  # 13 places in all

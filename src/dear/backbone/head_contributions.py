@@ -9,11 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dear.backbone.block import Block
+from dear.backbone.precision import Float32Norm
 from dear.backbone.readout import ResidualMlp
 from dear.backbone.vision import VisionTower
 
 Convention = Literal["public", "exact"]
 """How constants are divided among the terms: as in the public code, or each with its own term."""
+Norm = nn.LayerNorm | Float32Norm
 NEGLIGIBLE = 1e-6
 """Fraction of the largest singular value up to which a direction counts as rounding."""
 
@@ -112,6 +114,44 @@ def head_contributions(
     return Contributions(tuple(layers), by_head, by_mlp, remainder)
 
 
+@torch.no_grad()
+def grouped_contributions(
+    tower: VisionTower,
+    tokens: Float[Tensor, "batch token width"],
+    first: int,
+    shares: Float[Tensor, "layer head group"],
+) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch group embed"]]:
+    """The image embedding, and for each group the sum over heads of share times contribution, in the exact
+    convention. ``tokens`` are the input of layer ``first``; ``shares`` are of that layer to the last one.
+
+    Only what heads write to the class token is followed, in the same forward pass; where the embedding is
+    pooled, to all tokens, as the pool's weights come last.
+    """
+    pooled = tower.readout is not None
+    x = tokens if tower.has_class_token else tokens[:, 1:]
+    rotation = tower.rotations()
+    outputs = []
+    for layer in range(first, tower.depth + 1):
+        block, query = tower.block(layer), None
+        if layer == tower.depth and not pooled:  # nothing follows that reads the other tokens
+            query = x[:, :1]
+            at = torch.zeros(1, dtype=torch.long, device=x.device)
+            rotation = None if rotation is None else rotation.reading(at)
+        by_head = block.head_outputs(x, None, query, rotation)
+        followed = by_head if pooled else by_head[:, :, :1]
+        outputs.append(FrozenBlock(block, followed).factor * followed.transpose(1, 2).flatten(2))
+        x = x if query is None else query
+        x = x + block.attention_update(by_head)
+        x = x + block.mlp_update(x)
+    finish, groups = FrozenReadOut(tower, x), []
+    for layer, output, share in zip(range(first, tower.depth + 1), outputs, shares, strict=True):
+        block = tower.block(layer)
+        gathered = finish.gather(output) if pooled else output
+        written = projected_heads(block, gathered.unflatten(-1, (block.heads, -1)))
+        groups.append(torch.einsum("bvhw,hg->bvgw", written, share.to(written)))
+    return finish.embedding, finish(torch.stack(groups).sum(dim=0))
+
+
 def _class_token(x: Float[Tensor, "batch token size"]) -> Float[Tensor, "batch 1 size"]:
     """The class token, as the only view."""
     return x[:, :1]
@@ -166,11 +206,11 @@ class FrozenBlock:
         self.constant = constant
 
 
-def _norm(module: nn.Module) -> nn.LayerNorm | None:
-    return module if isinstance(module, nn.LayerNorm) else None
+def _norm(module: nn.Module) -> Norm | None:
+    return module if isinstance(module, Norm) else None
 
 
-def _deviation(x: Float[Tensor, "*any width"], norm: nn.LayerNorm) -> Float[Tensor, "*any"]:
+def _deviation(x: Float[Tensor, "*any width"], norm: Norm) -> Float[Tensor, "*any"]:
     return (x.var(dim=-1, unbiased=False) + norm.eps).sqrt()
 
 
@@ -219,19 +259,19 @@ def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Fl
 
 def linear_readout(
     tower: VisionTower,
-) -> tuple[nn.LayerNorm, Float[Tensor, "view width embed"], Float[Tensor, "embed"]]:
+) -> tuple[Norm, Float[Tensor, "view width embed"], Float[Tensor, "embed"]]:
     """The last LayerNorm before the embedding, the linear map that follows it by view (its gain included),
     and the constant that the map adds.
     """
     readout, like = tower.readout, tower.projection
     norm = tower.ln_final if readout is None else _norm(tower.ln_final) or readout.norm
-    assert isinstance(norm, nn.LayerNorm)
+    assert isinstance(norm, Norm)
     if readout is None:
         maps, constant = torch.eye(tower.width).to(like).unsqueeze(0), like.new_zeros(tower.width)
     else:
         maps, constant = readout.maps().to(like), readout.constant().to(like)
-    constant = norm.bias @ maps.sum(dim=0) + constant
-    return norm, norm.weight.unsqueeze(1) * maps @ like, tower.projected(constant, like)
+    constant = norm.bias.to(like) @ maps.sum(dim=0) + constant
+    return norm, norm.weight.to(like).unsqueeze(1) * maps @ like, tower.projected(constant, like)
 
 
 class FrozenReadOut:

@@ -130,9 +130,11 @@ class Declaration:
     @property
     def folder(self) -> str:
         """The name of its folder and recipe and the prefix of its options: "mmrlpp" for mmrl++, as in
-        --mmrlpp.beta; for "package.module:Class", the class in lower case.
+        --mmrlpp.beta, "dear_plus" for dear+, as in --dear-plus.views; for "package.module:Class", the class
+        in lower case.
         """
-        return self.name.rpartition(":")[2].lower().replace("+", "p").replace("-", "_")
+        name = self.name.rpartition(":")[2].lower().replace("++", "pp").replace("+", "_plus")
+        return name.replace("-", "_")
 
     @property
     def home(self) -> str:

@@ -1,7 +1,8 @@
-"""What methods share: initial values, loss terms, averages over epochs, learned contexts, coupled prompts,
-tokens of a learned space.
+"""What methods share: initial values, loss terms, averages over epochs, identities of classes, learned
+contexts, coupled prompts, tokens of a learned space.
 """
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,14 @@ def add_epoch(averages: Iterable[tuple[Tensor, Tensor]], weight: float, epoch: i
         average += weight * values
         if epoch == epochs:
             values.copy_(average)
+
+
+def name_hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
+    """A number for each class name, by which a trained method knows its classes, also in a bundle: 64 bits of
+    the SHA-256.
+    """
+    digests = (hashlib.sha256(name.encode()).digest()[:8] for name in classnames)
+    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])
 
 
 PLACEHOLDER = "X"

@@ -283,7 +283,11 @@ def _visible(
 
 def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
     """The name of a matrix and of its files, which is added to the names in use."""
-    words = f"confusion {runs.dataset} {runs.part.split()[0]} {runs.method}".replace("+", "p").lower()
+    words = (
+        f"confusion {runs.dataset} {runs.part.split()[0]} {runs.method}".replace("++", "pp")
+        .replace("+", "-plus")
+        .lower()
+    )
     name = base = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
     number = 1
     while name in names:

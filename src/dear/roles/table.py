@@ -152,13 +152,21 @@ class RoleTable:
             return self.weights.sha256 == weights.sha256
         return (self.weights.model, self.weights.pretrained) == (weights.model, weights.pretrained)
 
-    def check(self, weights: Identity, *, allow_other: bool = False) -> None:
-        """Raise RoleTableError if the table belongs to other weights, unless ``allow_other``."""
+    def check(
+        self,
+        weights: Identity,
+        *,
+        allow_other: bool = False,
+        option: str = "--dear.roles-from-other-weights",
+    ) -> None:
+        """Raise RoleTableError, which names the ``option``, if the table belongs to other weights, unless
+        ``allow_other``.
+        """
         if not (allow_other or self.fits(weights)):
             raise RoleTableError(
                 f"this role table was computed from {self.weights}, not from {weights}: head numbers "
                 "have no common meaning across weights. Find the roles of these weights, or give "
-                "--dear.roles-from-other-weights to use it anyway."
+                f"{option} to use it anyway."
             )
 
     def uniform(self, role: Role) -> "RoleTable":

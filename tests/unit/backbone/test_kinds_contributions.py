@@ -5,7 +5,12 @@ import torch
 from torch import Tensor
 
 from dear.backbone.convert import to_towers
-from dear.backbone.head_contributions import Convention, head_contributions, written_subspace
+from dear.backbone.head_contributions import (
+    Convention,
+    grouped_contributions,
+    head_contributions,
+    written_subspace,
+)
 from dear.backbone.vision import VisionTower
 from tests.unit.backbone.shrunk import DEPTH, HEADS, pixels, shrunk
 
@@ -38,6 +43,25 @@ def test_the_terms_add_up_to_the_embedding(name: str) -> None:
             terms = head_contributions(tower, images, layers, convention)
             assert terms.heads.shape == (2, len(layers), tower.heads, tower.embed_dim)
             torch.testing.assert_close(terms.total(), sum_of_terms, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KINDS.values(), ids=KINDS)
+def test_groups_are_sums_of_contributions(name: str) -> None:
+    """From the input of any layer, in one pass, with the embedding itself."""
+    tower, images = made(name)
+    for first in (1, tower.depth):
+        layers = range(first, tower.depth + 1)
+        generator = torch.Generator().manual_seed(1)
+        shares = torch.rand(len(layers), tower.heads, 5, generator=generator, dtype=torch.float64)
+        embedding, groups = grouped_contributions(tower, tower.trunk(images, first), first, shares)
+        torch.testing.assert_close(embedding, tower(images), rtol=0, atol=1e-10)
+        for group in range(5):
+            expected = torch.zeros_like(embedding)
+            contributions = head_contributions(tower, images, layers)
+            for index in range(len(layers)):
+                for head in range(tower.heads):
+                    expected += shares[index, head, group] * contributions.heads[:, index, head]
+            torch.testing.assert_close(groups[:, group], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", KINDS.values(), ids=KINDS)

@@ -1,6 +1,5 @@
 """The Gaussian discriminant (Wang et al., ICLR 2024): class means and one covariance, in closed form."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,6 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.gda import GdaSettings
+from dear.methods.shared import name_hashes
 
 REPEATS = 16
 """Times that the text feature of a class without images counts in its mean, as in the code."""
@@ -66,7 +66,7 @@ class GDA(Method):
         super().set_classes(classnames, templates)
         if not len(self.trained):
             self._resize(len(classnames), 0)
-            self.trained.copy_(hashes(classnames))
+            self.trained.copy_(name_hashes(classnames))
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
@@ -74,7 +74,7 @@ class GDA(Method):
         views = [self.frozen_image(images.random(view)) for view in range(self.settings.views)]
         vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
         self._resize(len(self.classnames), len(vectors))
-        self.trained.copy_(hashes(self.classnames))
+        self.trained.copy_(name_hashes(self.classnames))
         self.vectors.copy_(vectors)
         groups = [vectors[labels == label].double() for label in range(len(self.classnames))]
         means = torch.stack([group.mean(dim=0) for group in groups])
@@ -95,7 +95,7 @@ class GDA(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         """The frozen text features; the discriminant of the current classes is prepared with them."""
         text = self.frozen_text
-        matches = hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
+        matches = name_hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
         with_images = matches.any(dim=1)
         weight, bias = torch.zeros_like(text), text.new_zeros(len(text))
         rows = matches[with_images].long().argmax(dim=1)
@@ -161,9 +161,3 @@ def discriminant(
     """W = P mu and b = -log C - mu P mu / 2 of each class, with equal priors."""
     weight = means @ precision
     return weight, -torch.log(means.new_tensor(len(means))) - (weight * means).sum(dim=1) / 2
-
-
-def hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
-    """A number for each class name, by which a trained method knows its classes: 64 bits of the SHA-256."""
-    digests = (hashlib.sha256(name.encode()).digest()[:8] for name in classnames)
-    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])

@@ -1,0 +1,220 @@
+"""All that DeAR+ computes from the readouts of its training images, in closed form or as a convex problem."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus.gaussian import Distances, Gaussians
+from dear.methods.dear_plus.solvers import fit_correction, fit_strengths
+
+RAISES = (1.0, 3.0, 10.0)
+"""Factors on the penalty that are tried in order; after the last the class feature is not corrected."""
+DOUBT = 2.0
+"""Standard errors over classes by which accuracy on left-out classes may fall before it counts."""
+LEAST_IMAGES = 2
+"""Training images that a class needs for evidence: one of them is left out to see what it is worth."""
+LEAST_BETA = 0.01
+"""beta never reaches 0, at which classes without images could not be told apart."""
+
+Halves = list[Float[Tensor, "item class"]]
+"""Scores of the training images as if they were new, for each half of the classes that is left out."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What DeAR+ is made of, in float64.
+
+    Attributes:
+        penalty: That of the correction, or None if there is none.
+        correction: M.
+        rest: m of each attribute.
+        with_evidence: The classes with evidence; means are of these, in order.
+        means, centre, whitening, freedom: w, mu, W and d of each attribute; zero for those without evidence.
+        strengths: beta, then the alpha of each attribute.
+        parts: The share of each term in the scores of training images as if they were new: of the standard
+            deviation over classes.
+    """
+
+    penalty: float | None
+    correction: Float[Tensor, "embed embed"]
+    rest: Float[Tensor, "attribute embed"]
+    with_evidence: Bool[Tensor, "class"]
+    means: Float[Tensor, "known attribute embed"]
+    centre: Float[Tensor, "attribute embed"]
+    whitening: Float[Tensor, "attribute embed embed"]
+    freedom: Float[Tensor, "attribute"]
+    strengths: Float[Tensor, "feature"]
+    parts: Float[Tensor, "feature"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Training images, all views of each, the test view first.
+
+    Attributes:
+        frozen: f_0.
+        text: The text features of the classes, times 1 / tau.
+    """
+
+    frozen: Float[Tensor, "item view embed"]
+    labels: Int[Tensor, "item"]
+    text: Float[Tensor, "class embed"]
+
+    @property
+    def classes(self) -> int:
+        return len(self.text)
+
+
+def fit(
+    examples: Examples,
+    groups: Float[Tensor, "item view attribute embed"],
+    carried: Sequence[bool],
+    settings: DearPlusSettings,
+) -> Fit:
+    """Compute everything. ``groups`` are z_a / |e|; attributes that no head ``carried`` get no evidence."""
+    classes, attributes, embed = examples.classes, groups.shape[2], groups.shape[3]
+    rest = (examples.frozen.unsqueeze(2) - groups).mean(dim=(0, 1))
+    features = by_attribute(groups, rest)
+    penalty, halves = choose_penalty(examples, settings.penalty)
+    change = fit_on(examples, torch.ones_like(examples.labels, dtype=torch.bool), penalty)
+    with_evidence = torch.bincount(examples.labels, minlength=classes) >= LEAST_IMAGES
+    if int(with_evidence.sum()) < 2:  # nothing to tell apart
+        with_evidence = torch.zeros_like(with_evidence)
+    known = int(with_evidence.sum())
+    means, centre = rest.new_zeros(known, attributes, embed), rest.new_zeros(attributes, embed)
+    whitening, freedom = rest.new_zeros(attributes, embed, embed), rest.new_zeros(attributes)
+    terms = [[scores] for scores in halves]
+    for index, (of_attribute, has_heads) in enumerate(zip(features, carried, strict=True)):
+        evidence = [torch.zeros_like(scores) for scores in halves]
+        if has_heads and known:
+            column = with_evidence.long().cumsum(dim=0) - 1
+            used = with_evidence[examples.labels]
+            fitted = Gaussians(of_attribute[used], column[examples.labels[used]], known, settings.shrinkage)
+            centre[index] = fitted.means.mean(dim=0)
+            means[:, index] = (fitted.means - centre[index]) @ fitted.whitening
+            whitening[index], freedom[index] = fitted.whitening, fitted.freedom
+            evidence = left_out_evidence(
+                fitted, of_attribute, examples.labels, with_evidence, settings.spread
+            )
+        for of_half, factors in zip(terms, evidence, strict=True):
+            of_half.append(factors)
+    weights = rest.new_zeros(1 + attributes)
+    least = weights.clone()
+    weights[0], least[0] = 1, LEAST_BETA
+    parts = weights.clone()
+    if classes > 1:
+        stacked = [torch.stack(of_half, dim=2) for of_half in terms]
+        weights = fit_strengths(stacked, examples.labels, least)
+        parts = weights * torch.stack(stacked).std(dim=2).mean(dim=(0, 1))
+        parts = parts / parts.sum()
+    return Fit(penalty, change, rest, with_evidence, means, centre, whitening, freedom, weights, parts)
+
+
+def by_attribute(
+    groups: Float[Tensor, "*any attribute embed"], rest: Float[Tensor, "attribute embed"]
+) -> Float[Tensor, "attribute *any embed"]:
+    """f_a = u(z_a / |e| + m_a)."""
+    return normalize(groups + rest, dim=-1).movedim(-2, 0)
+
+
+def corrected(
+    frozen: Float[Tensor, "*any embed"], change: Float[Tensor, "embed embed"]
+) -> Float[Tensor, "*any embed"]:
+    """u(f + M' f)."""
+    return normalize(frozen + frozen @ change, dim=-1)
+
+
+def fit_on(
+    examples: Examples, fitted: Bool[Tensor, "item"], penalty: float | None
+) -> Float[Tensor, "embed embed"]:
+    """M from all views of some images, among their classes; zero without a penalty or with one class."""
+    present, targets = examples.labels[fitted].unique(return_inverse=True)
+    if penalty is None or len(present) < 2:
+        return examples.frozen.new_zeros(examples.frozen.shape[2], examples.frozen.shape[2])
+    features, views = examples.frozen[fitted].flatten(0, 1), examples.frozen.shape[1]
+    return fit_correction(features, targets.repeat_interleave(views), examples.text[present], penalty)
+
+
+def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Halves]:
+    """The penalty, raised if left-out classes ask for it, or None for no correction; and the scores of the
+    class feature for each half of the classes that is left out (`class_scores`).
+    """
+    without = class_scores(examples, None)
+    before = left_out_accuracy(without, examples.labels)
+    for factor in RAISES if examples.classes > 1 else ():
+        scores = class_scores(examples, factor * penalty)
+        gains = left_out_accuracy(scores, examples.labels) - before
+        if gains.mean() + DOUBT * gains.std() / len(gains) ** 0.5 >= 0:
+            return factor * penalty, scores
+    return None, without
+
+
+def class_scores(examples: Examples, penalty: float | None) -> Halves:
+    """f_cls t / tau of each image's test view, for each half of the classes that is left out: every other
+    class. M is from the other half of the classes, and of them from the half of the images that the scored
+    one is not in.
+    """
+    order = number_in_class(examples.labels)
+    halves = []
+    for half in (0, 1):
+        left_out = examples.labels % 2 == half
+        scores = examples.text.new_zeros(len(left_out), examples.classes)
+        for part in (0, 1):
+            change = fit_on(examples, ~left_out & (order % 2 != part), penalty)
+            scored = (order % 2 == part) ^ left_out  # of left-out classes, M has no image at all
+            scores[scored] = corrected(examples.frozen[scored, 0], change) @ examples.text.T
+        halves.append(scores)
+    return halves
+
+
+def left_out_accuracy(
+    halves: Sequence[Float[Tensor, "item class"]], labels: Int[Tensor, "item"]
+) -> Float[Tensor, "class"]:
+    """The accuracy on the images of each class, as a fraction, in the half that it is left out of."""
+    scores = torch.where((labels % 2 == 0).unsqueeze(1), halves[0], halves[1])
+    correct = (scores.argmax(dim=1) == labels).double()
+    sums = correct.new_zeros(scores.shape[1]).index_add_(0, labels, correct)
+    return sums / torch.bincount(labels, minlength=len(sums))
+
+
+def left_out_evidence(
+    fitted: Gaussians,
+    features: Float[Tensor, "item view embed"],
+    labels: Int[Tensor, "item"],
+    with_evidence: Bool[Tensor, "class"],
+    spread: float,
+) -> Halves:
+    """E of each image's test view as if the image were new, for each half of the classes that is left out:
+    these classes, and those without evidence, have 0.
+    """
+    classes, used = with_evidence.nonzero().flatten(), with_evidence[labels]
+    known = torch.stack([classes % 2 != half for half in (0, 1)]).to(features.dtype)
+    weights = known / known.sum(dim=1, keepdim=True).clamp(min=1)
+    by_row = [(used, fitted.left_out(weights)), (~used, fitted.distances(features[~used, 0], weights))]
+    halves = []
+    for half in (0, 1):
+        factors = features.new_zeros(len(labels), len(with_evidence))
+        for rows, distances in by_row:
+            part = factors.new_zeros(int(rows.sum()), len(with_evidence))
+            part[:, classes] = bayes_factors(distances, half, spread) * known[half]
+            factors[rows] = part
+        halves.append(factors)
+    return halves
+
+
+def bayes_factors(distances: Distances, centre: int, spread: float) -> Float[Tensor, "item class"]:
+    """log N(f; mu_k, C) - log N(f; mu, (1 + rho) C), with mu one of the centres."""
+    background = distances.to_centres[:, centre] / (1 + spread) + distances.freedom * math.log1p(spread)
+    return (background.unsqueeze(1) - distances.to_classes) / 2
+
+
+def number_in_class(labels: Int[Tensor, "item"]) -> Int[Tensor, "item"]:
+    """How many items before it have the same label."""
+    same = one_hot(labels)
+    return (same.cumsum(dim=0) * same).sum(dim=1) - 1

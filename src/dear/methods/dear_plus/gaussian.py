@@ -1,0 +1,135 @@
+"""Classes as Gaussians with one shrunk covariance: what fits them, and what they are without an image.
+
+All is computed in float64. Views of an image are left out together.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+AT_ONCE = 256
+"""Images that are left out together, each on its own."""
+NEGLIGIBLE = 1e-12
+"""Mean squared distance of unit features from their class's mean up to which they do not vary."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Squared Mahalanobis distances of each image's first view, from Gaussians fitted without the image.
+
+    Attributes:
+        to_classes: To the mean of each class.
+        to_centres: To weighted means of the classes' means.
+        freedom: The degrees of freedom of the covariance.
+    """
+
+    to_classes: Float[Tensor, "item class"]
+    to_centres: Float[Tensor, "item centre"]
+    freedom: Float[Tensor, "item"]
+
+
+class Gaussians:
+    """A mean for each class over all views of its images, and the covariance within classes, shrunk:
+
+        C = (1 - shrinkage) S / N + shrinkage tr(S) / (N d) I,    S the scatter of N views of d numbers
+
+    Attributes:
+        means: Of each class.
+        whitening: W with C^-1 = W W'; zero if the views of a class do not differ.
+        freedom: Its effective degrees of freedom, tr(C^-1 S / N): d if nothing is shrunk and nothing is
+            missing, less where few directions vary.
+    """
+
+    means: Float[Tensor, "class embed"]
+    whitening: Float[Tensor, "embed embed"]
+    freedom: Float[Tensor, ""]
+
+    def __init__(
+        self,
+        views: Float[Tensor, "item view embed"],
+        labels: Int[Tensor, "item"],
+        classes: int,
+        shrinkage: float,
+    ) -> None:
+        """Fit them. Each class needs an image."""
+        self.views, self.labels, self.shrinkage = views.double(), labels, shrinkage
+        self.counts = torch.bincount(labels, minlength=classes)
+        sums = self.views.new_zeros(classes, views.shape[2]).index_add_(0, labels, self.views.mean(dim=1))
+        self.means = sums / self.counts[:, None]
+        centred = (self.views - self.means[labels][:, None]).flatten(0, 1)
+        values, self._basis = torch.linalg.eigh(centred.T @ centred)
+        self._scatter = values.clamp(min=0)  # S in its own basis
+        precision = self._precision(self._scatter.sum(), len(centred))
+        self.whitening = self._basis * precision.sqrt()
+        self.freedom = (precision * self._scatter).sum() * (1 - shrinkage) / len(centred)
+
+    def _precision(self, trace: Float[Tensor, "*item"], views: int) -> Float[Tensor, "*item embed"]:
+        """C^-1 in the basis of S, for another trace and number of views; zero without any variance."""
+        variance = (1 - self.shrinkage) / views * self._scatter
+        trace = trace.unsqueeze(-1)
+        shrunk = self.shrinkage / (views * len(variance)) * trace + variance
+        return torch.where(trace > NEGLIGIBLE * views, 1 / shrunk, 0)
+
+    def left_out(self, centres: Float[Tensor, "centre class"]) -> Distances:
+        """The distances of each image after its class's mean and the covariance were fitted without it.
+        ``centres`` are weights of the classes' means. Each class needs two images.
+
+        An image of n - 1 others in its class, of V views x_v with mean g, leaves the class's mean m at
+        (n m - g) / (n - 1), and takes from S the V + 1 products r r' with r = x_v - g and
+        sqrt(V n / (n - 1)) (g - m): C changes by its trace and these alone (Woodbury).
+        """
+        parts = [self._left_out(items, centres.double()) for items in self._items().split(AT_ONCE)]
+        columns = ([part.to_classes, part.to_centres, part.freedom] for part in parts)
+        return Distances(*(torch.cat(column) for column in zip(*columns, strict=True)))
+
+    def distances(
+        self, points: Float[Tensor, "item embed"], centres: Float[Tensor, "centre class"]
+    ) -> Distances:
+        """The distances of other points."""
+        whitened, means = points.double() @ self.whitening, self.means @ self.whitening
+        to_classes = torch.cdist(whitened, means).square()
+        to_centres = torch.cdist(whitened, centres.double() @ means).square()
+        return Distances(to_classes, to_centres, self.freedom.expand(len(points)))
+
+    def _items(self) -> Int[Tensor, "item"]:
+        return torch.arange(len(self.labels), device=self.labels.device)
+
+    def _left_out(self, items: Int[Tensor, "item"], centres: Float[Tensor, "centre class"]) -> Distances:
+        count, width = self.views.shape[1], self.views.shape[2]
+        views, means = self.views[items] @ self._basis, self.means @ self._basis
+        label = self.labels[items]
+        images = self.counts[label].double().unsqueeze(1)
+        centre, mean = views.mean(dim=1), means[label]
+        offset = (count * images / (images - 1)).sqrt() * (centre - mean)
+        taken = torch.cat([views - centre[:, None], offset[:, None]], dim=1)  # item row embed
+        remaining = (len(self.labels) - 1) * count
+        trace = (self._scatter.sum() - taken.square().sum(dim=(1, 2))).clamp(min=0)
+        precision = self._precision(trace, remaining)  # item embed
+        scaled = taken * precision[:, None]
+        weight = (1 - self.shrinkage) / remaining
+        rows = torch.eye(count + 1, dtype=views.dtype, device=views.device)
+        update = weight * torch.linalg.inv(rows - weight * taken @ scaled.mT)  # item row row
+
+        def distances(points: Float[Tensor, "*item point embed"]) -> Float[Tensor, "item point"]:
+            """Of the first view to points in the basis."""
+            first = views[:, 0]
+            plain = (first.square() * precision).sum(dim=1, keepdim=True)
+            if points.ndim == 2:  # the same for all images: no tensor over items, points and embed
+                cross, norms = (first * precision) @ points.T, precision @ points.square().T
+                along = (scaled @ first.unsqueeze(2)) - scaled @ points.T
+            else:
+                cross = ((first * precision)[:, None] * points).sum(dim=2)
+                norms = (precision[:, None] * points.square()).sum(dim=2)
+                along = (scaled @ first.unsqueeze(2)) - scaled @ points.mT
+            squared: Tensor = plain - 2 * cross + norms + (along * (update @ along)).sum(dim=1)
+            return squared
+
+        without = (images * mean - centre) / (images - 1)
+        to_classes = distances(means)
+        to_classes[torch.arange(len(items)), label] = distances(without[:, None])[:, 0]
+        moved = centres.T[label].unsqueeze(2) * (without - mean)[:, None]  # item centre embed
+        inverse_trace = precision.sum(dim=1) + ((scaled @ scaled.mT) * update).sum(dim=(1, 2))  # of C^-1
+        freedom = width - self.shrinkage / (remaining * width) * trace * inverse_trace
+        return Distances(to_classes, distances(centres @ means + moved), freedom)

@@ -1,0 +1,247 @@
+"""DeAR+ [ours]: the frozen image embedding read by roles of heads, with closed-form evidence by attribute for
+classes that have images, and a small correction of the class feature for all.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dear.backbone.clip import Clip, span_start
+from dear.backbone.head_contributions import grouped_contributions
+from dear.errors import RoleTableError
+from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus.fitting import Examples, by_attribute, corrected, fit
+from dear.methods.declaration import MethodSettings
+from dear.methods.shared import name_hashes
+from dear.roles.table import HeadRole, RoleTable
+
+AT_ONCE = 250
+"""Images that are read together."""
+SAVED = ("rest", "centre", "whitening", "freedom", "parts")
+"""Buffers that are computed from the training images."""
+
+
+class DearPlus(Method):
+    """Nothing is injected and no gradient passes through CLIP: an image is encoded as by the frozen CLIP. e
+    is its embedding, u(v) = v / |v|, t_k CLIP's text feature of class k. All of this is [ours].
+
+    Readouts. c_h are the exact contributions of heads to e (Gandelsman et al., 2024), share_h(a) the share
+    of a head's concepts that the role table gives to attribute a (1 or 0 by core attribute in a table
+    without shares), m_a the mean of (e - z_a) / |e| over the training images:
+
+        z_a = sum over heads h of layers J to L of share_h(a) c_h        f_a = u(z_a / |e| + m_a)
+
+    f_a is the image's feature with everything but attribute a held at its mean.
+
+    Evidence. For a class k with at least two training images, mu_ka is the mean of f_a over all views of
+    them, C_a the covariance within classes, shrunk, of d_a effective degrees of freedom, mu_a the mean of
+    the mu_ka. Means of classes vary rho times as much as images within a class, so an image of a class that
+    nothing is known about is N(mu_a, (1 + rho) C_a), and the log Bayes factor for k against such a class is
+
+        E_ka = log N(f_a; mu_ka, C_a) - log N(f_a; mu_a, (1 + rho) C_a)
+             = w_ka f~ - |w_ka|^2 / 2 - rho / (2 (1 + rho)) |f~|^2 + d_a / 2 log(1 + rho)
+
+    in the d_a dimensions that vary, with f~ = W_a' (f_a - mu_a), w_ka = W_a' (mu_ka - mu_a) and
+    W_a W_a' = C_a^-1. It is 0 for a class without images: known classes have an advantage only where the
+    image looks like theirs.
+
+    Class feature, for all classes. M minimises the cross-entropy of f_0 = u(e) plus a penalty:
+
+        f_cls = u(f_0 + M' f_0)      M = argmin mean CE(t (f_0 + M' f_0) / tau, y) + penalty / 2 |M|^2
+
+    Scores, their exact sum, with weights that are at least 0:
+
+        s_k = beta f_cls t_k / tau + sum over a of alpha_a E_ka
+
+    beta and alpha minimise the cross-entropy of the training images, each in its test view and scored as if
+    it were new: mu and C without the image (all its views, in closed form), M from the other half of the
+    images, and twice, each time with every other class taken for one without images. Evidence that does not
+    help gets alpha_a = 0. The penalty is raised, and M dropped in the end, if the class feature classifies
+    the left-out classes worse than the frozen CLIP by two standard errors over classes.
+    """
+
+    name = "dear+"
+    settings: DearPlusSettings
+    cosine_scores = False
+    takes_steps = False
+    shares: Float[Tensor, "layer head attribute"]
+    rest: Float[Tensor, "attribute embed"]  # m
+    trained: Int[Tensor, "trained"]  # identities of the classes with evidence
+    centre: Float[Tensor, "attribute embed"]  # mu
+    whitening: Float[Tensor, "attribute embed embed"]  # W
+    freedom: Float[Tensor, "attribute"]  # d
+    parts: Float[Tensor, "feature"]
+    correction: nn.Parameter  # M, embed embed
+    means: nn.Parameter  # w, trained attribute embed
+    strengths: nn.Parameter  # beta and alpha, feature
+
+    def __init__(
+        self,
+        clip: Clip,
+        roles: RoleTable,
+        generator: torch.Generator,
+        settings: DearPlusSettings | None = None,
+    ) -> None:
+        super().__init__(clip, s := settings or DearPlusSettings())
+        del generator  # nothing is drawn
+        option = "--dear-plus.roles-from-other-weights"
+        roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
+        if not roles.attributes:
+            raise RoleTableError(
+                f"the role table {roles.source!r} has no core attribute: DeAR+ needs at least one."
+            )
+        self.roles = roles
+        self.features = ("cls", *roles.attributes)
+        self.image_from, self.text_from = span_start(clip.image.depth, s.first), clip.text.depth + 1
+        like, embed, count = clip.image.projection, clip.image.embed_dim, len(roles.attributes)
+        shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
+        carried = shares.sum(dim=(0, 1)) > 0
+        self.unowned = tuple(
+            name for name, has_heads in zip(roles.attributes, carried.tolist(), strict=True) if not has_heads
+        )
+        exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
+        self.register_buffer("shares", shares.to(like), persistent=False)
+        self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
+        self.register_buffer("centre", exact.new_zeros(count, embed))
+        self.register_buffer("whitening", torch.eye(embed).to(exact).repeat(count, 1, 1))
+        self.register_buffer("freedom", exact.new_zeros(count))
+        self.register_buffer("parts", exact.new_tensor([1.0, *[0.0] * count]))
+        self.correction = nn.Parameter(like.new_zeros(embed, embed))
+        self.strengths = nn.Parameter(like.new_ones(1 + count))
+        self._resize(0)
+
+    @classmethod
+    def build(
+        cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
+    ) -> Self:
+        if roles is None:
+            raise RoleTableError(
+                f"DeAR+ needs a role table for {clip.identity}, but none is known: "
+                "give one with --roles FILE."
+            )
+        return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
+
+    def _resize(self, trained: int) -> None:
+        like = self.correction
+        self.register_buffer("trained", torch.zeros(trained, dtype=torch.long, device=like.device))
+        self.means = nn.Parameter(like.new_zeros(trained, *self.rest.shape))
+
+    @torch.no_grad()
+    def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
+        """Set the classes; the first ones are those that it is trained on."""
+        first = not self.classnames
+        super().set_classes(classnames, templates)
+        if first:
+            self._resize(len(classnames))
+            self.trained.copy_(name_hashes(classnames))
+
+    @torch.no_grad()
+    def readouts(
+        self, trunk: Float[Tensor, "batch token width"]
+    ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
+        """f_0, and z_a / |e| of each attribute, which is not of unit length."""
+        embedding, groups = grouped_contributions(self.clip.image, trunk, self.image_from, self.shares)
+        length = embedding.norm(dim=-1, keepdim=True)
+        return embedding / length, groups / length.unsqueeze(-1)
+
+    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """f_cls and the f_a."""
+        frozen, groups = self.readouts(trunk)
+        f_cls = corrected(frozen, self.correction)
+        return torch.cat([f_cls.unsqueeze(0), by_attribute(groups, self.rest).to(f_cls)])
+
+    def text_features(self) -> Float[Tensor, "class embed"]:
+        """The frozen text features; which of the classes have evidence is prepared with them."""
+        matches = name_hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
+        self.with_evidence = matches.any(dim=1)
+        self.row = matches.long().argmax(dim=1) if len(self.trained) else self.with_evidence.long()
+        return self.frozen_text
+
+    def evidence(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "feature batch class"]:
+        """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute."""
+        del decoupled  # for a class without images it is the class feature that scores
+        of_class = self.clip.scale * image[0] @ text.T
+        terms = torch.cat([of_class.unsqueeze(0), self._bayes_factors(image[1:]).to(of_class)])
+        return self.strengths.view(-1, 1, 1) * terms
+
+    def logits(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+    ) -> Float[Tensor, "batch class"]:
+        """The sum of the terms."""
+        return self.evidence(image, text, decoupled=decoupled).sum(dim=0)
+
+    def _bayes_factors(
+        self, features: Float[Tensor, "attribute batch embed"]
+    ) -> Float[Tensor, "attribute batch class"]:
+        """E of the current classes."""
+        if not len(self.trained):
+            return features.new_zeros(*features.shape[:2], len(self.row))
+        spread, means = self.settings.spread, self.means.to(self.whitening)[self.row]
+        whitened = (features.to(self.whitening) - self.centre[:, None]) @ self.whitening
+        typical = spread / (1 + spread) * whitened.square().sum(dim=-1) - self.freedom[:, None] * math.log1p(
+            spread
+        )
+        projected = torch.einsum("abe,kae->abk", whitened, means)
+        squares = means.square().sum(dim=-1).T.unsqueeze(1)
+        factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
+        return factors * self.with_evidence
+
+    @torch.no_grad()
+    def before_training(self, images: TrainingImages) -> None:
+        """Compute everything from the test view and some random views of each image."""
+        trunks = (images.centre(), *(images.random(number) for number in range(self.settings.views)))
+        frozen, groups = (
+            torch.stack(parts, dim=1).double() for parts in zip(*map(self._read, trunks), strict=True)
+        )
+        text = float(self.clip.scale) * self.frozen_text.double()
+        carried = [name not in self.unowned for name in self.roles.attributes]
+        result = fit(Examples(frozen, images.labels, text), groups, carried, self.settings)
+        self._resize(int(result.with_evidence.sum()))
+        self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
+        for name in ("correction", "means", "strengths", *SAVED):
+            getattr(self, name).copy_(getattr(result, name))
+
+    def _read(
+        self, trunk: Float[Tensor, "item token width"]
+    ) -> tuple[Float[Tensor, "item embed"], Float[Tensor, "item attribute embed"]]:
+        frozen, groups = zip(*map(self.readouts, trunk.split(AT_ONCE)), strict=True)
+        return torch.cat(frozen), torch.cat(groups)
+
+    def fusion_weights(self) -> dict[str, float]:
+        """The share of each term in the scores of training images as if they were new: of the standard
+        deviation over classes.
+        """
+        return dict(zip(self.features, self.parts.tolist(), strict=True))
+
+    def fingerprint_fields(self) -> dict[str, Any]:
+        return super().fingerprint_fields() | {"roles": self.roles.to_json()}
+
+    def stored_tensors(self) -> dict[str, Tensor]:
+        """The trained parameters, what whitens the features, and the identities of the classes."""
+        return super().stored_tensors() | {name: getattr(self, name) for name in ("trained", *SAVED)}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """As many classes as a trained method has evidence for."""
+        self._resize(len(tensors["means"]) if "means" in tensors else 0)
+
+
+def role_shares(roles: RoleTable, layers: range, heads: int) -> Float[Tensor, "layer head attribute"]:
+    """The share of each head's concepts that is an attribute of the table; in a table without shares, 1 for
+    the attribute of a core head. Raises RoleTableError for a table that does not fit the layers.
+    """
+    rows = [roles.layer(layer, heads) for layer in layers]
+    with_shares = any(role.share for row in rows for role in row)
+
+    def of(role: HeadRole) -> list[float]:
+        if with_shares:
+            return [role.share.get(name, 0.0) for name in roles.attributes]
+        return [float(role.attribute == name) for name in roles.attributes]
+
+    return torch.tensor([[of(role) for role in row] for row in rows])

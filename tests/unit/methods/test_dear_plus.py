@@ -1,0 +1,231 @@
+"""DeAR+ as a method: its readouts, its terms, classes with and without images, bundles."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.backbone.clip import Clip
+from dear.backbone.head_contributions import head_contributions
+from dear.data.images.transforms import eval_views
+from dear.errors import RoleTableError
+from dear.evaluation.metrics import evaluate
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import run_name
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.base import TrainingImages
+from dear.methods.dear_plus import METHOD, DearPlusSettings
+from dear.methods.dear_plus.method import DearPlus, role_shares
+from dear.methods.registry import build_method
+from dear.roles.table import HeadRole, RoleTable
+from tests.unit.training.world import noise_dataset
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+OTHERS = ["blue square", "house", "sea", "green tree"]
+TEMPLATE = ["a photo of a {}"]
+SHARES: list[dict[str, float]] = [
+    {"color": 0.5, "object": 0.5}, {"color": 1.0}, {"object": 0.25, "weather": 0.75},
+    {"object": 1.0}, {}, {"color": 0.75},
+]  # fmt: skip
+
+
+def table(clip: Clip, shares: Sequence[dict[str, float]] = SHARES) -> RoleTable:
+    """Of layers 4 and 5 of 5; one attribute owns no head."""
+    heads = tuple(HeadRole(4 + i // 3, i % 3, "mixed", share=share) for i, share in enumerate(shares))
+    return RoleTable("by hand", clip.identity, ("color", "object", "texture"), heads)
+
+
+def cores(clip: Clip) -> RoleTable:
+    kinds: list[Any] = [("core", "color"), ("mixed", None), ("core", "object")] * 2
+    heads = tuple(HeadRole(4 + i // 3, i % 3, *kind) for i, kind in enumerate(kinds))
+    return RoleTable("without shares", clip.identity, ("color", "object", "texture"), heads)
+
+
+def images(count: int, seed: int = 3) -> Tensor:
+    return torch.rand(count, 3, 20, 20, generator=torch.Generator().manual_seed(seed))
+
+
+def build(clip: Clip, **options: Any) -> DearPlus:
+    method = build_method(
+        "dear+", clip, torch.Generator(), roles=table(clip), settings=DearPlusSettings(**options)
+    )
+    assert isinstance(method, DearPlus)
+    method.set_classes(CLASSES, TEMPLATE)
+    return method
+
+
+def fitted(clip: Clip, labels: Sequence[int] = (0, 1, 2, 0, 2, 1, 1), **options: Any) -> DearPlus:
+    """Trained on noise, brighter with the label; views differ by their brightness too."""
+    method = build(clip, **options)
+    targets = torch.tensor(labels)
+
+    def trunk(view: int = 0) -> Tensor:
+        pictures = 0.4 * images(len(labels)) + 0.1 * images(len(labels), seed=10 + view)
+        return method.image_trunk(pictures + 0.15 * targets[:, None, None, None])
+
+    method.before_training(TrainingImages(targets, lambda: trunk(99), trunk))
+    return method
+
+
+@torch.no_grad()
+def terms(method: DearPlus, count: int = 5) -> Tensor:
+    features = method.image_features(method.image_trunk(images(count, seed=5)))
+    return method.evidence(features, method.text_features())
+
+
+def test_readouts_are_contributions_by_share(small_clip: Clip) -> None:
+    method, pixels = build(small_clip), images(4)
+    frozen, groups = method.readouts(method.image_trunk(pixels))
+    normalized = small_clip.normalize_pixels(pixels)
+    contributions = head_contributions(small_clip.image, normalized, [4, 5])
+    embedding = contributions.total()
+    color = 0.5 * contributions.heads[:, 0, 0] + contributions.heads[:, 0, 1]
+    color = color + 0.75 * contributions.heads[:, 1, 2]
+    length = embedding.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(frozen, embedding / length, rtol=0, atol=1e-5)
+    torch.testing.assert_close(groups[:, 0], color / length, rtol=0, atol=1e-5)
+    assert not groups[:, 2].any()
+    assert method.unowned == ("texture",)
+
+
+def test_a_table_without_shares_counts_core_heads(small_clip: Clip) -> None:
+    shares = role_shares(cores(small_clip), range(4, 6), 3)
+    assert shares.tolist() == [[[1, 0, 0], [0, 0, 0], [0, 1, 0]]] * 2
+    with pytest.raises(RoleTableError, match="does not fit layer 3"):
+        role_shares(cores(small_clip), range(3, 6), 3)
+
+
+def test_tables_that_do_not_fit_are_refused(small_clip: Clip) -> None:
+    roles = table(small_clip)
+    other = replace(roles, weights=replace(small_clip.identity, sha256="0" * 64))
+    generator = torch.Generator()
+    with pytest.raises(RoleTableError, match=r"--dear-plus\.roles-from-other-weights"):
+        build_method("dear+", small_clip, generator, roles=other)
+    settings = DearPlusSettings(roles_from_other_weights=True)
+    build_method("dear+", small_clip, generator, roles=other, settings=settings)
+    with pytest.raises(RoleTableError, match="no core attribute"):
+        build_method("dear+", small_clip, generator, roles=replace(roles, attributes=()))
+    with pytest.raises(RoleTableError, match="give one with --roles FILE"):
+        build_method("dear+", small_clip, generator)
+
+
+def test_features_hold_everything_else_at_its_mean(small_clip: Clip) -> None:
+    method = fitted(small_clip)
+    trunk = method.image_trunk(images(4))
+    frozen, groups = method.readouts(trunk)
+    features = method.image_features(trunk)
+    torch.testing.assert_close(features[2], normalize(groups[:, 1] + method.rest[1], dim=-1))
+    torch.testing.assert_close(features[3], normalize(method.rest[2], dim=-1).expand(4, -1))
+    expected = normalize(frozen + frozen @ method.correction, dim=-1)
+    torch.testing.assert_close(features[0], expected)
+
+
+def test_scores_are_the_exact_sum_of_the_terms(small_clip: Clip) -> None:
+    method = fitted(small_clip)
+    with torch.no_grad():
+        method.strengths.copy_(torch.tensor([0.5, 0.3, 0.2, 0.0]))
+        features = method.image_features(method.image_trunk(images(5)))
+        text = method.text_features()
+        parts = method.evidence(features, text)
+        assert torch.equal(method.logits(features, text), parts.sum(dim=0))
+        cosines = small_clip.scale * features[0] @ text.T
+    torch.testing.assert_close(parts[0], 0.5 * cosines)
+    assert parts[1].any()
+    assert not parts[3].any()
+
+
+def test_the_terms_are_bayes_factors_of_the_gaussians(small_clip: Clip) -> None:
+    """From densities: distances to a class's mean and to the centre, by matrices."""
+    method = fitted(small_clip, spread=1.5)
+    with torch.no_grad():
+        method.strengths.copy_(torch.tensor([1.0, 1.0, 2.0, 0.0]))
+    features = method.image_features(method.image_trunk(images(5, seed=5)))
+    found, whitening = terms(method), method.whitening[1].double()
+    inverse = whitening @ whitening.T
+    for row in range(5):
+        for column in range(3):
+            gap = features[2, row].detach().double() - method.centre[1].double()
+            mean = torch.linalg.solve(whitening.T, method.means[column, 1].detach().double())
+            own = (gap - mean) @ inverse @ (gap - mean)
+            background = gap @ inverse @ gap / 2.5
+            constant = float(method.freedom[1]) * float(torch.tensor(2.5).log())
+            expected = 2 * 0.5 * float(background - own + constant)
+            assert float(found[2, row, column]) == pytest.approx(expected, rel=2e-3, abs=2e-3)
+
+
+def test_classes_without_images_have_only_the_class_term(small_clip: Clip) -> None:
+    """Their scores, and those of the others, depend on no order of classes."""
+    method = fitted(small_clip)
+    with torch.no_grad():
+        method.strengths.copy_(torch.tensor([0.5, 0.3, 0.2, 0.0]))
+    before = terms(method)
+    method.set_classes(OTHERS, TEMPLATE)
+    after = terms(method)
+    assert not after[1:, :, [0, 2]].any()
+    torch.testing.assert_close(after[:, :, [1, 3]], before[:, :, [1, 2]])
+    method.set_classes(OTHERS[::-1], TEMPLATE)
+    torch.testing.assert_close(terms(method), after.flip(2))
+
+
+@pytest.mark.parametrize("labels", [(0, 1, 2), (0, 0, 0, 0, 0, 1, 2, 2), (0, 0, 0), (1, 1, 0, 2)])
+def test_few_and_uneven_images(labels: tuple[int, ...], small_clip: Clip) -> None:
+    method = fitted(small_clip, labels)
+    assert torch.isfinite(terms(method)).all()
+    counts = torch.bincount(torch.tensor(labels), minlength=3)
+    with_evidence = int((counts >= 2).sum())
+    assert len(method.trained) == (with_evidence if with_evidence > 1 else 0)
+    assert float(method.strengths[0].detach()) > 0
+
+
+def test_the_test_view_alone_is_enough(small_clip: Clip) -> None:
+    assert torch.isfinite(terms(fitted(small_clip, views=0))).all()
+
+
+def test_the_parts_sum_to_one(small_clip: Clip) -> None:
+    weights = fitted(small_clip).fusion_weights()
+    assert [*weights] == ["cls", "color", "object", "texture"]
+    assert sum(weights.values()) == pytest.approx(1, abs=1e-6)
+    assert weights["texture"] == 0
+
+
+def test_a_bundle_knows_its_classes(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions are the same from the folder, and a trained class keeps its evidence next to new ones."""
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    table(small_clip).save(tmp_path / "roles.json")
+    dataset = noise_dataset()
+    bundle = fit(dataset, tmp_path / "bundle", method="dear+", roles=tmp_path / "roles.json", shots=2)
+    read = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)
+    pixels = eval_views(dataset.test.load(torch.arange(3)), small_clip.image_size)
+    assert torch.equal(read.logits(pixels), Predictor(bundle, clip=small_clip).logits(pixels))
+    assert evaluate(read.method, dataset.test).accuracy == pytest.approx(bundle.metrics["accuracy"])
+    with torch.no_grad():
+        read.method.get_parameter("strengths").fill_(0.5)
+    among = read.vocabulary(["sea", *dataset.classnames[1:]])
+    features = read.encode(pixels).transpose(0, 1)
+    evidence, own = among.evidence(features), read.vocabulary().evidence(features)
+    assert not evidence[1:, :, 0].any()
+    assert own[1, :, 1:].all()
+    torch.testing.assert_close(evidence[:, :, 1:], own[:, :, 1:])
+
+
+def test_a_run_and_its_name(small_clip: Clip) -> None:
+    plan = Plan("dear+", settings=DearPlusSettings(views=1))
+    context = RunContext(small_clip, roles=table(small_clip))
+    run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+    record = run_one(context, run)
+    assert set(record["fusion_weights"]) == {"cls", "color", "object", "texture"}
+    name = run_name(BaseToNovel(), "tiles", plan, 1, 2, "0123456789")
+    assert name == "tiles-dear-plus-2shot-seed1-01234567"
+    assert METHOD.folder == "dear_plus"

@@ -1,0 +1,238 @@
+"""What DeAR+ computes from readouts, against slow references: every image and class really left out."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus.fitting import (
+    Examples,
+    Fit,
+    choose_penalty,
+    class_scores,
+    fit,
+    left_out_evidence,
+    number_in_class,
+)
+from dear.methods.dear_plus.gaussian import Gaussians
+from dear.methods.dear_plus.solvers import PRIOR, fit_correction, fit_strengths
+
+LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
+CLASSES, VIEWS, EMBED, SHRINKAGE = 4, 3, 7, 0.2
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def views(seed: int = 1, apart: float = 0.5) -> Tensor:
+    """Unit features around a centre of each class."""
+    centres = drawn(CLASSES, EMBED, seed=seed + 100)
+    noise = drawn(len(LABELS), VIEWS, EMBED, seed=seed)
+    return normalize(apart * centres[LABELS][:, None] + 0.3 * noise, dim=-1)
+
+
+def slow(points: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor, float]:
+    """Means by class, shrunk covariance and degrees of freedom, by loops over views."""
+    means = [points[labels == label].flatten(0, 1).mean(dim=0) for label in range(CLASSES)]
+    scatter, count = torch.zeros(EMBED, EMBED, dtype=torch.float64), 0
+    for item, label in zip(points, labels.tolist(), strict=True):
+        for view in item:
+            scatter += torch.outer(view - means[label], view - means[label])
+            count += 1
+    identity = torch.eye(EMBED, dtype=torch.float64)
+    within = scatter / count
+    covariance = (1 - SHRINKAGE) * within + SHRINKAGE * within.trace() / EMBED * identity
+    return means, covariance, float(((1 - SHRINKAGE) * torch.linalg.inv(covariance) @ within).trace())
+
+
+def log_normal(point: Tensor, mean: Tensor, covariance: Tensor) -> float:
+    """Up to the constant in the dimension and the determinant of the covariance."""
+    gap = point - mean
+    return float(-0.5 * gap @ torch.linalg.solve(covariance, gap))
+
+
+def test_gaussians_by_loops() -> None:
+    means, covariance, freedom = slow(points := views(), LABELS)
+    fitted = Gaussians(points, LABELS, CLASSES, SHRINKAGE)
+    torch.testing.assert_close(fitted.means, torch.stack(means), rtol=0, atol=1e-12)
+    inverse = fitted.whitening @ fitted.whitening.T
+    torch.testing.assert_close(inverse @ covariance, torch.eye(EMBED).double(), rtol=0, atol=1e-10)
+    assert float(fitted.freedom) == pytest.approx(freedom, abs=1e-10)
+    assert freedom < EMBED
+
+
+def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
+    """Every image in turn; then every other class is taken for one without images."""
+    points, spread = views(), 1.7
+    fitted = Gaussians(points, LABELS, CLASSES, SHRINKAGE)
+    every = torch.ones(CLASSES, dtype=torch.bool)
+    found = left_out_evidence(fitted, points, LABELS, every, spread)
+    for half in (0, 1):
+        known = [label for label in range(CLASSES) if label % 2 != half]
+        for item in range(len(LABELS)):
+            others = torch.arange(len(LABELS)) != item
+            means, covariance, freedom = slow(points[others], LABELS[others])
+            centre = torch.stack([means[label] for label in known]).mean(dim=0)
+            background = log_normal(points[item, 0], centre, (1 + spread) * covariance)
+            for label in range(CLASSES):
+                factor = 0.0
+                if label in known:
+                    factor = log_normal(points[item, 0], means[label], covariance) - background
+                    factor += freedom / 2 * math.log(1 + spread)
+                assert float(found[half][item, label]) == pytest.approx(factor, abs=1e-9)
+
+
+def test_a_bayes_factor_of_full_freedom_is_that_of_the_normal_densities() -> None:
+    """Without shrinkage the degrees of freedom are all dimensions, and the constants those of densities."""
+    points, spread = views(), 0.6
+    fitted = Gaussians(points, LABELS, CLASSES, 1e-9)
+    assert float(fitted.freedom) == pytest.approx(EMBED, abs=1e-3)
+    covariance = torch.linalg.inv(fitted.whitening @ fitted.whitening.T)
+    image = drawn(EMBED, seed=9)
+    known, other = (
+        torch.distributions.MultivariateNormal(mean, cov)
+        for mean, cov in (
+            (fitted.means[1], covariance),
+            (fitted.means.mean(dim=0), (1 + spread) * covariance),
+        )
+    )
+    expected = float(known.log_prob(image) - other.log_prob(image))
+    weights = torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)
+    distances = fitted.distances(image[None], weights)
+    constant = distances.freedom * math.log(1 + spread)
+    found = (distances.to_centres[:, 0] / (1 + spread) + constant - distances.to_classes[:, 1]) / 2
+    assert float(found) == pytest.approx(expected, abs=1e-2 * abs(expected))
+
+
+def test_views_that_never_differ_say_nothing() -> None:
+    constant = normalize(torch.ones(len(LABELS), VIEWS, EMBED, dtype=torch.float64), dim=-1)
+    fitted = Gaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, SHRINKAGE)
+    assert not fitted.whitening.any()
+    distances = fitted.left_out(torch.full((1, CLASSES), 0.25, dtype=torch.float64))
+    assert not distances.to_classes.any()
+    assert not distances.to_centres.any()
+
+
+def test_the_correction_is_where_the_objective_has_no_slope() -> None:
+    features, text = views()[:, 0], 5 * normalize(drawn(CLASSES, EMBED, seed=4), dim=-1)
+    change = fit_correction(features, LABELS, text, 0.3).requires_grad_()
+    scores = torch.stack([(f + change.T @ f) @ text.T for f in features])
+    loss = cross_entropy(scores, LABELS) + 0.15 * change.square().sum()
+    (slope,) = torch.autograd.grad(loss, change)
+    assert slope.abs().max() < 1e-6
+    assert float(loss.detach()) < float(cross_entropy(features @ text.T, LABELS))
+
+
+def test_strengths_are_the_best_of_a_fine_grid() -> None:
+    """Of a term that helps and one that misleads, which gets exactly its least weight."""
+    truth = torch.nn.functional.one_hot(LABELS, CLASSES).double()
+    first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
+    terms, least = torch.stack([first, second], dim=2), torch.tensor([0.01, 0.0], dtype=torch.float64)
+    weights = fit_strengths([terms], LABELS, least)
+    assert float(weights[1]) == 0
+
+    def loss(weight: float) -> float:
+        return float(cross_entropy(weight * first, LABELS)) + PRIOR * weight**2
+
+    best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
+    assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
+
+
+def test_strengths_of_several_settings_count_alike() -> None:
+    terms = [drawn(len(LABELS), CLASSES, 2, seed=seed) for seed in (5, 6)]
+    least = torch.zeros(2, dtype=torch.float64)
+    joint = fit_strengths([torch.cat(terms)], LABELS.repeat(2), least)
+    torch.testing.assert_close(fit_strengths(terms, LABELS, least), joint, rtol=0, atol=1e-6)
+
+
+def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS) -> Examples:
+    return Examples(frozen, labels, 10 * text)
+
+
+def test_class_scores_are_of_a_correction_that_saw_neither_the_class_nor_the_image() -> None:
+    text = normalize(drawn(CLASSES, EMBED, seed=4), dim=-1)
+    few = examples(views(), text)
+    order = [0, 0, 0, 1, 1, 2, 1, 0, 2, 2, 1]  # of each image within its class, by hand
+    assert number_in_class(LABELS).tolist() == order
+    for half, scores in enumerate(class_scores(few, 0.5)):
+        for item, label in enumerate(LABELS.tolist()):
+            parity = order[item] % 2 if label % 2 != half else 1 - order[item] % 2
+            chosen = [
+                other
+                for other in range(len(LABELS))
+                if int(LABELS[other]) % 2 != half and order[other] % 2 != parity
+            ]
+            assert item not in chosen
+            assert label not in LABELS[chosen] or label % 2 != half
+            present = sorted({*LABELS[chosen].tolist()})
+            targets = torch.tensor([present.index(int(LABELS[other])) for other in chosen])
+            change = fit_correction(
+                few.frozen[chosen].flatten(0, 1), targets.repeat_interleave(VIEWS), few.text[present], 0.5
+            )
+            feature = few.frozen[item, 0]
+            expected = few.text @ normalize(feature + change.T @ feature, dim=0)
+            torch.testing.assert_close(scores[item], expected, rtol=0, atol=1e-5)
+
+
+def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
+    """Images of a class hold a little less of a partner's text feature than of their class's. Learned without
+    the partner, the correction takes that for the class too, and the partner's images for its own.
+    """
+    labels, text = torch.arange(8).repeat_interleave(4), torch.eye(8, dtype=torch.float64)
+    partner = text[torch.arange(8).view(-1, 2).flip(1).flatten()]
+    noise = 0.01 * drawn(len(labels), 8)
+    alone = normalize(text[labels] + noise, dim=-1).unsqueeze(1)
+    paired = normalize((text + 0.9 * partner)[labels] + noise, dim=-1).unsqueeze(1)
+    assert choose_penalty(Examples(alone, labels, 2 * text), 1e-4)[0] == 1e-4
+    penalty, scores = choose_penalty(Examples(paired, labels, 2 * text), 1e-4)
+    assert penalty is None
+    for of_half in scores:
+        torch.testing.assert_close(of_half, paired[:, 0] @ (2 * text).T)
+    assert choose_penalty(Examples(paired, labels, 2 * text), 1e4)[0] == 1e4  # too small to do harm
+
+
+def whole(groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0) -> Fit:
+    text = normalize(drawn(CLASSES, EMBED, seed=4), dim=-1)
+    flags = [True] * groups.shape[2]
+    flags[-1] = flags[-1] and not carried
+    return fit(examples(frozen, text, labels), groups, flags, DearPlusSettings(shrinkage=SHRINKAGE))
+
+
+def test_noise_has_no_strength_and_what_tells_classes_apart_has() -> None:
+    labels = torch.arange(CLASSES).repeat_interleave(16)
+    centres = drawn(CLASSES, EMBED, seed=8)
+    noise = 0.3 * drawn(len(labels), VIEWS, 2, EMBED)
+    groups = noise.clone()
+    groups[:, :, 0] += centres[labels][:, None]
+    frozen = normalize(drawn(len(labels), VIEWS, EMBED, seed=3), dim=-1)
+    found = whole(groups, frozen, labels)
+    assert float(found.strengths[1]) > 0.05
+    assert float(found.strengths[2]) < 0.02
+    assert float(found.parts.sum()) == pytest.approx(1)
+    assert float(found.parts[1]) > 10 * float(found.parts[2])
+
+
+def test_classes_with_one_image_have_no_evidence() -> None:
+    groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED), views()
+    labels = torch.tensor([0, 2, 0, 0, 2, 2, 0, 3, 0, 1, 3])
+    found = whole(groups, frozen, labels)
+    assert found.with_evidence.tolist() == [True, False, True, True]
+    assert found.means.shape == (3, 2, EMBED)
+    alone = whole(groups[:4], frozen[:4], torch.arange(4))
+    assert not alone.with_evidence.any()
+    assert alone.means.shape == (0, 2, EMBED)
+    assert alone.strengths[1:].tolist() == [0, 0]
+    assert torch.isfinite(alone.strengths).all()
+
+
+def test_an_attribute_without_heads_has_no_evidence() -> None:
+    groups = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED)
+    groups[:, :, 1] = 0
+    found = whole(groups, views(), carried=1)
+    assert float(found.strengths[2]) == 0
+    assert not found.whitening[1].any()
+    assert found.rest[1].norm() > 0
