@@ -1,8 +1,8 @@
-"""Write the measured tables of docs/study.md and README from run records:
+"""Write the measured tables of docs/study.md from run records:
 `python -m tools.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
 
-Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`. The rest of the
-pages is written by hand.
+Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`. The tables
+of the second round are those of tools.measurements; the rest of the page is written by hand.
 """
 
 import argparse
@@ -24,10 +24,7 @@ from tools.facts import Fact, check_facts
 if TYPE_CHECKING:
     from tools.headroom import Headroom
 
-STUDY, README = Path("docs/study.md"), Path("README.md")
-SHORT = (FROZEN, "coop", "maple", "promptsrc", "mmrl", DEFAULT_METHOD)
-"""The methods in README's table."""
-
+STUDY = Path("docs/study.md")
 Halves = tuple[float, float]
 
 
@@ -124,16 +121,6 @@ def facts_table(records: Sequence[Record], rooms: Mapping[str, "Headroom"]) -> s
     return "\n".join(lines)
 
 
-def short_table(records: Sequence[Record]) -> str:
-    """README's table: a few methods, averages over all tasks and the seeds of the records."""
-    lines = ["| method | base | novel | HM |", "| --- | ---: | ---: | ---: |"]
-    runs = grouped(readable(records), method_label)
-    for method in SHORT:
-        row = " | ".join(f"{value:.1f}" for value in mean_of(by_task(runs[method]), downstream_names()))
-        lines.append(f"| `{method}` | {row} |")
-    return "\n".join(lines)
-
-
 def _facts(records: Sequence[Record], rooms: Mapping[str, "Headroom"], tasks: Sequence[str]) -> list[Fact]:
     of_tasks = [record for record in records if data_set(record) in tasks]
     complete = grouped(of_tasks, lambda run: str(run["method"]))
@@ -157,7 +144,7 @@ def main() -> int:
     from dear.data.loading import load_dataset
     from tools.headroom import headroom
 
-    parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md and README.")
+    parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md.")
     parser.add_argument("--methods", type=Path, required=True, help="folder of recipes/methods/all.yaml")
     parser.add_argument("--variants", type=Path, nargs="+", required=True, help="folders of DeAR's variants")
     given = parser.parse_args()
@@ -173,8 +160,6 @@ def main() -> int:
     page = with_table(page, "methods", methods_table(records))
     page = with_table(page, "variants", variants_table(default, variants))
     STUDY.write_text(page, encoding="utf-8")
-    readme = with_table(README.read_text(encoding="utf-8"), "results", short_table(_seed_1(records)))
-    README.write_text(readme, encoding="utf-8")
     return 0
 
 

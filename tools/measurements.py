@@ -1,6 +1,6 @@
 """The measurements that the study rests on, a row for each run, so that its tables can be made anew from a
 checkout without repeating the runs: `python -m tools.measurements FOLDER...` adds the records of runs of
-base-to-novel and writes the tables of docs/study.md; without a folder it writes the tables alone.
+base-to-novel and writes the tables of docs/study.md and README; without a folder it writes the tables alone.
 
 A run that was measured before is replaced. Run it in the root of the repository.
 """
@@ -24,7 +24,20 @@ from dear.report.records import Record, accuracy, data_set, method_label
 from tools import end_with
 from tools.document import with_table
 
-FILE, STUDY = Path("docs/measured/base_to_novel.csv"), Path("docs/study.md")
+FILE, STUDY, README = Path("docs/measured/base_to_novel.csv"), Path("docs/study.md"), Path("README.md")
+SHORT = (
+    "zero-shot",
+    "coop",
+    "mmrl",
+    "dear",
+    "maple",
+    "clip-lora",
+    "promptsrc",
+    "clip-adapter",
+    "tac",
+    "dear+",
+)
+"""The methods in README's table, where they were measured on all small tasks."""
 
 
 @dataclass(frozen=True, order=True)
@@ -234,10 +247,31 @@ def joint_table(measurements: Sequence[Measurement], tasks: Sequence[str], unsee
     return "\n".join(lines)
 
 
+def short_table(measurements: Sequence[Measurement], tasks: Sequence[str]) -> str:
+    """README's table: seed 1 of some methods, by joint HM."""
+    results = Results([run for run in measurements if run.seed == 1 and run.method in SHORT], tasks)
+    rows = []
+    for method in results.by_method:
+        base, novel = results.mean(method, BASE), results.mean(method, NOVEL)
+        joint = results.hm(method, lambda run: run.joint_base, lambda run: run.joint_novel)
+        hm = harmonic_mean(base, novel)
+        rows.append((joint, f"| `{method}` | {base:.1f} | {novel:.1f} | {hm:.1f} | {joint:.1f} |"))
+    lines = [
+        "| method | base | novel | HM | HM, all classes at once |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    return "\n".join([*lines, *(row for _, row in sorted(rows))])
+
+
 def tables(measurements: Sequence[Measurement]) -> dict[str, str]:
     """The generated tables of the study by the names of their markers."""
     small = measurements, downstream_names(), downstream_names("unseen")
     return {"small-apart": apart_table(*small), "small-joint": joint_table(*small)}
+
+
+def readme_table(measurements: Sequence[Measurement]) -> dict[str, str]:
+    """The generated table of README by the name of its markers."""
+    return {"results": short_table(measurements, downstream_names())}
 
 
 def main() -> None:
@@ -252,10 +286,12 @@ def main() -> None:
         run = Measurement.of(read_record(path))
         known[run.run] = run
     write_measurements(known.values())
-    page = STUDY.read_text(encoding="utf-8")
-    for name, table in tables(read_measurements()).items():
-        page = with_table(page, name, table)
-    STUDY.write_text(page, encoding="utf-8")
+    measurements = read_measurements()
+    for path, named in ((STUDY, tables(measurements)), (README, readme_table(measurements))):
+        page = path.read_text(encoding="utf-8")
+        for name, table in named.items():
+            page = with_table(page, name, table)
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

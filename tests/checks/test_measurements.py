@@ -8,10 +8,12 @@ from tests.unit.report.samples import record
 from tools.document import with_table
 from tools.measurements import (
     FILE,
+    README,
     STUDY,
     Measurement,
     Results,
     read_measurements,
+    readme_table,
     tables,
     write_measurements,
 )
@@ -54,6 +56,8 @@ def test_differences_are_paired_over_shared_seeds() -> None:
 
 
 def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
-    page = (ROOT / STUDY).read_text(encoding="utf-8")
-    for name, table in tables(read_measurements(ROOT / FILE)).items():
-        assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"
+    measurements = read_measurements(ROOT / FILE)
+    for path, named in ((STUDY, tables(measurements)), (README, readme_table(measurements))):
+        page = (ROOT / path).read_text(encoding="utf-8")
+        for name, table in named.items():
+            assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"

@@ -139,6 +139,7 @@ def test_scores_are_the_exact_sum_of_the_terms(small_clip: Clip) -> None:
         parts = method.evidence(features, text)
         assert torch.equal(method.logits(features, text), parts.sum(dim=0))
         cosines = small_clip.scale * features[0] @ text.T
+        torch.testing.assert_close(method.logits(features, text, decoupled=True), 0.5 * cosines)
     torch.testing.assert_close(parts[0], 0.5 * cosines)
     assert parts[1].any()
     assert not parts[3].any()

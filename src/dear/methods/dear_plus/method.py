@@ -165,10 +165,12 @@ class DearPlus(Method):
     def evidence(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
-        """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute."""
-        del decoupled  # for a class without images it is the class feature that scores
+        """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute, which is 0 if
+        ``decoupled``.
+        """
         of_class = self.clip.scale * image[0] @ text.T
-        terms = torch.cat([of_class.unsqueeze(0), self._bayes_factors(image[1:]).to(of_class)])
+        factors = self._bayes_factors(image[1:]).to(of_class)
+        terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])
         return self.strengths.view(-1, 1, 1) * terms
 
     def logits(
