@@ -2,9 +2,9 @@
 that others have reproduced with real CLIPs hold on the tasks: `python -m tools.check_tasks`, from a checkout.
 
 Measured on training images: zero-shot accuracy on both halves, that of a linear probe on the base half, and
-zero-shot with one constant for each class. To validate, all methods but DeAR and DeAR+ are run, each with its authors'
-training, and each fact is stated beside what was published. That takes a few minutes a task; records that are
-there are read, and an interrupted run resumes.
+zero-shot with one constant for each class. To validate, all methods but DeAR and DeAR+ are run, each with its
+authors' training, and each fact is stated beside what was published. That takes a few minutes a task; records
+that are there are read, and an interrupted run resumes.
 """
 
 import argparse
