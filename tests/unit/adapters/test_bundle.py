@@ -47,7 +47,7 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         model="small",
         pretrained="random",
         weights=clip.identity,
-        roles=table(clip) if name == "dear" else None,
+        roles=table(clip) if METHODS[name].needs_roles else None,
         classes=tuple(CLASSES),
         templates=tuple(TEMPLATE),
         tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
