@@ -40,7 +40,7 @@ TARGETS = {
     "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
     "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
     "saved data set's Arrow file": Target(
-        "binary", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
+        "arrow", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
     ),
     "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
