@@ -50,7 +50,9 @@ LIMITS: Final = MappingProxyType({
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
     "vocabulary": Limit(1_000_000, "words of a vocabulary"),
-    "context": Limit(10_000, "tokens of a prompt"),
+    "context": Limit(1024, "tokens of a prompt"),
+    "model_side": Limit(1024, "pixels of a side of a model's pictures"),
+    "patches": Limit(4096, "patches of a model's pictures"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),
@@ -62,7 +64,8 @@ LIMITS: Final = MappingProxyType({
 
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
-    "unpacked_ratio", "classes", "request_classes", "request_text", "prompts", "bundle_bytes", "tensor_bytes",
+    "unpacked_ratio", "classes", "request_classes", "request_text", "prompts", "bundle_bytes", "parameters",
+    "tensor_bytes",
     "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

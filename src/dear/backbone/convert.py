@@ -31,6 +31,14 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
         )
 
 
+def patches_of(model: Any) -> int:
+    """The number of patches that the image tower of an open_clip model cuts a picture into."""
+    visual = model.visual
+    if is_instance(visual, names.TIMM_MODEL_CLASS):
+        return int(visual.trunk.patch_embed.num_patches)
+    return int(visual.grid_size[0] * visual.grid_size[1])
+
+
 def why_not(model: Any) -> str | None:
     """Why an open_clip model cannot be mapped exactly onto the towers, or None if it can."""
     if isinstance(model, PlainClip):

@@ -14,7 +14,7 @@ from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import architecture, unknown_model
 from dear.backbone.clip import Clip
-from dear.backbone.convert import require_fit
+from dear.backbone.convert import patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.model_config import require_small
 from dear.backbone.repository import Repository, repository
@@ -86,6 +86,7 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if pretrained.startswith(RANDOM):
+        _require_room(network, name)
         tokenizer = find_tokenizer(name, text, None)
         network, label = random_network(name, _seed(pretrained)), pretrained
     elif tag and file_tag is None:
@@ -153,8 +154,10 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         mean, std = pixels.get("mean", mean), pixels.get("std", std)
     network = _on_meta(model, make)
     require_fit(network, model)
+    at_most("patches", patches_of(network), model)
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
+        _require_room(network, model)
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
@@ -174,12 +177,10 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
 
 def _require_small(config: from_transformers.Config, model: str) -> None:
     _, text, vision = from_transformers.with_defaults(config, model)
-    sizes = {
-        "layers": text["num_hidden_layers"],
-        "vocab_size": text["vocab_size"],
-        "context_length": text["max_position_embeddings"],
-    }
-    require_small({"layers": vision["num_hidden_layers"]}, sizes, model)
+    layers, heads, context = "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
+    image = {"layers": vision[layers], "heads": vision[heads], "image_size": vision["image_size"]}
+    words = {"layers": text[layers], "heads": text[heads], "context_length": text[context]}
+    require_small(image, words | {"vocab_size": text["vocab_size"]}, model)
 
 
 def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
@@ -198,6 +199,11 @@ def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
         ) from error
     at_most("parameters", sum(parameter.numel() for parameter in network.parameters()), model)
     return network
+
+
+def _require_room(network: nn.Module, name: str) -> None:
+    """Raise LimitError for random weights, which a bundle may ask for, beyond what a file may have."""
+    at_most("tensor_bytes", 4 * sum(parameter.numel() for parameter in network.parameters()), name)
 
 
 def _load_tiny(pretrained: str | None) -> Clip:

@@ -11,7 +11,8 @@ from dear.reading.typed import Positive, Range, Share, shown, typed
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 """An architecture of timm. A scheme (``hf-hub:``, ``local-dir:``) would read or fetch what follows it."""
-TEXT_SIZES = {"layers": "layers", "vocab_size": "vocabulary", "context_length": "context"}
+VISION_SIZES = {"layers": "layers", "heads": "heads", "image_size": "model_side"}
+TEXT_SIZES = {"layers": "layers", "heads": "heads", "vocab_size": "vocabulary", "context_length": "context"}
 
 Size = Annotated[int, Range(1, 2**20)]
 Side = Annotated[int, Range(1, 2**15)]
@@ -142,15 +143,16 @@ def model_config(content: Any, where: object) -> Config:
     name = model["vision_cfg"].get("timm_model_name")
     if name is not None and not MODEL_NAME.fullmatch(name):
         raise ReadingError(where, f"its vision_cfg.timm_model_name is {shown(name)}, no architecture of timm")
-    require_small(model["vision_cfg"], model["text_cfg"], where)
+    vision: dict[str, Any] = {**model["vision_cfg"]}
+    if "width" in vision and "head_width" in vision:
+        vision["heads"] = vision["width"] // vision["head_width"]
+    require_small(vision, model["text_cfg"], where)
     return config
 
 
 def require_small(vision: Mapping[str, Any], text: Mapping[str, Any], where: object) -> None:
     """Raise LimitError for towers that are too large to be built, even without weights."""
-    for tower, config, bounds in (
-        ("vision_cfg", vision, {"layers": "layers"}), ("text_cfg", text, TEXT_SIZES),
-    ):  # fmt: skip
+    for tower, config, bounds in (("vision_cfg", vision, VISION_SIZES), ("text_cfg", text, TEXT_SIZES)):
         for key, bound in bounds.items():
             size = config.get(key)
             for value in size if isinstance(size, list | tuple) else (size,):

@@ -8,10 +8,14 @@ and takes paths from them.
 import base64
 import binascii
 import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
 
 import torch
@@ -106,6 +110,8 @@ STEPS = {
 LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
 """The key of the parts of a Sequence, by step."""
 Result = TypeVar("Result")
+STDERR = 2
+_stderr_lock = threading.Lock()
 
 
 class Special(TypedDict):
@@ -340,8 +346,39 @@ def _values(value: Any) -> int:
 def _guarded(work: Callable[[], Result]) -> Result:
     """The result of the library's Rust code. A panic in it is no Exception: a WeightsError, as the rest."""
     try:
-        return work()
+        with _without_panics():
+            return work()
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
         raise WeightsError(f"the library tokenizers cannot use it ({first_line(error)}).") from error
+
+
+@contextmanager
+def _without_panics() -> Iterator[None]:
+    """Drop what Rust prints of a panic, with its stack, before Python learns of it.
+
+    Rust writes to the descriptor of stderr: what others write there meanwhile is passed on, unless there is a
+    panic.
+    """
+    with _stderr_lock, ExitStack() as stack:
+        try:
+            held = stack.enter_context(TemporaryFile())
+            stderr = os.dup(STDERR)
+        except OSError:  # no room, or no stderr
+            yield
+            return
+        stack.callback(os.close, stderr)
+        os.dup2(held.fileno(), STDERR)
+        panic = True
+        try:
+            yield
+            panic = False
+        except Exception:
+            panic = False
+            raise
+        finally:
+            os.dup2(stderr, STDERR)
+            held.seek(0)
+            if not panic and (text := held.read()):
+                os.write(STDERR, text)

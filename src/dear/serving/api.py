@@ -160,8 +160,8 @@ def create_app(
             if thumbnails:
                 charge(len(hits))
             neighbours = [asdict(hit) for hit in hits]
-            for neighbour in neighbours if thumbnails else ():
-                picture = await run_in_threadpool(service.thumbnail, neighbour["path"])
+            for hit, neighbour in zip(hits, neighbours, strict=True) if thumbnails else ():
+                picture = await run_in_threadpool(service.thumbnail, hit)
                 neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
             return {"neighbours": neighbours}
 

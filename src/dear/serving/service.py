@@ -18,6 +18,7 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.predictor import BundleEncoder, Predictor, Vocabulary
 from dear.adapters.results import Candidate
 from dear.data.images.decode import as_image, decode
+from dear.data.images.raster import read_image
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
@@ -183,12 +184,20 @@ class Service:
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
-    def thumbnail(self, path: str) -> Image.Image | None:
-        """A small picture of a file of the index; None if it can no longer be read."""
+    def thumbnail(self, hit: Hit) -> Image.Image | None:
+        """A small picture of a file of the index; None if it can no longer be read or was changed since.
+
+        Only a file with the content that the index knows: an index of a stranger may name any folder of this
+        machine, whose pictures clients would see.
+        """
         assert self.index is not None
+        path = self.index.folder / hit.path
         with self._decoding:
             try:
-                picture = decode(self.index.folder / path, THUMBNAIL)
+                content = read_image(path)
+                if hashlib.sha256(content).hexdigest() != hit.sha256:
+                    return None
+                picture = decode(path, THUMBNAIL, content)
             except DataError:
                 return None
         return as_image(picture)

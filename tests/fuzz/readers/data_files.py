@@ -5,13 +5,16 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
+from scipy.io import savemat
 
 from dear.data.image_check import broken_images
 from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -77,6 +80,41 @@ def split(folder: Path) -> Path:
     for path, *_ in rows:
         photo(folder / "images" / str(path))
     return written(folder / "split_zhou_Photos.json", json.dumps({part: rows for part in NOWHERE}))
+
+
+def ucf(folder: Path) -> Path:
+    """The lists of UCF101, of two classes with two images each to train on."""
+    lists = folder / "ucfTrainTestlist"
+    lists.mkdir()
+    written(lists / "trainlist01.txt", "".join(f"{name}/v_{n}.avi 1\n" for name in ACTIONS for n in (1, 2)))
+    written(lists / "testlist01.txt", "".join(f"{name}/v_3.avi\n" for name in ACTIONS))
+    return written(lists / "classInd.txt", "".join(f"{n} {name}\n" for n, name in enumerate(ACTIONS, 1)))
+
+
+def ucf_images(folder: Path) -> Path:
+    return ucf(folder).with_name("trainlist01.txt")
+
+
+def use_ucf(file: Path) -> None:
+    settings = DataSettings(cache=file.parent / "cache")
+    listing = read_benchmark(benchmarks()["UCF101"], file.parents[1], settings)
+    rows = [row for part in listing.splits.values() for row in part]
+    if outside := [row.path for row in rows if ".." in Path(row.path).parts]:
+        raise TakenOver(f"it names {outside[0]}")
+
+
+ACTIONS = tuple(name.replace("_", "") for name in published_names(benchmarks()["UCF101"]))
+
+
+def matlab(folder: Path) -> Path:
+    """The labels of OxfordFlowers, two images of each class, packed."""
+    labels = np.repeat(np.arange(1, 103, dtype=np.uint8), 3)
+    savemat(folder / "imagelabels.mat", {"labels": labels}, do_compression=True)
+    return folder / "imagelabels.mat"
+
+
+def use_matlab(file: Path) -> None:
+    read_benchmark(benchmarks()["OxfordFlowers"], file.parent, DataSettings(cache=file.parent / "cache"))
 
 
 def csv(folder: Path) -> Path:

@@ -16,6 +16,7 @@ import yaml
 
 DEEP = 20_000
 LINES = 300_000
+MANY_ROWS = 2_100_000  # more than a table may have
 SPARSE = 8 * 2**30  # bytes that a file claims without having them on disk
 
 # Stand for what json.dumps does not write; put in after it.
@@ -254,6 +255,32 @@ def _npy(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     return header, good[:start] + header.encode()[: end - start].ljust(end - start) + good[end:]
 
 
+def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """A table that takes far more than the file, or whose values share their bytes."""
+    import pyarrow
+
+    table = pyarrow.ipc.open_stream(good).read_all()
+    column, version = table.schema.field("image"), rng.choice((pyarrow.ipc.MetadataVersion.V4, None))
+    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "older"))
+    options = {} if version is None else {"metadata_version": version}
+    if kind in ("zstd", "lz4"):
+        cells = [{"bytes": bytes(10**8), "path": None}] * len(table)
+        table = table.set_column(0, column, pyarrow.array(cells, type=column.type))
+        options |= {"compression": kind}
+    elif kind == "rows":
+        rows = [pyarrow.nulls(MANY_ROWS, field.type) for field in table.schema]
+        table = pyarrow.table(rows, schema=table.schema)
+    elif kind == "view":
+        table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).cast(pyarrow.string_view()))
+    elif kind == "dictionary":
+        table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).dictionary_encode())
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema, options=pyarrow.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    content = bytes(sink.getvalue())
+    return (kind, content) if rng.random() < 0.5 else _bytes(content, rng)
+
+
 def _sqlite(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     return ("facts" if rng.random() < 0.8 else "as it was"), good
 
@@ -280,5 +307,5 @@ def _facts(path: Path, rng: random.Random) -> str:
 
 FORMS: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
     "json": _json, "yaml": _yaml, "text": _text, "safetensors": _safetensors, "view": _view, "npy": _npy,
-    "sqlite": _sqlite, "binary": _bytes,
+    "sqlite": _sqlite, "arrow": _arrow, "binary": _bytes,
 }  # fmt: skip

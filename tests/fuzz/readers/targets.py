@@ -18,6 +18,9 @@ TARGETS = {
     "TEXTSPAN file": Target("text", run_files.spans, run_files.read_spans),
     "phrase pool": Target("text", run_files.phrases, lambda file: load_pool(str(file))),
     "split list": Target("json", data_files.split, lambda file: read_coop(file.parent)),
+    "benchmark's classes": Target("text", data_files.ucf, data_files.use_ucf),
+    "benchmark's images": Target("text", data_files.ucf_images, data_files.use_ucf),
+    "benchmark's labels (MATLAB)": Target("binary", data_files.matlab, data_files.use_matlab),
     "CSV table": Target("text", data_files.csv, data_files.read_table),
     "JSONL table": Target("text", data_files.jsonl, data_files.read_table),
     "class names (JSON)": Target("json", data_files.names_json, data_files.read_names),
@@ -40,7 +43,7 @@ TARGETS = {
     "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
     "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
     "saved data set's Arrow file": Target(
-        "binary", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
+        "arrow", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
     ),
     "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),

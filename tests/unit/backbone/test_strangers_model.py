@@ -79,6 +79,12 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
         ({"norm_kwargs": {"device": "cuda"}}, {}, "norm_kwargs has the unknown key 'device'"),
         ({"pos_embed_type": "sin_cos_2d"}, {}, "pos_embed_type is 'sin_cos_2d'"),
         ({"layers": [10**9, 1, 1, 1]}, {}, "1,000,000,000 layers of a tower, above the limit"),
+        ({"image_size": 1025}, {}, "1,025 pixels of a side of a model's pictures, above the limit of 1,024"),
+        ({"image_size": [16, 1025]}, {}, "1,025 pixels of a side"),
+        ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
+        ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
+        ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
+        ({}, {"context_length": 1025}, "1,025 tokens of a prompt"),
         ({"nonsense": 1}, {}, "vision_cfg has the unknown key 'nonsense'"),
         ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository of the hub"),
         ({}, {"hf_tokenizer_name": "/etc/passwd"}, "is not the name of a repository"),
@@ -96,6 +102,29 @@ def test_a_configuration_names_no_file_no_address_and_no_device(
     with pytest.raises(DearError, match=reason) as caught:
         load_clip(str(folder), "random:0")
     assert "\n" not in str(caught.value)
+
+
+def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
+    """256 x 256 pixels in patches of 4 x 4, the side of the small model, are 4,096 patches."""
+    stranger(tmp_path / "model", {}, {"image_size": 256})
+    assert load_clip(str(tmp_path / "model"), "random:0").image.patch_size == 4
+
+
+def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:
+    config = {"model_type": "clip", "vision_config": {"image_size": 32768, "patch_size": 16384}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DearError, match="32,768 pixels of a side of a model's pictures"):
+        load_clip(str(tmp_path), "random:0")
+
+
+def test_random_weights_take_no_more_than_a_file_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle may name random weights, of which no file would be needed."""
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(10**6))
+    stranger(tmp_path / "model", {}, {})
+    with pytest.raises(DearError, match="bytes of a file of tensors, above the limit of 1,000,000"):
+        load_clip(str(tmp_path / "model"), "random:0")
+    with pytest.raises(DearError, match=r"ViT-B-32: .* bytes of a file of tensors"):
+        load_clip("ViT-B-32", "random:0")
 
 
 def test_timms_weights_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

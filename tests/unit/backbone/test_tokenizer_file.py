@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,3 +121,24 @@ def test_a_panic_of_the_library_is_a_line() -> None:
 
     with pytest.raises(WeightsError, match=r"cannot use it \(index out of bounds\)\.?$"):
         _guarded(panic)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="reads the descriptor of stderr")
+def test_a_panic_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Rust prints the place of a panic, and its stack, on the descriptor of stderr."""
+    file = write_tokenizer("T5", tmp_path)
+    parts = json.loads(file.read_text())
+    parts["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(4)).decode()}
+    file.write_text(json.dumps(parts))
+    with pytest.raises(WeightsError, match="the library tokenizers cannot use it"):
+        file_tokenizer(file, None, context=13, words=1000, clean="whitespace", strip_sep_token=False)(["a"])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="writes to the descriptor of stderr")
+def test_what_others_print_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    assert _guarded(lambda: os.write(2, b"a line\n")) == 7
+    assert capfd.readouterr().err == "a line\n"
+    with pytest.raises(WeightsError):
+        _guarded(lambda: [os.write(2, b"another\n"), int("x")])
+    assert capfd.readouterr().err == "another\n"

@@ -1,7 +1,10 @@
 """The HTTP API without a network: answers, refusals with their status, token, host and rate."""
 
 import io
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from dear.adapters.predictor import BundleEncoder, Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import FILE
 from dear.retrieval.encoder import encoder_for
 from dear.retrieval.query import Index, by_image
 from dear.serving.limits import Limits
@@ -180,6 +184,28 @@ def test_a_bundle_of_the_tiny_clip_is_cautioned_of(predictor: Predictor, model: 
         told = client.get("/api/info").json()["caution"]
     assert caution in (told or "")
     assert bool(told) == (model == "tiny")
+
+
+def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -> None:
+    """Its facts may name a folder of this machine, and its files links: only what it knows is shown."""
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    for folder in (theirs, mine):
+        folder.mkdir()
+    for name, seed in (("same.png", 1), ("private.png", 2), ("link.png", 3)):
+        (theirs / name).write_bytes(png(picture(seed)))
+    (mine / "same.png").write_bytes(png(picture(1)))
+    (mine / "private.png").write_bytes(png(picture(4)))
+    (mine / "link.png").symlink_to("private.png")
+    build_index(BundleEncoder(predictor), theirs, tmp_path / "index")
+    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
+        database.execute("UPDATE facts SET value = ? WHERE key = 'folder'", (json.dumps(str(mine)),))
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    with TestClient(create_app(service), base_url=URL) as client:
+        answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
+    shown = {hit["path"]: hit["thumbnail"] for hit in answer["neighbours"]}
+    assert shown.keys() == {"same.png", "private.png", "link.png"}
+    assert [path for path, thumbnail in shown.items() if thumbnail] == ["same.png"]
 
 
 def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:

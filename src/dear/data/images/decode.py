@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from dear.data.images.raster import naming, opened, orientation, read_image
+from dear.data.images.raster import highest_level, naming, opened, orientation, read_image
 from dear.errors import DataError, first_line
 
 BAND = 2**19  # pixels converted at a time
@@ -59,10 +59,11 @@ def _unpacked(content: bytes) -> tuple[int, Image.Image]:
     with opened(content) as file:
         form = str(file.tile)  # names how samples are stored, until they are loaded
         file.load()
-        if ";16" in form and "I;16" not in form:  # of each sample of a colour Pillow keeps the upper 8 bits
+        deep = highest_level(file) >= DARK  # as the file says, then it is a dark picture
+        if ";16" in form and "I;16" not in form and not deep:  # Pillow keeps the upper 8 bits of each sample
             colours = [band for band in file.getbands() if band != "A"]
             _require_light([file.getchannel(band).getextrema()[1] for band in colours], DARK // 256)
-        return orientation(file), _rgb(file, packed="I;12" in form)
+        return orientation(file), _rgb(file, packed="I;12" in form, deep=deep)
 
 
 def _upright(turned: int, image: Image.Image) -> Image.Image:
@@ -76,13 +77,15 @@ def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height wid
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _rgb(image: Image.Image, *, packed: bool = False) -> Image.Image:
-    """The image in RGB: 16 bits, or 12 if they are packed, reduced to 8; transparency on white."""
+def _rgb(image: Image.Image, *, packed: bool = False, deep: bool = False) -> Image.Image:
+    """The image in RGB: 16 bits, or 12 if they are packed, reduced to 8; transparency on white. ``deep`` says
+    that 16 bits are not fewer in fact.
+    """
     if image.mode in ("F", "I"):
         numbers = "floating-point" if image.mode == "F" else "32-bit or signed"
         raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
-        if not packed:
+        if not packed and not deep:
             _require_light([int(np.asarray(image).max())], DARK)
         return _in_bands(image, "L", partial(_eight_bits, white=4095 if packed else 65535)).convert("RGB")
     if image.has_transparency_data:
@@ -103,8 +106,9 @@ def _require_light(highest: Sequence[Any], dark: int) -> None:
     """Raise ValueError if the highest 16-bit levels of a picture are those of fewer bits; black passes."""
     if 0 < max(highest) < dark:
         raise ValueError(
-            "its 16-bit levels take up 12 bits or fewer, so that it would be black; save it with 8 bits, or "
-            "scale its levels to 16"
+            "its 16-bit levels are below 4096: they have 12 bits, or it is dark. Save it with 8 bits: "
+            "`magick IN -evaluate multiply 16 -depth 8 OUT.png` for 12 bits, `magick IN -depth 8 OUT.png` "
+            "if dark"
         )
 
 

@@ -54,6 +54,7 @@ MAX_READS: Final = 2**18
 GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.6."""
 MAX_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
+MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
 # Pillow warns above 89 million pixels; here the only limit is an error that names the file.
@@ -168,6 +169,13 @@ def orientation(image: Image.Image) -> int:
         return int(image.getexif().get(0x0112, 1))
     except Exception:  # Pillow's exceptions for damaged EXIF differ between formats
         return 1
+
+
+def highest_level(file: ImageFile.ImageFile) -> int:
+    """The highest level that the samples of a TIFF may have, as the file says; 0 if it says nothing."""
+    levels = getattr(file, "tag_v2", {}).get(MAX_SAMPLE_VALUE, 0)
+    levels = levels if isinstance(levels, tuple) else (levels,)
+    return max((level for level in levels if isinstance(level, int)), default=0)
 
 
 class _Bounded(io.BytesIO):

@@ -26,9 +26,9 @@ MODEST = 2**28
 def unpack(archive: Path, cache: Path) -> Path:
     """The folder with the content of a zip, unpacked unless it already was.
 
-    The folder is identified by the names, sizes and checksums in the zip's directory. Raises DataError for a
-    zip that is damaged or encrypted, or has a link or a member outside its folder; OutputError if the cache
-    cannot be written.
+    The folder is identified by the zip on the disk: another zip may have the same names, sizes and checksums
+    in its directory. Raises DataError for a zip that is damaged or encrypted, or has a link or a member
+    outside its folder; OutputError if the cache cannot be written.
     """
     try:
         with opened(archive) as source, zipfile.ZipFile(source) as file:
@@ -40,8 +40,7 @@ def unpack(archive: Path, cache: Path) -> Path:
                 raise DataError(f"{archive} contains no images.")
             from dear.data.dataset import fingerprint  # loads torch
 
-            facts = (str(fact) for m in members for fact in (m.filename, m.file_size, m.CRC))
-            target = cache / "archives" / f"{archive.stem}-{fingerprint(*facts)}"
+            target = cache / "archives" / f"{archive.stem}-{fingerprint(*stamp(archive))}"
             if not target.is_dir():
                 size = os.fstat(source.fileno()).st_size
                 require_modest(archive, sum(member.file_size for member in members), size)
@@ -81,6 +80,14 @@ def require_modest(source: object, unpacked: int, size: int) -> None:
     """Raise LimitError for content that takes many times the bytes of the data set that it is packed in."""
     if unpacked > MODEST:
         at_most("unpacked_ratio", -(-unpacked // max(size, 1)), source)
+
+
+def stamp(file: Path) -> tuple[str, ...]:
+    """What identifies a file on this disk: its path, size and times, of which the system sets the last, so
+    that no other file can be given the same.
+    """
+    facts = file.stat()
+    return os.path.realpath(file), str(facts.st_size), str(facts.st_mtime_ns), str(facts.st_ctime_ns)
 
 
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:

@@ -12,12 +12,19 @@ from typing import Any
 
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
+from dear.data.sources.archive import stamp
 from dear.data.sources.folder import SPLITS
-from dear.data.sources.huggingface_files import CellReader, require_confined, require_usable
+from dear.data.sources.huggingface_files import (
+    CellReader,
+    arrow_files,
+    labels_of,
+    require_confined,
+    require_usable,
+)
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, first_line, listing
-from dear.limits import LimitError
+from dear.limits import LimitError, at_most
 
 PREFIX = "hf:"
 
@@ -39,7 +46,7 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     features = next(iter(parts.values())).features
     image, label = _columns(name, features, settings.label)
     require_usable(name, parts, image, label)
-    labels = {part: list(table[label]) for part, table in parts.items()}
+    labels = {part: labels_of(name, table, label) for part, table in parts.items()}
     names = _names(features[label], [*chain.from_iterable(labels.values())])
     require_distinct(name, names, names)
     folder = _unpacked(name, parts, image, settings.cache_folder())
@@ -76,13 +83,14 @@ def _loaded(name: str) -> dict[str, Any]:
             if not is_saved(folder):
                 raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
             require_confined(folder)
-            loaded = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder), keep_in_memory=False)
         else:
             repository, _, configuration = name.partition(":")
             with _quiet_hub():
-                loaded = datasets.load_dataset(repository, configuration or None)
+                loaded = datasets.load_dataset(repository, configuration or None, keep_in_memory=False)
         parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
         parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
+        at_most("table_rows", sum(map(len, parts.values())), name)
         for table in parts.values():
             table.data.validate(full=True)  # a forged Arrow file may point outside of its own memory
     except (DataError, LimitError):
@@ -158,17 +166,19 @@ def _split(
 
 
 def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> Path:
-    """The folder of the image files, one folder a split, in the order of the rows."""
+    """The folder of the image files, one folder a split, in the order of the rows.
+
+    It is identified by the Arrow files on the disk: what the data set says of itself may be copied from
+    another, whose images would then be taken for its own.
+    """
     import datasets
 
     from dear.data.dataset import fingerprint  # loads torch
 
-    facts = (str(fact) for part, table in parts.items() for fact in (part, len(table), table._fingerprint))
-    target = (
-        cache
-        / "huggingface"
-        / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{fingerprint(name, image, *facts)}"
-    )
+    facts = [str(fact) for part, table in parts.items() for fact in (part, len(table))]
+    facts += [fact for file in arrow_files(name, parts) for fact in stamp(file)]
+    plain_name = re.sub(r"[^A-Za-z0-9]+", "-", name)[-60:]
+    target = cache / "huggingface" / f"{plain_name}-{fingerprint(image, *facts)}"
     if target.is_dir():
         return target
     try:

@@ -1,15 +1,18 @@
-"""The files that a Hugging Face data set may name: those below its folders, once links are resolved."""
+"""The files of a Hugging Face data set: those that it may name, which are below its folders once links are
+resolved, and what its Arrow files may hold.
+"""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dear.data.images.raster import read_image
 from dear.data.sources.archive import require_modest
-from dear.errors import DataError
+from dear.errors import DataError, first_line
 from dear.limits import at_most
-from dear.reading.files import opened
+from dear.reading.files import ReadingError, opened
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -17,13 +20,19 @@ SPLITS_LIST = "dataset_dict.json"
 STATE = "state.json"
 INFO = "dataset_info.json"
 MAX_PATH = 1000  # characters of a path
+SMALLEST_FILE = 4096  # bytes that a file takes on a disk, however small its content
+BATCH = 1000  # rows read at a time
+SHARING = ("string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary")
+"""Arrow types that may refer to the same bytes any number of times."""
+EXPERIMENTAL = b"ARROW:experimental_compression"  # how Arrow 0.17 marked compressed batches
 
 
 def require_confined(folder: Path) -> None:
     """Check the lists of a folder of save_to_disk, which name its splits and their Arrow files, before the
     library datasets opens what they name.
 
-    Raises DataError for malformed lists and for what is not a regular file below the folder.
+    Raises DataError for malformed lists, for what is not a regular file below the folder, and for an Arrow
+    file whose content takes more memory than the file has bytes.
     """
     parts, splits_list = [folder], folder / SPLITS_LIST
     if splits_list.is_file():
@@ -36,7 +45,7 @@ def require_confined(folder: Path) -> None:
         files = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
         for file in files:
             name = typed(file.get("filename"), str, part / STATE, "_data_files.filename")
-            _regular(folder, part / name)
+            _require_uncompressed(_regular(folder, part / name))
 
 
 def data_folders(name: str) -> tuple[Path, ...]:
@@ -67,16 +76,90 @@ def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
     )
 
 
+def _require_uncompressed(file: Path) -> None:
+    """Check that an Arrow file can be used as it lies on the disk, before anything in it is unpacked.
+
+    `save_to_disk` writes nothing else. Raises ReadingError for compressed batches, for types that may refer
+    to the same bytes repeatedly, and for what is not an Arrow stream.
+    """
+    import pyarrow
+
+    with pyarrow.memory_map(str(file)) as source:
+        try:
+            kinds = [*_kinds(pyarrow.ipc.open_stream(source).schema)]
+            source.seek(0)
+            messages = pyarrow.ipc.MessageReader.open_stream(source)
+            compressed = any(
+                _is_compressed(bytes(message.metadata)) for message in messages if message.type != "schema"
+            )
+        except (pyarrow.ArrowException, OSError, struct.error, StopIteration) as error:
+            raise ReadingError(file, f"it is not an Arrow stream ({first_line(error)})") from error
+    if compressed:
+        raise ReadingError(file, "its batches are compressed, which save_to_disk does not do: save it again")
+    if shared := [kind for kind in kinds if kind.startswith(SHARING)]:
+        raise ReadingError(file, f"it has values of the type {shared[0][:100]}: cast them to a plain type")
+
+
+def _kinds(fields: Iterable[Any]) -> Iterator[str]:
+    """The names of the types of Arrow fields and of those below them."""
+    for field in fields:
+        kind = getattr(field.type, "storage_type", field.type)  # of an extension
+        yield str(kind)
+        yield from _kinds(kind.field(index) for index in range(kind.num_fields))
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message of an Arrow stream is a compressed batch of rows.
+
+    In the flat buffer, field 2 of a message is its header, and field 3 of a batch's header its compression
+    (Message.fbs of Apache Arrow). pyarrow has checked the offsets, but does not tell.
+    """
+
+    def number(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, metadata, at)[0])
+
+    def field(table: int, index: int) -> int:
+        """The position of a table's field, 0 if it has none."""
+        offsets = table - number("<i", table)
+        entry = 4 + 2 * index
+        offset = number("<H", offsets + entry) if entry < number("<H", offsets) else 0
+        return table + offset if offset else 0
+
+    header = field(number("<I", 0), 2)
+    batch = header + number("<I", header)
+    return field(batch, 3) > 0 or EXPERIMENTAL in metadata
+
+
+def arrow_files(name: str, tables: Mapping[str, Any]) -> list[Path]:
+    """The Arrow files of the tables. Raises DataError for a table that is in memory only."""
+    files = {part: [Path(file["filename"]) for file in table.cache_files] for part, table in tables.items()}
+    if part := next((part for part, paths in files.items() if not paths), None):
+        raise DataError(f"{name}: the split {part} is in memory only: save it with save_to_disk.")
+    return [path for paths in files.values() for path in paths]
+
+
+def labels_of(name: str, table: Any, column: str) -> list[Any]:
+    """The labels of the rows, equal ones as one object. Raises LimitError for too many or too long ones."""
+    labels, seen = list[Any](), dict[Any, Any]()
+    for batch in table.select_columns([column]).with_format("arrow").iter(BATCH):
+        for label in batch[column].to_pylist():
+            if label not in seen:
+                at_most("classes", len(seen) + 1, name)
+                at_most("class_name", len(str(label)), name)
+            labels.append(seen.setdefault(label, label))
+    return labels
+
+
 class CellReader:
     """The image files in the cells of a data set, with a bound on what they come to.
 
-    Cells may name one file again and again, so that a small data set would fill the disk.
+    Cells may name one file again and again, or be empty, so that a small data set would fill the disk.
     """
 
     def __init__(self, name: str, tables: Mapping[str, Any]) -> None:
         self.name, self.folders = name, data_folders(name)
         self.counted = set[Path]()
-        self.size = sum(table.data.nbytes for table in tables.values())
+        self.size = sum(map(_bytes_on_disk, arrow_files(name, tables)))
         self.unpacked = 0
 
     def read(self, cell: Mapping[str, Any] | None, part: str, row: int) -> bytes:
@@ -95,7 +178,7 @@ class CellReader:
             if path not in self.counted:
                 self.counted.add(path)
                 self.size += len(content)
-        self.unpacked += len(content or b"")
+        self.unpacked += max(SMALLEST_FILE, len(content or b""))
         require_modest(self.name, self.unpacked, self.size)
         return content or b""
 
@@ -117,6 +200,12 @@ def require_usable(name: str, tables: Mapping[str, Any], image: str, label: str)
     names: Sequence[Any] = getattr(feature, "names", None) or ()
     if not all(isinstance(classname, str) for classname in names):
         raise DataError(f"{name}: the class names of the column {label} are not all text.")
+
+
+def _bytes_on_disk(file: Path) -> int:
+    """The size of a file, without the holes of a sparse one."""
+    facts = file.stat()
+    return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
 
 
 def _regular(folder: Path, path: Path) -> Path:

@@ -4,7 +4,10 @@ A reader returns the splits that the data set itself defines: train, val and tes
 "all" if it defines none. `dear.data.sources.splits` divides the last two.
 """
 
+import io
 import re
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +16,12 @@ from typing import Any
 from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
-from dear.errors import DataError
-from dear.reading.files import ReadingError, opened, read_lines
+from dear.errors import DataError, first_line
+from dear.limits import LimitError, at_most, limit
+from dear.reading.files import ReadingError, read_bytes, read_lines
 
 CLASSNAMES = "classnames.txt"
+MATLAB_HEADER, PACKED = 128, 15  # bytes of a MATLAB file's header, and the type of a packed variable
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def ucf(source: Source) -> SourceRows:
     if not (source.home / "ucfTrainTestlist").is_dir():
         return class_folders(source)
     lines = (line.split() for line in _lines(source, "ucfTrainTestlist/classInd.txt"))
-    labels = {name: _label(source, [number], 1) for number, name in lines}
+    labels = {" ".join(words[1:]): _label(source, words, 1) for words in lines}
     splits = {}
     for part, file in (("trainval", "trainlist01.txt"), ("test", "testlist01.txt")):
         rows = []
@@ -155,7 +160,7 @@ def ucf(source: Source) -> SourceRows:
 
 def flowers(source: Source) -> SourceRows:
     """OxfordFlowers: imagelabels.mat has the label, from 1, of each image in turn."""
-    labels = _matlab(source, "imagelabels.mat")["labels"].flatten().tolist()
+    labels = _matlab(source, "imagelabels.mat", "labels").tolist()
     rows = [Row(f"image_{i:05}.jpg", _label(source, [label], 1)) for i, label in enumerate(labels, start=1)]
     return SourceRows(source.names, source.names, {"all": tuple(rows)})
 
@@ -167,11 +172,14 @@ def cars(source: Source) -> SourceRows:
         ("trainval", "cars_train", "devkit/cars_train_annos.mat"),
         ("test", "cars_test", "cars_test_annos_withlabels.mat"),
     ):
-        annotations = _matlab(source, file)["annotations"].flatten()
-        splits[part] = tuple(
-            Row(f"{folder}/{row['fname'].item()}", _label(source, [row["class"].item()], 1))
-            for row in annotations
-        )
+        annotations = _matlab(source, file, "annotations")
+        try:
+            rows = [(row["fname"].item(), row["class"].item()) for row in annotations]
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"{source.name}: the annotations of {file} are not records of an fname and a class."
+            ) from error
+        splits[part] = tuple(Row(f"{folder}/{name}", _label(source, [label], 1)) for name, label in rows)
     return SourceRows(source.names, source.names, splits, "cars_test_annos_withlabels.mat")
 
 
@@ -248,7 +256,8 @@ def _label(source: Source, number: list[Any], first: int) -> int:
     return label
 
 
-def _matlab(source: Source, file: str) -> dict[str, Any]:
+def _matlab(source: Source, file: str, variable: str) -> Any:
+    """The entries of a variable of a MATLAB file, as a vector."""
     try:
         from scipy.io import loadmat
     except ImportError as error:
@@ -258,10 +267,30 @@ def _matlab(source: Source, file: str) -> dict[str, Any]:
         ) from error
     path = source.home / file
     try:
-        with opened(path) as mat:
-            return dict(loadmat(mat))
+        content = read_bytes(path, "text_bytes")
+        _require_modest(content, path)
+        return loadmat(io.BytesIO(content), variable_names=[variable])[variable].flatten()
+    except LimitError:
+        raise
     except Exception as error:  # scipy has no common exception class for damaged files
         raise DataError(
-            f"{source.name} has no split list in {source.home}, and {path} cannot be read ({error}). "
-            f"`dear data get {source.name}` says what to do."
+            f"{source.name} has no split list in {source.home}, and {path} cannot be read "
+            f"({first_line(error)}). `dear data get {source.name}` says what to do."
         ) from error
+
+
+def _require_modest(content: bytes, path: Path) -> None:
+    """Raise LimitError for a MATLAB file that unpacks to more than a list may have. Its variables follow each
+    other, each with a type (15 if packed) and a length; older files have none that is packed.
+    """
+    at, unpacked, most = MATLAB_HEADER, 0, limit("text_bytes")
+    order = ">" if content[MATLAB_HEADER - 2 : MATLAB_HEADER] == b"MI" else "<"
+    while at + 8 <= len(content):
+        kind, length = struct.unpack_from(f"{order}2I", content, at)
+        if kind == PACKED:
+            stream, rest = zlib.decompressobj(), content[at + 8 : at + 8 + length]
+            while rest and unpacked <= most:
+                unpacked += len(stream.decompress(rest, 2**20))
+                rest = stream.unconsumed_tail
+            at_most("text_bytes", unpacked, path)
+        at += 8 + length

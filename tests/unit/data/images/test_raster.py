@@ -230,17 +230,29 @@ class TestLevels:
     @pytest.mark.parametrize("form", ["PNG", "TIFF"])
     def test_12_bits_in_16_are_refused(self, form: str, tmp_path: Path) -> None:
         Image.fromarray(self.levels(4096)).save(tmp_path / "x", form)
-        with pytest.raises(DataError, match="take up 12 bits or fewer, so that it would be black"):
+        with pytest.raises(DataError, match=r"have 12 bits, or it is dark.*-depth 8 OUT.png` if dark\.$"):
             decode(tmp_path / "x", 99)
         for levels in (np.full((17, 23), 4096, np.uint16), np.zeros((17, 23), np.uint16)):
             Image.fromarray(levels).save(tmp_path / "x", form)
             assert decode(tmp_path / "x", 99).unique().tolist() == [round(int(levels[0, 0]) / 257)]
 
+    @pytest.mark.parametrize(("highest", "dark"), [(65_535, True), (4096, True), (4095, False), (255, False)])
+    def test_a_dark_picture_whose_tag_says_so(self, highest: int, dark: bool, tmp_path: Path) -> None:
+        """MaxSampleValue of a TIFF tells a dark picture from one of 12 bits."""
+        levels = self.levels(4096)
+        Image.fromarray(levels).save(tmp_path / "x.tif", tiffinfo={281: highest})
+        if dark:
+            picture = decode(tmp_path / "x.tif", 99)
+            assert np.array_equal(picture[0].numpy(), np.rint(levels / 257).astype(np.uint8))
+        else:
+            with pytest.raises(DataError, match="12 bits, or it is dark"):
+                decode(tmp_path / "x.tif", 99)
+
     @pytest.mark.parametrize("level", [0, 15, 16])
     def test_12_bits_in_16_in_colour(self, level: int, tmp_path: Path) -> None:
         content = hostile.deep_png(level * 256 + 255 if level else 0)
         if level == 15:
-            with pytest.raises(DataError, match="take up 12 bits or fewer"):
+            with pytest.raises(DataError, match=r"below 4096.*if dark\.$"):
                 decode(tmp_path / "x", 99, content)
         else:
             assert decode(tmp_path / "x", 99, content).unique().tolist() == [level]

@@ -63,6 +63,32 @@ def test_a_table_and_coops_layout_in_a_zip(tmp_path: Path, settings: DataSetting
         load(pack(tmp_path / "u.zip", folder), settings)
 
 
+def test_a_copied_directory_gives_no_images_of_another(tmp_path: Path) -> None:
+    """Names, sizes and checksums in a zip's directory may be copied from another zip."""
+    members = {f"{name}/{number}.png": bytes([number]) * 100 for name in ("a", "b") for number in range(3)}
+    packed = tmp_path / "d.zip"
+
+    def pack_with(change: int) -> None:
+        with zipfile.ZipFile(packed, "w") as file:
+            for member, content in members.items():
+                file.writestr(member, bytes([content[0] ^ change]) * 100)
+
+    pack_with(0)
+    first = archive.unpack(packed, tmp_path / "cache")
+    checksums = {member.filename: member.CRC for member in zipfile.ZipFile(packed).infolist()}
+    pack_with(128)
+    forged = packed.read_bytes()
+    for member in zipfile.ZipFile(packed).infolist():
+        forged = forged.replace(
+            member.CRC.to_bytes(4, "little"), checksums[member.filename].to_bytes(4, "little")
+        )
+    packed.write_bytes(forged)
+    assert {member.filename: member.CRC for member in zipfile.ZipFile(packed).infolist()} == checksums
+    with pytest.raises(DataError, match="is damaged"):
+        archive.unpack(packed, tmp_path / "cache")
+    assert (first / "a/0.png").read_bytes() == bytes(100)
+
+
 @pytest.mark.parametrize("name", ["../out.png", "/out.png", "a/../../out.png", "..\\out.png", "C:\\out.png"])
 def test_paths_that_climb_out(tmp_path: Path, settings: DataSettings, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:

@@ -20,6 +20,7 @@ from dear.data.sources.benchmarks import Benchmark, benchmarks, find_benchmark, 
 from dear.data.sources.download import fetch
 from dear.data.sources.readers import READERS
 from dear.errors import DataError, OutputError
+from dear.limits import LimitError
 from tests.unit.data.photos import class_folders, picture
 
 CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
@@ -255,6 +256,85 @@ class TestReaders:
         data = load("stanford-cars", tmp_path)
         assert (paths(data.test), data.test.labels.tolist()) == (["cars_test/00001.jpg"], [2])
         assert sorted(data.train.labels.tolist()) == [0, 1, 2]
+
+    @pytest.mark.parametrize("path", ["../x", "/../x", "a/../../x", "/etc/../../x"])
+    @pytest.mark.parametrize("name", ["OxfordPets", "FGVCAircraft", "SUN397", "UCF101", "StanfordCars"])
+    def test_paths_that_lead_out(
+        self, name: str, path: str, tmp_path: Path, known: Callable[..., Benchmark]
+    ) -> None:
+        """Each list of a benchmark that names files, with one outside of its folder of images."""
+        benchmark = known(name)
+        home = tmp_path / benchmark.folder
+        entry = np.array([(path, 1)], dtype=[("fname", object), ("class", object)])
+        lists: dict[str, dict[str, Any]] = {
+            "OxfordPets": {"annotations/trainval.txt": f"{path} 1\n", "annotations/test.txt": f"{path} 1\n"},
+            "FGVCAircraft": {
+                "variants.txt": "ant\n",
+                **{f"images_variant_{part}.txt": f"{path} ant\n" for part in ("train", "val", "test")},
+            },
+            "SUN397": {
+                "ClassName.txt": "/a/ant\n", "Training_01.txt": f"/a/ant/{path}\n",
+                "Testing_01.txt": f"/a/ant/{path}\n",
+            },
+            "UCF101": {
+                "ucfTrainTestlist/classInd.txt": "1 Ant\n",
+                "ucfTrainTestlist/trainlist01.txt": f"Ant/{path}\n",
+                "ucfTrainTestlist/testlist01.txt": f"Ant/{path}\n",
+            },
+            "StanfordCars": {
+                "devkit/cars_train_annos.mat": entry, "cars_test_annos_withlabels.mat": entry,
+            },
+        }  # fmt: skip
+        for file, content in lists[name].items():
+            (home / file).parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str):
+                (home / file).write_text(content)
+            else:
+                savemat(home / file, {"annotations": content})
+        with pytest.raises(DataError, match=r"leads out of the image folder|has no class"):
+            load(name, tmp_path)
+
+    @pytest.mark.parametrize("line", ["Ant", "1 Ant Walk more", "x Ant"])
+    def test_damaged_class_lists(self, line: str, tmp_path: Path, known: Callable[..., Benchmark]) -> None:
+        known("UCF101")
+        lists = tmp_path / "ucf101/ucfTrainTestlist"
+        lists.mkdir(parents=True)
+        (lists / "classInd.txt").write_text(f"{line}\n")
+        for part in ("train", "test"):
+            (lists / f"{part}list01.txt").write_text("Ant/v_1.avi\n")
+        with pytest.raises(DataError, match=r"is not a label|has no class 'Ant'"):
+            load("UCF101", tmp_path)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"other": 1},
+            {"annotations": 3},
+            {"annotations": np.array([("a",)], dtype=[("fname", object)])},
+            {"annotations": np.array([(["a", "b"], 1)], dtype=[("fname", object), ("class", object)])},
+        ],
+    )
+    def test_damaged_annotations(
+        self, content: dict[str, Any], tmp_path: Path, known: Callable[..., Benchmark]
+    ) -> None:
+        known("StanfordCars")
+        file = tmp_path / "stanford_cars/devkit/cars_train_annos.mat"
+        file.parent.mkdir(parents=True)
+        savemat(file, content)
+        with pytest.raises(DataError, match=r"cars_train_annos\.mat (cannot be read|are not records)"):
+            load("StanfordCars", tmp_path)
+
+    def test_a_matlab_file_that_unpacks_to_much(
+        self, tmp_path: Path, known: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known("OxfordFlowers")
+        file = tmp_path / "oxford_flowers/imagelabels.mat"
+        file.parent.mkdir()
+        savemat(file, {"labels": np.zeros(3 * 2**20, np.uint8)}, do_compression=True)
+        assert file.stat().st_size < 2**20
+        monkeypatch.setenv("DEAR_LIMIT_TEXT_BYTES", str(2**20))
+        with pytest.raises(LimitError, match=r"imagelabels\.mat: .* above the limit of 1,048,576"):
+            load("OxfordFlowers", tmp_path)
 
     def test_a_split_list_comes_first(self, tmp_path: Path, known: Callable[..., Benchmark]) -> None:
         known("EuroSAT", published={"train": 1, "test": 1})

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from PIL import Image
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
+from dear.limits import LimitError
 from tests.unit.data.photos import load, refused
 
 datasets = pytest.importorskip("datasets")
+pyarrow = pytest.importorskip("pyarrow")
 
 
 def made(labels: list[int], names: list[str] | None = None, **columns: list[Any]) -> Any:
@@ -80,7 +83,7 @@ def test_which_column(tmp_path: Path, settings: DataSettings) -> None:
 
 
 def test_the_hub_in_one_line(settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_args: Any) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
         raise ConnectionError("Couldn't reach 'someone/photos' on the Hub (LocalEntryNotFoundError)\nmore")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
@@ -94,24 +97,31 @@ def test_the_hub_in_one_line(settings: DataSettings, monkeypatch: pytest.MonkeyP
         load_dataset("hf:someone/photos", settings)
 
 
+def arrow_table(folder: Path) -> Any:
+    """The table of a saved data set."""
+    (arrow,) = folder.glob("*.arrow")
+    return pyarrow.ipc.open_stream(arrow.read_bytes()).read_all()
+
+
+def forge(folder: Path, table: Any, **options: Any) -> Path:
+    """Give a saved data set another table, which its library would not write."""
+    (arrow,) = folder.glob("*.arrow")
+    options = {"options": pyarrow.ipc.IpcWriteOptions(**options)}
+    with pyarrow.OSFile(str(arrow), "wb") as sink:  # noqa: SIM117 (the schema is in the second)
+        with pyarrow.ipc.new_stream(sink, table.schema, **options) as writer:
+            writer.write_table(table)
+    return folder
+
+
 def naming(folder: Path, name: str) -> Path:
     """A saved data set of three images, the last of which is a path. Its library would copy a file of that
     name into it, so the cell is changed afterwards.
     """
-    import pyarrow
-
     made([0, 1, 0]).save_to_disk(folder)
-    (arrow,) = folder.glob("*.arrow")
-    with pyarrow.memory_map(str(arrow)) as source:
-        table = pyarrow.ipc.open_stream(source).read_all()
+    table = arrow_table(folder)
     field = table.schema.field("image")
     cells = [*table["image"].to_pylist()[:2], {"bytes": None, "path": name}]
-    table = table.set_column(0, field, pyarrow.array(cells, type=field.type))
-    forged = arrow.with_suffix(".forged")
-    with pyarrow.OSFile(str(forged), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    forged.replace(arrow)
-    return folder
+    return forge(folder, table.set_column(0, field, pyarrow.array(cells, type=field.type)))
 
 
 class TestPaths:
@@ -159,3 +169,137 @@ class TestPaths:
         ).save_to_disk(tmp_path / "mine")
         labelled = DataSettings(cache=settings.cache, label="label")
         refused(tmp_path / "mine", labelled, "the column label holds Image, not classes")
+
+
+def beyond_limit(folder: Path, settings: DataSettings, message: str) -> None:
+    with pytest.raises(LimitError, match=message):
+        load(folder, settings)
+    assert not [file for file in settings.cache_folder().rglob("*") if file.is_file()]
+
+
+class TestSize:
+    """A data set takes no more memory and disk than a multiple of its own size."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"compression": "zstd"},
+            {"compression": "lz4"},
+            {"compression": "zstd", "metadata_version": pyarrow.ipc.MetadataVersion.V4},
+        ],
+    )
+    def test_compressed_batches(self, options: Any, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        content = [{"bytes": bytes(10**6), "path": None}] * 2
+        field = table.schema.field("image")
+        forge(
+            tmp_path / "mine",
+            table.set_column(0, field, pyarrow.array(content, type=field.type)),
+            **options,
+        )
+        (arrow,) = (tmp_path / "mine").glob("*.arrow")
+        assert arrow.stat().st_size < 10**4
+        refused(tmp_path / "mine", settings, "arrow: its batches are compressed")
+
+    def test_batches_compressed_as_in_arrow_0_17(self, tmp_path: Path, settings: DataSettings) -> None:
+        """Before version 5 of the format the codec was named in the metadata of a batch."""
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        (arrow,) = (tmp_path / "mine").glob("*.arrow")
+        options = pyarrow.ipc.IpcWriteOptions(metadata_version=pyarrow.ipc.MetadataVersion.V4)
+        with pyarrow.ipc.new_stream(str(arrow), table.schema, options=options) as writer:
+            (batch,) = table.to_batches()
+            writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
+        refused(tmp_path / "mine", settings, "arrow: its batches are compressed")
+
+    def test_uncompressed_batches_of_an_older_format(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        forge(
+            tmp_path / "mine",
+            arrow_table(tmp_path / "mine"),
+            metadata_version=pyarrow.ipc.MetadataVersion.V4,
+        )
+        assert len(load(tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0)).test) == 2
+
+    @pytest.mark.parametrize("kind", ["string_view", "dictionary", "run_end_encoded", "struct"])
+    def test_values_that_share_bytes(self, kind: str, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1], note=["a", "b"]).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        view = table["note"].combine_chunks().cast(pyarrow.string_view())
+        columns = {
+            "string_view": view,
+            "dictionary": view.cast(pyarrow.string()).dictionary_encode(),
+            "run_end_encoded": pyarrow.RunEndEncodedArray.from_arrays([2], ["a"]),
+            "struct": pyarrow.StructArray.from_arrays([view], ["text"]),
+        }
+        forge(
+            tmp_path / "mine",
+            table.set_column(table.column_names.index("note"), "note", columns[kind]),
+        )
+        refused(tmp_path / "mine", settings, "it has values of the type .*: cast them to a plain type")
+
+    def test_a_column_that_is_called_like_such_a_type(self, tmp_path: Path, settings: DataSettings) -> None:
+        table = made([0, 1])
+        table = table.add_column("dictionary", [{"string_view": "a"}, {"string_view": "b"}])
+        table.save_to_disk(tmp_path / "mine")
+        assert len(load(tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0)).test) == 2
+
+    def test_rows(self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+        datasets.DatasetDict(train=made([0, 1]), test=made([1, 0])).save_to_disk(tmp_path / "mine")
+        monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "3")
+        beyond_limit(tmp_path / "mine", settings, "mine: 4 rows of a table, above the limit of 3")
+
+    def test_empty_cells_count_as_files(
+        self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """40 empty files of 4096 bytes each are more than 25 times an Arrow file of a few kilobytes."""
+        made([0, 1] * 20).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        field = table.schema.field("image")
+        forge(tmp_path / "mine", table.set_column(0, field, pyarrow.nulls(40, field.type)))
+        (arrow,) = (tmp_path / "mine").glob("*.arrow")
+        assert arrow.stat().st_size < 40 * 4096 / 25
+        monkeypatch.setattr("dear.data.sources.archive.MODEST", 0)
+        beyond_limit(tmp_path / "mine", settings, "times the size of the data set when it is unpacked")
+
+    def test_a_sparse_file_counts_as_what_it_takes_on_the_disk(
+        self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        field = table.schema.field("image")
+        cells = [{"bytes": bytes(2**22), "path": None}] * 2
+        forge(tmp_path / "mine", table.set_column(0, field, pyarrow.array(cells, type=field.type)))
+        (arrow,) = (tmp_path / "mine").glob("*.arrow")
+        content = arrow.read_bytes()
+        with arrow.open("wb") as file:  # its zeros are a hole
+            file.write(content[:4096])
+            file.seek(len(content) - 4096)
+            file.write(content[-4096:])
+        if arrow.stat().st_blocks * 512 >= len(content) / 25:
+            pytest.skip("this file system has no sparse files")
+        monkeypatch.setattr("dear.data.sources.archive.MODEST", 0)
+        beyond_limit(tmp_path / "mine", settings, "times the size of the data set when it is unpacked")
+
+    def test_labels(self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+        by_kind = DataSettings(cache=settings.cache, label="kind")
+        made([0, 1], kind=["a", "x" * 1001]).save_to_disk(tmp_path / "long")
+        beyond_limit(tmp_path / "long", by_kind, "1,001 characters of a class name")
+        made([0, 1, 0], kind=["a", "b", "c"]).save_to_disk(tmp_path / "many")
+        monkeypatch.setenv("DEAR_LIMIT_CLASSES", "2")
+        beyond_limit(tmp_path / "many", by_kind, "class names, above the limit of 2")
+
+
+def test_a_copied_fingerprint_gives_no_images_of_another(tmp_path: Path, settings: DataSettings) -> None:
+    """state.json says which data set it is; that of another may be copied."""
+    folder, whole = tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0)
+    made([0, 1, 0]).save_to_disk(folder)
+    state = json.loads((folder / "state.json").read_text())
+    assert levels(load(folder, whole).test) == [0, 1, 2]
+    shutil.rmtree(folder)
+    made([0, 0, 0, 1, 0, 1]).select([3, 4, 5]).flatten_indices().save_to_disk(folder)
+    other = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps(other | {"_fingerprint": state["_fingerprint"]}))
+    data = load(folder, whole)
+    assert levels(data.test) == [3, 4, 5]
