@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from dear.roles.phrases import general_pool
+from dear.roles.textspan_format import write_textspan
+
 pytestmark = pytest.mark.long
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -124,6 +127,30 @@ def test_a_shared_machine(context: Any) -> None:
     assert [(row["model"], row["neighbours"]) for row in found["rows"]] == [("width 64", 0), ("width 64", 1)]
     ways = ("all cores, waiting busily", "all cores", "one thread")
     assert all(row[f"{way}: {unit}"] > 0 for row in found["rows"] for way in ways for unit in ("s", "CPU s"))
+
+
+def test_judges_of_roles(context: Any, tmp_path: Path) -> None:
+    """Of seven heads picked for locations (7 of 48 heads here), six have phrases of locations."""
+    pool = general_pool()
+    texts = {
+        name: [text for text, concept in zip(pool.phrases, pool.concepts, strict=True) if concept == name]
+        for name in {*pool.concepts}
+    }
+    names = sorted({*texts} - {"location"})
+    heads = {(layer, head): names[head % len(names)] for layer in range(9, 13) for head in range(12)}
+    picked = [(12, 6), (12, 0), (12, 3), (11, 11), (11, 10), (10, 8), (9, 0)]
+    heads.update(dict.fromkeys(picked, "location"))
+    spans = {head: texts[name][5 * head[0] % 20 :][:5] for head, name in heads.items()}
+    write_textspan(tmp_path / "spans.txt", {head: tuple(phrases) for head, phrases in spans.items()})
+    rows = [
+        json.loads(line) for line in context("role_judges", "picks", str(tmp_path / "spans.txt")).splitlines()
+    ]
+    ours = {row["pick"]: row for row in rows if row["table"] == "ours"}
+    assert [ours[name]["agree"] for name in ("geo", "setting")] == [[2, 2], [4, 5]]
+    assert ours["setting"]["others"] == [heads[10, 6]]
+    assert ours["geo"]["of_all_heads"] == [7, 48]
+    published = {row["pick"]: row for row in rows if row["table"] == "published"}
+    assert published["setting"]["others"] == [None]  # layer 12 head 3 is mixed there, without a concept
 
 
 def test_startup(context: Any) -> None:
