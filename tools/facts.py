@@ -17,6 +17,8 @@ from tools.headroom import Headroom
 ALONE = ("color", "shape", "texture", "object", "place")
 ORDERED = ("promptsrc", "mmrl", "mmrl++")
 """Methods that must be above CoOp and zero-shot CLIP."""
+OF_ONE_FACTOR = 5
+"""The number of the fact that is about tasks whose classes differ in one factor."""
 
 Average = Mapping[str, float]
 
@@ -193,7 +195,11 @@ def _order(ours: Mapping[str, Average], printed: Mapping[str, Average]) -> list[
 def _factors(alone: Mapping[str, str]) -> Fact:
     shown = ", ".join(f"{factor}: {task}" for task, factor in alone.items())
     return Fact(
-        5, "for each factor a task that it alone sets apart", shown or "-", "", {*alone.values()} >= {*ALONE}
+        OF_ONE_FACTOR,
+        "for each factor a task that it alone sets apart",
+        shown or "-",
+        "",
+        {*alone.values()} >= {*ALONE},
     )
 
 
