@@ -2,9 +2,9 @@
 that others have reproduced with real CLIPs hold on the tasks: `python -m tools.check_tasks`, from a checkout.
 
 Measured on training images: zero-shot accuracy on both halves, that of a linear probe on the base half, and
-zero-shot with one constant for each class. To validate, all methods but DeAR are run, each with its authors'
-training, and each fact is stated beside what was published. That takes a few minutes a task; records that are
-there are read, and an interrupted run resumes.
+zero-shot with one constant for each class. To validate, all methods but DeAR and DeAR+ are run, each with its
+authors' training, and each fact is stated beside what was published. That takes a few minutes a task, and an
+hour or more a large task; records that are there are read, and an interrupted run resumes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import run_all
-from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.training.settings import TrainSettings
 from tools import end_with
 from tools.facts import check_facts
@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--tasks", type=_names, help="tasks; the base-to-novel ones by default")
     parser.add_argument("--validate", type=Path, help="check the facts, with the records in this folder")
-    parser.add_argument("--methods", type=_names, help="methods to check with; never DeAR")
+    parser.add_argument("--methods", type=_names, help="methods to check with; never DeAR or DeAR+")
     parser.add_argument("--seeds", type=_names, default=["1"])
     parser.add_argument("--images", choices=("check", "test"), default="check", help="images to test on")
     parser.add_argument("--model", default="tiny")
@@ -70,13 +70,13 @@ def _names(value: str) -> list[str]:
 
 
 def _plans(methods: Sequence[str] | None) -> list[Plan]:
-    """Plans of the methods. Raises SettingsError for DeAR, which tasks must not be set by."""
-    others = [name for name, method in METHODS.items() if method.open_vocabulary and name != DEFAULT_METHOD]
+    """Plans of the methods. Raises SettingsError for DeAR and DeAR+, which tasks must not be set by."""
+    judged = methods_with_roles()
+    others = [name for name, method in METHODS.items() if method.open_vocabulary and name not in judged]
     names = [known_method(name) for name in methods or others]
-    if DEFAULT_METHOD in names:
-        raise SettingsError(
-            f"--methods: the facts are about other methods than {DEFAULT_METHOD}; leave it out."
-        )
+    for name in names:
+        if name in judged:
+            raise SettingsError(f"--methods: the facts are about other methods than {name}; leave it out.")
     plans = [Plan(name) for name in names]
     for plan in plans:
         BaseToNovel().check_plan(plan)

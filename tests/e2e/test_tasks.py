@@ -1,6 +1,7 @@
 """`dear tasks`: what it lists, and the check of the facts, as a user runs it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_facts_are_checked_on_images_of_their_own(tmp_path: Path, capsys: pytest
     assert record.stat().st_mtime_ns == written
 
 
-def test_tasks_are_not_set_by_dear(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--methods: the facts are about other methods than dear"):
-        check_tasks.main(["--validate", str(tmp_path / "out"), "--methods", "zero-shot,dear"])
+@pytest.mark.parametrize("name", ["dear", "dear+"])
+def test_tasks_are_not_set_by_dear(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"the facts are about other methods than {name};")):
+        check_tasks.main(["--validate", str(tmp_path / "out"), "--methods", f"zero-shot,{name}"])
     assert not (tmp_path / "out").exists()
