@@ -3,8 +3,8 @@ that others have reproduced with real CLIPs hold on the tasks: `python -m tools.
 
 Measured on training images: zero-shot accuracy on both halves, that of a linear probe on the base half, and
 zero-shot with one constant for each class. To validate, all methods but DeAR and DeAR+ are run, each with its
-authors' training, and each fact is stated beside what was published. That takes a few minutes a task; records
-that are there are read, and an interrupted run resumes.
+authors' training, and each fact is stated beside what was published. That takes a few minutes a task, and an
+hour or more a large task; records that are there are read, and an interrupted run resumes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import run_all
-from dear.methods.registry import METHODS, known_method
+from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.training.settings import TrainSettings
 from tools import end_with
 from tools.facts import check_facts
@@ -71,11 +71,12 @@ def _names(value: str) -> list[str]:
 
 def _plans(methods: Sequence[str] | None) -> list[Plan]:
     """Plans of the methods. Raises SettingsError for DeAR and DeAR+, which tasks must not be set by."""
-    ours = [name for name, method in METHODS.items() if method.needs_roles]
-    others = [name for name, method in METHODS.items() if method.open_vocabulary and name not in ours]
+    judged = methods_with_roles()
+    others = [name for name, method in METHODS.items() if method.open_vocabulary and name not in judged]
     names = [known_method(name) for name in methods or others]
-    if barred := [name for name in ours if name in names]:
-        raise SettingsError(f"--methods: the facts are about other methods than {barred[0]}; leave it out.")
+    for name in names:
+        if name in judged:
+            raise SettingsError(f"--methods: the facts are about other methods than {name}; leave it out.")
     plans = [Plan(name) for name in names]
     for plan in plans:
         BaseToNovel().check_plan(plan)

@@ -1,8 +1,9 @@
 """Write the measured tables of docs/study.md from run records:
 `python -m tools.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
 
-Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`. The tables
-of the second round are those of tools.measurements; the rest of the page is written by hand.
+Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`; the tables of the
+large tasks are written from `--large FOLDER`, the folder of `recipes/study/large.yaml`. The tables of the
+second round are those of tools.measurements; the rest of the page is written by hand.
 """
 
 import argparse
@@ -12,19 +13,23 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from dear.data.world.tasks import downstream_names, factor_alone
+from dear.data.world.names import Size, downstream_names
+from dear.data.world.tasks import factor_alone
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
 from dear.methods.registry import DEFAULT_METHOD, FROZEN
 from dear.report.intervals import paired
 from dear.report.records import Record, accuracy, data_set, grouped, method_label, readable
+from dear.training.settings import TrainSettings
 from tools.document import with_table
-from tools.facts import Fact, check_facts
+from tools.facts import OF_ONE_FACTOR, Fact, check_facts
 
 if TYPE_CHECKING:
     from tools.headroom import Headroom
 
 STUDY = Path("docs/study.md")
+NUMBERS = {2: "two", 4: "four", 8: "eight", 12: "twelve"}
+
 Halves = tuple[float, float]
 
 
@@ -50,11 +55,26 @@ def gap(one: Mapping[str, Halves], other: Mapping[str, Halves], tasks: Sequence[
     return f"{difference:+.2f}" + ("" if width is None else f" ± {width:.2f}")
 
 
-def methods_table(records: Sequence[Record]) -> str:
-    """One row per method that was run on all tasks, by HM: averages over all tasks, HM on the calibrated and
-    on the unseen ones, difference to zero-shot CLIP, cost.
+def steps_of(run: Record) -> int | None:
+    """The training steps of a run, from its settings, its images and its epochs; 0 for a method that takes no
+    steps. None if the record does not tell: a method that trains on unlabelled images too has a teacher, or
+    there are no settings.
     """
-    everything, parts = downstream_names(), (downstream_names("calibrated"), downstream_names("unseen"))
+    epochs, pick = run["train"]["epochs"], run.get("fewshot")
+    if not epochs:
+        return 0
+    settings = run["settings"].get("train")
+    if run.get("transductive") or run.get("teacher") or not pick or not settings:
+        return None
+    return TrainSettings(**settings).steps(len(pick["indices"])) * len(epochs)
+
+
+def methods_table(records: Sequence[Record], size: Size = "small") -> str:
+    """One row per method that was run on all tasks of a size, by HM: averages over all tasks, HM on the
+    calibrated and on the unseen ones, difference to zero-shot CLIP, cost.
+    """
+    everything = downstream_names(size=size)
+    parts = downstream_names("calibrated", size), downstream_names("unseen", size)
     runs = {
         method: own
         for method, own in grouped(readable(records), method_label).items()
@@ -62,20 +82,22 @@ def methods_table(records: Sequence[Record]) -> str:
     }
     halves = {method: by_task(own) for method, own in runs.items()}
     lines = [
-        "| method | base | novel | HM | HM, eight calibrated | HM, four unseen | HM minus zero-shot's "
-        "| seeds | trained parameters | seconds a run |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
+        f"| method | base | novel | HM | HM, {_number(parts[0])} calibrated | HM, {_number(parts[1])} unseen "
+        "| HM minus zero-shot's | seeds | trained parameters | steps a run | seconds a run |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
     for method in sorted(runs, key=lambda method: mean_of(halves[method], everything)[2]):
         base, novel, hm = mean_of(halves[method], everything)
         apart = " | ".join(f"{mean_of(halves[method], part)[2]:.2f}" for part in parts)
         versus = "" if method == FROZEN else gap(halves[method], halves[FROZEN], everything)
         seeds = ", ".join(map(str, sorted({run["seed"] for run in runs[method]})))
+        steps = [steps_of(run) for run in runs[method]]
+        usual_steps = "" if None in steps else f"{median(steps):,.0f}"  # type: ignore[type-var]
         parameters = max(run.get("trainable_parameters") or 0 for run in runs[method])
         seconds = median(run["seconds"]["train"] + run["seconds"]["test"] for run in runs[method])
         lines.append(
             f"| {method} | {base:.2f} | {novel:.2f} | {hm:.2f} | {apart} | {versus} | {seeds} "
-            f"| {parameters:,} | {seconds:.0f} |"
+            f"| {parameters:,} | {usual_steps} | {seconds:.0f} |"
         )
     return "\n".join(lines)
 
@@ -105,20 +127,29 @@ def variants_table(default: Sequence[Record], records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def facts_table(records: Sequence[Record], rooms: Mapping[str, "Headroom"]) -> str:
-    """The facts on the calibrated tasks, on the unseen ones and on all, beside what was published."""
-    found = [_facts(records, rooms, downstream_names(which)) for which in ("calibrated", "unseen", "all")]
+def facts_table(records: Sequence[Record], rooms: Mapping[str, "Headroom"], size: Size = "small") -> str:
+    """The facts on the calibrated, the unseen and all tasks of a size, beside what was published."""
+    tasks = [downstream_names(which, size) for which in ("calibrated", "unseen", "all")]
+    found = [_facts(records, rooms, names) for names in tasks]
+    calibrated_number, unseen_number, all_number = map(_number, tasks)
     lines = [
-        "| | fact | eight calibrated | four unseen | all twelve | published | holds on all |",
+        f"| | fact | {calibrated_number} calibrated | {unseen_number} unseen | all {all_number} | published "
+        "| holds on all |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for calibrated, unseen, every in zip(*found, strict=True):
+        if size == "large" and every.number == OF_ONE_FACTOR:  # no large task has classes of one factor
+            continue
         verdict = {True: "yes", False: "**no**", None: "not run"}[every.holds]
         lines.append(
             f"| {every.number} | {every.statement} | {calibrated.measured} | {unseen.measured} "
             f"| {every.measured} | {every.published} | {verdict} |"
         )
     return "\n".join(lines)
+
+
+def _number(tasks: Sequence[str]) -> str:
+    return NUMBERS.get(len(tasks), str(len(tasks)))
 
 
 def _facts(records: Sequence[Record], rooms: Mapping[str, "Headroom"], tasks: Sequence[str]) -> list[Fact]:
@@ -147,6 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md.")
     parser.add_argument("--methods", type=Path, required=True, help="folder of recipes/methods/all.yaml")
     parser.add_argument("--variants", type=Path, nargs="+", required=True, help="folders of DeAR's variants")
+    parser.add_argument("--large", type=Path, help="folder of recipes/study/large.yaml")
     given = parser.parse_args()
     records = _records(given.methods)
     variants = [record for folder in given.variants for record in _records(folder)]
@@ -159,6 +191,11 @@ def main() -> int:
     page = with_table(page, "facts", facts_table(records, rooms))
     page = with_table(page, "methods", methods_table(records))
     page = with_table(page, "variants", variants_table(default, variants))
+    if given.large is not None:
+        of_large = _records(given.large)
+        rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names(size="large")}
+        page = with_table(page, "large-facts", facts_table(of_large, rooms, "large"))
+        page = with_table(page, "large-methods", methods_table(of_large, "large"))
     STUDY.write_text(page, encoding="utf-8")
     return 0
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 
 from dear.evaluation.schema import harmonic_mean
-from dear.methods.registry import DEFAULT_METHOD, FROZEN, METHODS
+from dear.methods.registry import FROZEN, METHODS, methods_with_roles
 from dear.report import published
 from dear.report.intervals import half_width
 from dear.report.records import Record, accuracy, data_set, grouped, readable
@@ -17,6 +17,8 @@ from tools.headroom import Headroom
 ALONE = ("color", "shape", "texture", "object", "place")
 ORDERED = ("promptsrc", "mmrl", "mmrl++")
 """Methods that must be above CoOp and zero-shot CLIP."""
+OF_ONE_FACTOR = 5
+"""The number of the fact that is about tasks whose classes differ in one factor."""
 
 Average = Mapping[str, float]
 
@@ -44,7 +46,7 @@ def published_averages() -> dict[str, dict[str, float]]:
     found = {
         method: dict(table[name, published.AVERAGE])
         for method, settings in METHODS.items()
-        if method != DEFAULT_METHOD
+        if method not in methods_with_roles()
         and (name := published.paper_method(method, asdict(settings.settings()))) is not None
     }
     return found | published.other_averages()
@@ -53,12 +55,12 @@ def published_averages() -> dict[str, dict[str, float]]:
 def averages(records: Sequence[Record]) -> dict[str, dict[str, float]]:
     """Method -> base, novel and hm (of these two) in percent, averaged over data sets, over seeds before.
 
-    Runs of DeAR and runs with other than a method's own settings are left out. Raises DataError for records
-    that cannot be combined.
+    Runs of DeAR and DeAR+, which go by head roles, and runs with other than a method's own settings are left
+    out. Raises DataError for records that cannot be combined.
     """
     found: dict[str, dict[str, float]] = {}
     for method, runs in grouped(readable(records), lambda r: str(r["method"])).items():
-        if method == DEFAULT_METHOD:
+        if method in methods_with_roles():
             continue
         by_data = grouped([run for run in runs if not run.get("variant")], data_set)
         halves = {
@@ -193,7 +195,11 @@ def _order(ours: Mapping[str, Average], printed: Mapping[str, Average]) -> list[
 def _factors(alone: Mapping[str, str]) -> Fact:
     shown = ", ".join(f"{factor}: {task}" for task, factor in alone.items())
     return Fact(
-        5, "for each factor a task that it alone sets apart", shown or "-", "", {*alone.values()} >= {*ALONE}
+        OF_ONE_FACTOR,
+        "for each factor a task that it alone sets apart",
+        shown or "-",
+        "",
+        {*alone.values()} >= {*ALONE},
     )
 
 

@@ -1,6 +1,7 @@
 """`dear tasks`: what it lists, and the check of the facts, as a user runs it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from tools import check_tasks
 def test_tasks_are_listed_with_the_looks_of_their_classes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "--json"]) == 0
     tasks = {task["name"]: task for task in json.loads(capsys.readouterr().out)["tasks"]}
-    assert len(tasks) == 17
+    assert len(tasks) == 31
+    assert tasks["holiday-albums"]["classes"] == 120
+    assert tasks["holiday-albums-15b"]["classes"] == 30
     assert tasks["street-signs"]["own"] == "hue to 0.8, turned to 0.3"
     assert tasks["street-signs"]["habits"] == "texture 0.8, place 0.8"
     assert main(["tasks", "--tasks", "mixed-paints"]) == 0
@@ -44,7 +47,8 @@ def test_facts_are_checked_on_images_of_their_own(tmp_path: Path, capsys: pytest
     assert record.stat().st_mtime_ns == written
 
 
-def test_tasks_are_not_set_by_dear(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--methods: the facts are about other methods than dear"):
-        check_tasks.main(["--validate", str(tmp_path / "out"), "--methods", "zero-shot,dear"])
+@pytest.mark.parametrize("name", ["dear", "dear+"])
+def test_tasks_are_not_set_by_dear(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"the facts are about other methods than {name};")):
+        check_tasks.main(["--validate", str(tmp_path / "out"), "--methods", f"zero-shot,{name}"])
     assert not (tmp_path / "out").exists()

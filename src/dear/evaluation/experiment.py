@@ -16,8 +16,9 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, settle
 from dear.training.settings import TrainOptions, TrainSettings
 
-WORLD = "world"
-"""Stands for the twelve downstream tasks of the Attribute World in a list of data sets."""
+WORLD, WORLD_LARGE = "world", "world-large"
+"""Stand in a list of data sets for the twelve small downstream tasks of the Attribute World, and for those
+with many classes."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class RunOptions:
     """The settings of an experiment that have an option and a key of recipes.
 
     Attributes:
-        data: Data sets: tasks of the Attribute World ("world" for its twelve) or benchmarks by name, folders
-            of images, CSV or JSONL files, zips. Those of the protocol if not given.
+        data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-large" for those with
+            many classes) or benchmarks by name, folders of images, CSV or JSONL files, zips. Those of the
+            protocol if not given.
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
@@ -161,11 +163,11 @@ class Experiment(RunOptions):
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, with "world" replaced by the twelve downstream tasks of the Attribute World."""
+    """Data sets by name, with "world" and "world-large" replaced by the tasks that they stand for."""
     from dear.data.world.names import downstream_names
 
-    datasets = [dataset for name in names for dataset in (downstream_names() if name == WORLD else [name])]
-    return tuple(dict.fromkeys(datasets))
+    sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
+    return tuple(dict.fromkeys(dataset for name in names for dataset in sets.get(name, [name])))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel
-data: world                      # the twelve tasks, or a list; for transfer protocols, the targets;
+data: world                      # the twelve tasks, or a list, which may name world-large, the tasks with
+                                 # many classes; for transfer protocols, the targets
 source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
 of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows

@@ -6,6 +6,7 @@ import torch
 from dear.data.world.classes import choose_classes
 from dear.data.world.factors import FACTOR_NAMES, FACTORS, STYLES, bulk
 from dear.data.world.hashing import Stream
+from dear.data.world.names import part_names, task_names
 from dear.data.world.render import hued
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
@@ -15,7 +16,6 @@ from dear.data.world.tasks import (
     downstream_names,
     load_task,
     make_task,
-    task_names,
 )
 from dear.errors import DataError, UnknownNameError
 from tools.adversarial import choose_adversarial, save_adversarial
@@ -28,6 +28,7 @@ def test_there_are_twelve_tasks_and_a_source_with_four_variants():
     assert len(downstream_names()) == 12
     assert len(downstream_names("calibrated")) == 8
     assert downstream_names("calibrated") + downstream_names("unseen") == downstream_names()
+    assert not [name for name in downstream_names() if len(load_task(name).classnames) > 16]
     assert {name for name in task_names() if name.startswith("source-")} == {
         "source-resampled",
         "source-sketch",
@@ -41,7 +42,14 @@ def test_counts_of_classes_and_images(name):
     task = load_task(name)
     classes = len(task.classnames)
     assert len(set(task.classnames)) == classes
-    assert classes >= 100 if name.startswith("source") else 8 <= classes <= 40
+    if name.startswith("source"):
+        assert classes == 120
+    elif name in downstream_names(size="large"):
+        assert 60 <= classes <= 120
+    elif name in part_names():
+        assert f"-{classes // 2}" in name
+    else:
+        assert 8 <= classes <= 16
     for split, per_class in ((task.train, 64), (task.val, 8), (task.check, 40), (task.test, 40)):
         assert len(split) == classes * per_class
         assert split.labels.bincount().tolist() == [per_class] * classes
@@ -59,7 +67,7 @@ def test_labels_follow_from_the_factors_and_the_rest_varies(name):
         assert len(split.factors[:, column].unique()) == len(FACTORS[FACTOR_NAMES[column]])
 
 
-@pytest.mark.parametrize("name", downstream_names())
+@pytest.mark.parametrize("name", downstream_names() + downstream_names(size="large"))
 def test_base_and_novel_share_no_class_and_one_factor_sets_them_apart(name):
     images = load_task(name).train
     half = (len(images.classes) + 1) // 2

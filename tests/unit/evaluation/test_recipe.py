@@ -312,6 +312,10 @@ def test_sets_of_tasks_by_one_name() -> None:
         *(name for name in tasks if name != "street-signs"),
         "photos",
     )
+    large = data_names(["world-large"])
+    assert len(large) == 4
+    assert not {*large} & {*tasks}
+    assert data_names(["world", "world-large"]) == tasks + large
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_methods_that_were_not_run() -> None:
 
 def test_runs_of_dear_and_runs_with_other_settings_do_not_count() -> None:
     changed = record("b", "coop", 0.01, 0.01, variant="16 tokens")
-    more = [*records(), record("a", "dear", 0.99, 0.99), changed]
+    more = [*records(), record("a", "dear", 0.99, 0.99), record("a", "dear+", 0.99, 0.99), changed]
     assert averages(more) == averages(records())
 
 

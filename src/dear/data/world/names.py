@@ -12,12 +12,35 @@ def bulk(name: str) -> Any:
     return json.loads(files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
+Half = Literal["all", "calibrated", "unseen"]
+"""Which of the tasks of a size: all, those that the looks of the tasks were set on, or the others."""
+Size = Literal["small", "large"]
+"""Up to 8 base classes, or 30 and more."""
+
+
 def task_names() -> list[str]:
-    """The names of the tasks: the base-to-novel tasks, then `source` and its shifted variants."""
-    return [row["name"] for role in ("tasks", "sources") for row in bulk("tasks")[role]]
+    """The names of the tasks: the base-to-novel tasks, small ones first, the parts of a large one, then
+    `source` and its shifted variants.
+    """
+    return [row["name"] for role in ("tasks", "parts", "sources") for row in bulk("tasks")[role]]
 
 
-def downstream_names(which: Literal["all", "calibrated", "unseen"] = "all") -> list[str]:
-    """The names of the base-to-novel tasks: those that the looks of the tasks were set on, and the others."""
-    rows = bulk("tasks")["tasks"]
-    return [row["name"] for row in rows if which == "all" or row.get("unseen", False) == (which == "unseen")]
+def downstream_names(which: Half = "all", size: Size = "small") -> list[str]:
+    """The names of the base-to-novel tasks of a size, without parts of tasks."""
+    return [
+        row["name"]
+        for row in bulk("tasks")["tasks"]
+        if row.get("size", "small") == size
+        and (which == "all" or row.get("unseen", False) == (which == "unseen"))
+    ]
+
+
+def part_names(classes: int | None = None) -> list[str]:
+    """The names of the tasks that are parts of the classes of a large one; with a number of base classes,
+    those of that size.
+    """
+    return [
+        row["name"]
+        for row in bulk("tasks")["parts"]
+        if classes is None or len(range(*row["of_each_half"])) == classes
+    ]

@@ -41,6 +41,8 @@ class WorldImages:
         habits: names of other factors, the value that each class prefers, and the share of its images that
             have it.
         selection: the numbers of the images that there are, in order, or None for all.
+        labels_in_whole: of a part of a task: the label that each class has in the whole task, whose images
+            these are. None if the classes are all of a task's.
     """
 
     source: str
@@ -53,6 +55,7 @@ class WorldImages:
     class_shifts: tuple[tuple[str, tuple[float, ...]], ...] = ()
     habits: tuple[tuple[str, tuple[int, ...], float], ...] = ()
     selection: tuple[int, ...] | None = None
+    labels_in_whole: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -83,7 +86,7 @@ class WorldImages:
             self.shift,
             self.selection,
         ]
-        facts += [looks for looks in (self.class_shifts, self.habits) if looks]
+        facts += [looks for looks in (self.class_shifts, self.habits, self.labels_in_whole) if looks]
         digest = slot_number(json.dumps(facts))
         return f"world/{self.source}/seed{self.seed}/v{self.version}/{digest:08x}"
 
@@ -93,8 +96,11 @@ class WorldImages:
         """
         numbers = self._numbers[indices]
         seed = (self.seed << 32) + slot_number(self.source)
-        scene, stream = draw_scenes(seed, numbers), Stream(seed, numbers)
         labels = torch.div(numbers, self.per_class, rounding_mode="floor")
+        drawn = numbers
+        if self.labels_in_whole is not None:
+            drawn = torch.tensor(self.labels_in_whole)[labels] * self.per_class + numbers % self.per_class
+        scene, stream = draw_scenes(seed, drawn), Stream(seed, drawn)
         factors = scene.factors.clone()
         for name, value in zip(
             self.factors_of_class, torch.tensor(self.classes)[labels].unbind(1), strict=True
@@ -129,6 +135,24 @@ class WorldImages:
     def keep(self, numbers: Sequence[int]) -> Self:
         """Only the images with the given numbers, in that order."""
         return replace(self, selection=tuple(numbers))
+
+    def part(self, labels: Sequence[int]) -> Self:
+        """The images of some classes, which are renumbered in the given order.
+
+        There must be no selection.
+        """
+        return replace(
+            self,
+            classes=tuple(self.classes[label] for label in labels),
+            class_shifts=tuple(
+                (kind, tuple(strengths[label] for label in labels)) for kind, strengths in self.class_shifts
+            ),
+            habits=tuple(
+                (factor, tuple(preferred[label] for label in labels), share)
+                for factor, preferred, share in self.habits
+            ),
+            labels_in_whole=tuple(labels),
+        )
 
 
 @dataclass(frozen=True)
@@ -172,6 +196,10 @@ def make_task(row: dict[str, Any]) -> WorldTask:
     """A task from a row of tasks.json."""
     classes = classes_of(row)
     train, val, check, test = (_images(row, split) for split in ("train", "val", "check", "test"))
+    if "of_each_half" in row:
+        labels = _labels_of_part(row["of_each_half"], len(classes))
+        classes = [classes[label] for label in labels]
+        train, val, check, test = (images.part(labels) for images in (train, val, check, test))
     if row.get("test_from") == "adversarial":
         candidates = adversarial_candidates(row["name"])
         test = candidates.keep(adversarial_numbers(candidates))
@@ -187,11 +215,13 @@ def adversarial_candidates(name: str = "source-adversarial") -> WorldImages:
 def _row(name: str) -> dict[str, Any]:
     """A task's row; a variant (`like`) inherits from the row it names, including the seed of the classes."""
     facts = bulk("tasks")
-    version = {"tasks": facts["version"], "sources": facts["source_version"]}
+    version = {"tasks": facts["version"], "parts": facts["version"], "sources": facts["source_version"]}
     rows = {row["name"]: {**row, "version": version[role]} for role in version for row in facts[role]}
     if name not in rows:
         raise UnknownNameError("task", name, rows)
     row = rows[name]
+    if "part_of" in row:
+        return {**_row(row["part_of"]), **row}
     if "like" not in row:
         return {**row, "image_seed": row["seed"]}
     return {**rows[row["like"]], **row, "seed": rows[row["like"]]["seed"], "image_seed": row["seed"]}
@@ -202,7 +232,7 @@ def _images(row: dict[str, Any], split: str) -> WorldImages:
     counts = facts["per_class"] | {"candidates": facts["adversarial_candidates"]}
     classes, seed = classes_of(row), row["seed"]
     return WorldImages(
-        source=f"{row['name']}/{split}",
+        source=f"{row.get('part_of', row['name'])}/{split}",
         seed=row["image_seed"],
         version=row["version"],
         factors_of_class=tuple(row["factors"]),
@@ -218,6 +248,12 @@ def _images(row: dict[str, Any], split: str) -> WorldImages:
             for factor, share in row.get("habits", ())
         ),
     )
+
+
+def _labels_of_part(of_each_half: Sequence[int], classes: int) -> list[int]:
+    """The labels that a part's classes have in the whole task: a range of each half."""
+    middle = (classes + 1) // 2
+    return [half + label for half in (0, middle) for label in range(*of_each_half)]
 
 
 def adversarial_numbers(candidates: WorldImages, path: Path = ADVERSARIAL) -> list[int]:
