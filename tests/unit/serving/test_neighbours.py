@@ -1,0 +1,143 @@
+"""The HTTP API with an index of images: neighbours, thumbnails, and what it says of this machine."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dear.adapters.predictor import BundleEncoder, Predictor
+from dear.backbone.clip import Clip
+from dear.errors import DataError
+from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import FILE
+from dear.retrieval.encoder import encoder_for
+from dear.retrieval.query import Index, by_image
+from dear.serving.limits import Limits
+from dear.serving.service import Service
+from tests.conftest import small_clip_of
+from tests.unit.serving.small import picture, png, small_predictor
+
+pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+from fastapi.testclient import TestClient
+
+from dear.serving.api import create_app
+
+URL = "http://127.0.0.1"
+LIMITS = Limits(upload=0.5, megapixels=40, wait=0)
+
+
+@pytest.fixture
+def predictor(small_clip: Clip) -> Predictor:
+    return small_predictor(small_clip)
+
+
+def refused(answer: Any, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error", "kind"}
+    return str(answer.json()["error"])
+
+
+def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -> None:
+    """Its facts may name a folder of this machine, and its files links: only what it knows is shown."""
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    for folder in (theirs, mine):
+        folder.mkdir()
+    for name, seed in (("same.png", 1), ("private.png", 2), ("link.png", 3)):
+        (theirs / name).write_bytes(png(picture(seed)))
+    (mine / "same.png").write_bytes(png(picture(1)))
+    (mine / "private.png").write_bytes(png(picture(4)))
+    (mine / "link.png").symlink_to("private.png")
+    build_index(BundleEncoder(predictor), theirs, tmp_path / "index")
+    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
+        database.execute("UPDATE facts SET value = ? WHERE key = 'folder'", (json.dumps(str(mine)),))
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    with TestClient(create_app(service), base_url=URL) as client:
+        answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
+    shown = {hit["path"]: hit["thumbnail"] for hit in answer["neighbours"]}
+    assert shown.keys() == {"same.png", "private.png", "link.png"}
+    assert [path for path, thumbnail in shown.items() if thumbnail] == ["same.png"]
+
+
+def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for seed in range(7):
+        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
+    encoder = BundleEncoder(predictor)
+    build_index(encoder, folder, tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    data = png(picture(3))
+    with TestClient(create_app(service), base_url=URL) as client:
+        found = client.post(
+            "/api/neighbours",
+            params={"by": "color,class", "weights": "1,0.5", "count": "3", "thumbnails": "true"},
+            content=data,
+        ).json()["neighbours"]
+        assert "3 weights for 1" in refused(
+            client.post("/api/neighbours?by=color&weights=1,2,3", content=data), 400
+        )
+        assert "weights must be numbers" in refused(
+            client.post("/api/neighbours?by=color&weights=much", content=data), 400
+        )
+        nan = refused(client.post("/api/neighbours?by=color&weights=nan", content=data), 400)
+        assert "positive weight" in nan
+        assert "--" not in nan
+        assert "no feature" in refused(client.post("/api/neighbours?by=", content=data), 400)
+        (folder / "6.png").unlink()
+        build_index(encoder, folder, tmp_path / "index")
+        all_found = client.post("/api/neighbours?count=100", content=data).json()["neighbours"]
+        assert {one["path"] for one in all_found} == {f"{seed}.png" for seed in (0, 1, 2, 4, 5)}
+    features = torch.stack([predictor.encode(predictor.preprocess(picture(s))[None])[0] for s in range(7)])
+    cosines = features.double() @ features[3].double().T  # item feature feature
+    score = (cosines[:, 1, 1] + 0.5 * cosines[:, 0, 0]) / 1.5
+    wanted = [f"{i}.png" for i in score.argsort(descending=True).tolist() if i != 3][:3]
+    assert [one["path"] for one in found] == wanted
+    assert all(one["thumbnail"] for one in found)
+    other = small_predictor(predictor.clip)
+    other.bundle.tensors["fusion"].add_(1)  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="another bundle"):
+        Service(other, LIMITS, Index.open(tmp_path / "index"))
+
+
+def test_neighbours_of_an_index_of_heads(predictor: Predictor, tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    folder, clip = tmp_path / "images", predictor.clip
+    folder.mkdir()
+    for seed in range(7):
+        (folder / f"{seed}.png").write_bytes(png(picture(seed)))
+    assert predictor.bundle.roles is not None
+    encoder = encoder_for(clip, predictor.bundle.roles, folder, tmp_path / "index")
+    build_index(encoder, folder, tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    asked = {"by": "object,class", "weights": "1,0.5", "count": "3"}
+    with TestClient(create_app(service), base_url=URL) as client:
+        found = client.post("/api/neighbours", params=asked, content=png(picture(3))).json()["neighbours"]
+        assert client.get("/api/info").json()["index"]["features"] == ["class", "color", "object"]
+        assert client.post("/api/predict", content=png(picture(3))).status_code == 200
+    want = by_image(
+        Index.open(tmp_path / "index"), encoder, folder / "3.png", {"object": 1, "class": 0.5}, count=3
+    )
+    assert [one["path"] for one in found] == [hit.path for hit in want]
+    other = small_predictor(small_clip_of(seed=1))
+    with pytest.raises(DataError, match="features of two models"):
+        Service(other, LIMITS, Index.open(tmp_path / "index"))
+
+
+def test_what_an_index_says_of_this_machine_stays_here(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Damaged:
+        def query(self, *_: object, **__: object) -> None:
+            raise DataError("the index /home/somebody/photos.index is damaged")
+
+    service = Service(predictor, LIMITS)
+    monkeypatch.setattr(service, "index", Damaged())
+    with TestClient(create_app(service), base_url=URL) as client:
+        told = refused(client.post("/api/neighbours", content=png(picture())), 503)
+    assert "somebody" not in told
