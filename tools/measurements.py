@@ -150,13 +150,17 @@ class Results:
     """Measurements of some tasks, by method and task."""
 
     def __init__(self, measurements: Iterable[Measurement], tasks: Sequence[str]) -> None:
-        """Methods that were not measured on all of the tasks are left out."""
-        self.tasks, by_method = tuple(tasks), dict[str, dict[str, list[Measurement]]]()
-        for measurement in measurements:
-            if measurement.data in tasks:
-                of_method = by_method.setdefault(measurement.method, {})
-                of_method.setdefault(measurement.data, []).append(measurement)
-        self.by_method = {method: runs for method, runs in by_method.items() if {*runs} == {*tasks}}
+        """Seeds that a method was not run with on all of the tasks are left out, and so is a method without
+        any other.
+        """
+        self.tasks, tasks_of = tuple(tasks), dict[tuple[str, int], set[str]]()
+        measurements = [run for run in measurements if run.data in tasks]
+        for run in measurements:
+            tasks_of.setdefault((run.method, run.seed), set()).add(run.data)
+        self.by_method: dict[str, dict[str, list[Measurement]]] = {}
+        for run in measurements:
+            if tasks_of[run.method, run.seed] == {*tasks}:
+                self.by_method.setdefault(run.method, {}).setdefault(run.data, []).append(run)
 
     def mean(self, method: str, value: Value, tasks: Sequence[str] | None = None) -> float:
         """The mean over tasks of the mean over seeds."""
