@@ -134,7 +134,7 @@ def test_a_damaged_role_table(
         (["--methods", "coop"], "--dear.first applies to dear, which is not run: coop"),
         (
             ["--methods", "coop", "--dear.first", "9", "--role-variant", "shuffled"],
-            "--role-variant applies to dear, which is",
+            "--role-variant applies to dear or dear+, which",
         ),
         (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),
         (["--train.warmup-epochs", "2"], "warmup_epochs is 2 of 2 epochs"),
