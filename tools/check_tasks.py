@@ -24,7 +24,6 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.runs import run_all
 from dear.methods.registry import METHODS, known_method, methods_with_roles
-from dear.training.settings import TrainSettings
 from tools import end_with
 from tools.facts import check_facts
 from tools.headroom import headroom
@@ -86,7 +85,7 @@ def _plans(methods: Sequence[str] | None) -> list[Plan]:
 def _run(
     clip: Clip, datasets: Sequence[Dataset], plans: Sequence[Plan], seeds: Sequence[int], out: Path
 ) -> list[dict[str, Any]]:
-    with RunProgress(len(datasets) * len(plans) * len(seeds), TrainSettings().epochs) as progress:
+    with RunProgress(len(datasets) * len(plans) * len(seeds)) as progress:
         return run_all(clip, datasets, plans, seeds=seeds, out=out, progress=progress)
 
 

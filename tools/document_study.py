@@ -195,7 +195,6 @@ def main() -> int:
         of_large = _records(given.large)
         rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names(size="large")}
         page = with_table(page, "large-facts", facts_table(of_large, rooms, "large"))
-        page = with_table(page, "large-methods", methods_table(of_large, "large"))
     STUDY.write_text(page, encoding="utf-8")
     return 0
 

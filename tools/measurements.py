@@ -13,8 +13,9 @@ from dataclasses import astuple, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, median
-from typing import Self
+from typing import Self, get_args
 
+from dear.data.world.names import Size
 from dear.data.world.tasks import downstream_names
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
@@ -269,8 +270,12 @@ def short_table(measurements: Sequence[Measurement], tasks: Sequence[str]) -> st
 
 def tables(measurements: Sequence[Measurement]) -> dict[str, str]:
     """The generated tables of the study by the names of their markers."""
-    small = measurements, downstream_names(), downstream_names("unseen")
-    return {"small-apart": apart_table(*small), "small-joint": joint_table(*small)}
+    named = {}
+    for size in get_args(Size):
+        tasks = downstream_names(size=size), downstream_names("unseen", size)
+        named[f"{size}-apart"] = apart_table(measurements, *tasks)
+        named[f"{size}-joint"] = joint_table(measurements, *tasks)
+    return named
 
 
 def readme_table(measurements: Sequence[Measurement]) -> dict[str, str]:
