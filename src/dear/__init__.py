@@ -16,6 +16,7 @@ _HOME = {
     "DataSettings": "dear.data.settings",
     "Dataset": "dear.data.dataset",
     "Dear": "dear.methods.dear.method",
+    "DearClassifier": "dear.adapters.classifier",
     "DearError": "dear.errors",
     "DearSettings": "dear.methods.dear",
     "Experiment": "dear.evaluation.experiment",
@@ -62,6 +63,7 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle as Bundle
+    from dear.adapters.classifier import DearClassifier as DearClassifier
     from dear.adapters.evaluation_page import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
     from dear.adapters.predictor import BundleEncoder as BundleEncoder

@@ -134,4 +134,6 @@ def likely(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def _likeness(name: str, candidate: str) -> float:
-    return SequenceMatcher(None, name.casefold(), candidate.casefold()).ratio()
+    # The matcher takes time quadratic in the lengths, and a name may come from a request.
+    pair = name[:LONGEST_NAME].casefold(), candidate[:LONGEST_NAME].casefold()
+    return SequenceMatcher(None, *pair).ratio()

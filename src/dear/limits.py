@@ -25,7 +25,7 @@ class LimitError(DearError):
     """Input beyond a limit; the message names the variable that raises the limit, if it has one."""
 
 
-# Sorted by kind of input: files, images, classes and text, tables of heads, indexes.
+# Sorted by kind of input: files, images, classes and text, models, tables of heads, methods, indexes.
 LIMITS: Final = MappingProxyType({
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file"),
     "json_values": Limit(10_000_000, "values in a JSON file"),
@@ -35,10 +35,15 @@ LIMITS: Final = MappingProxyType({
     "text_bytes": Limit(128 * 2**20, "bytes of a text file or table"),
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
+    "folder_depth": Limit(64, "levels of folders in a zip"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
     "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
+    "role_heads": Limit(2048, "heads in a role table"),
+    "role_names": Limit(200, "attributes, concepts, features or factors"),
+    "record_name": Limit(300, "characters of a name"),
+    "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
     "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
     "classes": Limit(25_000, "class names"),
     "class_name": Limit(1000, "characters of a class name"),
@@ -48,6 +53,7 @@ LIMITS: Final = MappingProxyType({
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
+    "model_name": Limit(1000, "characters of the name of a model or of its weights"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
     "vocabulary": Limit(1_000_000, "words of a vocabulary"),
     "context": Limit(1024, "tokens of a prompt"),
@@ -56,6 +62,9 @@ LIMITS: Final = MappingProxyType({
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),
+    "attributes": Limit(128, "attributes of a role table"),
+    "learned_tokens": Limit(256, "learned tokens of a method"),
+    "setting": Limit(10_000, "as the value of a whole-number setting of a method"),
     "index_rows": Limit(100_000_000, "rows of an index"),
     "index_width": Limit(100_000, "numbers in a vector of an index"),
     "index_features": Limit(1_000, "features of an index"),

@@ -1,6 +1,7 @@
-"""How a long computation of several steps reports progress: called with (step, done, of)."""
+"""How a long computation reports progress: called with (step, done, of), a training with a `TrainingStep`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,13 +15,46 @@ def silent(_step: str, _done: int, _of: int) -> None:
     """Report nothing."""
 
 
+@dataclass(frozen=True)
+class TrainingStep:
+    """Where a training stands: before its first step, and after each.
+
+    Attributes:
+        done, of: Steps that it has taken, those before an interruption too, and takes in all.
+        epoch, epochs: The epoch of the last step, counted from 1, and how many there are.
+        ends_epoch: Whether that step ended its epoch, whose state has then been saved.
+        losses: The loss as "loss" and its parts by name: means over the images of the epoch so far; empty
+            before the first step.
+    """
+
+    done: int
+    of: int
+    epoch: int
+    epochs: int
+    ends_epoch: bool = False
+    losses: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        loss = f", loss {self.losses['loss']:.3g}" if self.losses else ""
+        return f"epoch {self.epoch}/{self.epochs}{loss}"
+
+
+SPEED_PERIOD = 3600.0
+"""Seconds from which the time left is estimated: slow steps may be minutes apart."""
+OnStep = Callable[[TrainingStep], None]
+
+
+def unreported(_step: TrainingStep) -> None:
+    """Ignore where a training stands."""
+
+
 class Steps:
     """A bar for each step with the time left, on stderr, from its first call to the end of its context;
     called as a `Progress`. Until then stderr is free for the bars of others: those of a download. Nothing is
     shown where stderr is neither a terminal nor a notebook.
     """
 
-    def __init__(self, console: "Console | None" = None) -> None:
+    def __init__(self, console: "Console | None" = None, clock: Callable[[], float] | None = None) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -40,6 +74,8 @@ class Steps:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
+            speed_estimate_period=SPEED_PERIOD,
+            get_time=clock,
             disable=not (self.console.is_terminal or self.console.is_jupyter),
         )
         self.tasks = dict[str, Any]()

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,6 +15,11 @@ from dear.errors import OutputError
 
 LIST = ".files"
 """The name of a file that lists the files written with it, one per line: the next write may remove those."""
+UNFINISHED = "unfinished"
+"""The folder of checkpoints inside the output folder of a command."""
+CHECKPOINT = re.compile(r"\.pt(\.part|\.damaged\d*)?$")
+"""The end of the names in it."""
+LONGEST_LIST = 2**20
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
 
@@ -25,11 +31,12 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     are ``shared``: other processes may write the same one at the same time, and it need not survive a power
     loss. Raises OSError.
     """
-    # A killed process leaves at most one temporary file, which the next one overwrites; not so if shared.
+    # A killed process leaves at most one temporary file, which the next one replaces; not so if shared.
     part = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part" if shared else f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)  # a link would be written through
+        with part.open("xb") as file:
             yield file
             if not shared:
                 file.flush()
@@ -39,6 +46,16 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def within(folder: Path, name: str) -> Path:
+    """The path of a subfolder to write to. Raises OutputError for a link: whoever made the folder would
+    choose what is overwritten elsewhere. The folder itself, which the user names, may be one.
+    """
+    path = folder / name
+    if path.is_symlink():
+        raise OutputError(f"{path} is a link, which is not followed: remove it, or choose another --out.")
+    return path
 
 
 @contextmanager
@@ -100,8 +117,11 @@ def try_place(folder: Path) -> None:
 
 
 def others(folder: Path) -> list[str]:
-    """The names in a folder, except what a killed process left."""
-    return sorted({*os.listdir(folder)} - {_name(folder)})
+    """The names in a folder, except what a killed process left: a folder of checkpoints with nothing else."""
+    names = {*os.listdir(folder)} - {_name(folder)}
+    if (folder / UNFINISHED).is_dir() and all(map(CHECKPOINT.search, os.listdir(folder / UNFINISHED))):
+        names.discard(UNFINISHED)
+    return sorted(names)
 
 
 def _part(folder: Path) -> Path:
@@ -120,8 +140,11 @@ def _name(folder: Path) -> str:
 def _is_of(folder: Path, files: Iterable[str]) -> bool:
     """True if a folder holds only files that are about to be written or are in its list."""
     listed = folder / LIST
-    before = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
-    expected = {*files, *before, LIST}
+    before = ""
+    if listed.is_file():
+        with listed.open(encoding="utf-8", errors="replace") as file:
+            before = file.read(LONGEST_LIST)
+    expected = {*files, *before.splitlines(), LIST}
     return all(name in expected and (folder / name).is_file() for name in others(folder))
 
 

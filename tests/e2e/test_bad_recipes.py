@@ -10,7 +10,7 @@ from tests.e2e.refusals import refused
 
 RECIPE = """
 protocol: base-to-novel
-out: {out}/{name}
+out: runs/{name}
 data: [{data}]
 methods: [zero-shot]
 roles: {roles}
@@ -20,7 +20,7 @@ roles: {roles}
 def recipe(tmp_path: Path, photos: Path, roles: Path, text: str = RECIPE, name: str = "one") -> Path:
     path = tmp_path / "recipes" / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text.format(out=tmp_path / "out", name=name, data=photos, roles=roles))
+    path.write_text(text.format(name=name, data=photos, roles=roles))
     return path
 
 
@@ -28,13 +28,13 @@ def test_a_recipe_runs_and_is_reported(
     small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, photos, small)
-    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
+    assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out"), "--dry-run", "--json"]) == 0
     (planned,) = json.loads(capsys.readouterr().out)["planned"]
     assert planned["method"] == "zero-shot"
     assert not (tmp_path / "out").exists()
-    assert main(["run", "recipe", str(path)]) == 0
+    assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out")]) == 0
     assert "1 run, records in" in capsys.readouterr().out
-    assert main(["run", "recipe", str(path), "--dry-run", "--json"]) == 0
+    assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out"), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["planned"][0]["done"]
     assert main(["report", str(tmp_path / "out"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -57,7 +57,7 @@ def test_a_wrong_recipe(
     text: str, message: str, small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, photos, small, text)
-    line = refused(["run", "recipe", str(path)], tmp_path / "out", capsys)
+    line = refused(["run", "recipe", str(path), "--out", str(tmp_path / "out")], tmp_path / "out", capsys)
     assert message in line
 
 
@@ -65,12 +65,12 @@ def test_no_data_set_in_common_and_one_place_for_two(
     small: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, photos, small)
-    words = ["run", "recipe", str(path), "--data", "album-stickers"]
+    words = ["run", "recipe", str(path), "--out", str(tmp_path / "out"), "--data", "album-stickers"]
     assert "no recipe to run has the data set 'album-stickers': available are" in refused(
         words, tmp_path / "out", capsys
     )
     recipe(tmp_path, photos, small, RECIPE.replace("{name}", "one"), "two")
-    assert main(["run", "recipe", str(path.parent)]) == 2
+    assert main(["run", "recipe", str(path.parent), "--out", str(tmp_path / "out")]) == 2
     assert "one and two both write to" in capsys.readouterr().err
     assert not (tmp_path / "out" / "one").exists()
 

@@ -27,7 +27,7 @@ NOT_RUN = {
     "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
     "dear export": "takes a minute: tests/e2e/test_use.py",
     "hf:": "needs the network",
-    "dear fit --data saved/": "needs the extra datasets",
+    "dear fit saved/": "needs the extra datasets",
     "pacs/": "needs folders of domains",
 }
 """Commands of the pages that are only checked for validity (tests/checks/test_docs.py), by a part of them."""

@@ -47,7 +47,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(world: Path) -> Path:
     out = world.parent / "bundle"
     words = ["fit", "--data", str(world), "--model", "tiny", "--out", str(out), "--train.epochs", "2"]
-    words += ["--dear.beta", "0.8"]
+    words += ["--method", "dear", "--dear.beta", "0.8"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert main([*words, "--json"]) == 0

@@ -1,5 +1,6 @@
 """Messages: what is wrong, the nearest known name, what to do."""
 
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_kinds_in_the_plural(kind: str, plural: str) -> None:
 def test_nearness_ignores_case_and_ties_are_alphabetical() -> None:
     assert nearest_first("VIT-b-16", ["RN50", "ViT-B-16", "ViT-B-32"])[:2] == ["ViT-B-16", "ViT-B-32"]
     assert nearest_first("zz", ["b", "a"]) == ["a", "b"]
+
+
+def test_long_names_are_compared_by_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison takes time quadratic in the lengths."""
+    lengths = list[int]()
+
+    class Matcher(SequenceMatcher[str]):
+        def __init__(self, junk: None, first: str, second: str) -> None:
+            lengths.extend([len(first), len(second)])
+            super().__init__(junk, first, second)
+
+    monkeypatch.setattr("dear.errors.SequenceMatcher", Matcher)
+    assert nearest_first("clas" * 12_500, ["b" * 900, "class"]) == ["class", "b" * 900]
+    assert max(lengths) == 100
 
 
 def test_divergence_says_the_step_the_advice_and_the_checkpoint() -> None:

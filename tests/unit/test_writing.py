@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,6 +80,13 @@ def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
             second.write(b"two")
         assert path.read_text() == "two"
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "one"}
+
+
+def test_a_part_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "run.json.part").symlink_to("mine")
+    write_json(tmp_path / "run.json", {})
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"mine": "precious", "run.json": "{}"}
 
 
 OLD = {"a.txt": b"old", "b.txt": b"old", LIST: b"a.txt\nb.txt"}
@@ -176,3 +184,15 @@ def test_a_folder_below_a_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
         writing.try_place(tmp_path / "file" / "out")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_list_of_files_without_an_end(tmp_path: Path) -> None:
+    """A sparse file of 8 GB, which a stranger may put there: only its first MiB is read."""
+    out = there(tmp_path / "out", {"a.txt": b"old"})
+    with (out / LIST).open("wb") as file:
+        file.truncate(2**33)
+    tracemalloc.start()
+    write_folder(out, NEW)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+    assert content(out) == NEW

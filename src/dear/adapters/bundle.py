@@ -1,7 +1,7 @@
 """The adapter bundle: a folder with everything of an adapted model except its backbone."""
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Self, TypedDict
@@ -13,11 +13,11 @@ from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.backbone.load import load_clip
+from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
-from dear.errors import BundleError, DataError, DearError
+from dear.errors import BundleError, DataError, DearError, listing
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -72,6 +72,7 @@ class Bundle:
         short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
+        source: The folder that it was read from; "" for one that was made here.
     """
 
     method: str
@@ -88,6 +89,12 @@ class Bundle:
     keys: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    source: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
 
     @property
     def parameters(self) -> int:
@@ -116,9 +123,8 @@ class Bundle:
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
-        clip = load_clip(
-            self.model, pretrained or self.pretrained, device=device, named_by=f"the bundle of {self.method}"
-        )
+        weights = pretrained or named_weights(self.model, self.pretrained, self.title)
+        clip = load_clip(self.model, weights, device=device, named_by=self.title)
         self.check(clip)
         return clip
 
@@ -131,35 +137,59 @@ class Bundle:
             )
 
     def build(self, clip: Clip) -> Method:
-        """The adapted method on its backbone, its classes set. Raises BundleError if they do not fit."""
+        """The adapted method on its backbone, its classes set. Raises BundleError if they do not fit: before
+        anything is allocated, unless the method is of another package.
+        """
         self.check(clip)
+        if METHODS[self.method].module is None:
+            self._with_room(clip.outline())
+        method = self._with_room(clip)
+        with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
+            for name, parameter in method.stored_tensors().items():
+                parameter.copy_(self.tensors[name])
+        return method
+
+    def _with_room(self, clip: Clip) -> Method:
+        """The method, into which the tensors fit. On an outline those whose size depends on the classes may
+        be missing. Raises BundleError.
+        """
+        is_outline = clip.image.projection.is_meta
         try:
             method = build_method(
                 self.method, clip, generator(0, "parameters"), roles=self.roles, settings=self.settings
             )
-            method.set_classes(self.classes, self.templates)
+            if is_outline:
+                method.classnames = self.classes
+            else:
+                method.set_classes(self.classes, self.templates)
             method.make_room(self.tensors)
-        except (DearError, TypeError, ValueError, RuntimeError) as error:  # settings of wrong types
-            raise BundleError(f"this bundle cannot be built: {error}") from error
+        except (DearError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
+            raise BundleError(f"{self.title} cannot be built: {error}") from error
         parameters, tensors = method.stored_tensors(), self.tensors
         common = parameters.keys() & tensors.keys()
         mismatches = {
             "lacks the tensors": parameters.keys() - tensors.keys(),
-            "has the unknown tensors": tensors.keys() - parameters.keys(),
+            "has the unknown tensors": set() if is_outline else tensors.keys() - parameters.keys(),
             "has wrong shapes for the tensors": {
                 name for name in common if parameters[name].shape != tensors[name].shape
+            },
+            "has other kinds of numbers in the tensors": {
+                name for name in common if not _alike(parameters[name].dtype, tensors[name].dtype)
             },
         }
         for mismatch, names in mismatches.items():
             if names:
                 raise BundleError(
-                    f"the adapter {mismatch} {', '.join(sorted(names))}: it does not match {self.method} "
-                    "with these settings. Fit it again with `dear fit`."
+                    f"the adapter of {self.title} {mismatch} {listing(sorted(names), 5)}: it does not match "
+                    f"{self.method} with these settings. Fit it again with `dear fit`."
                 )
-        with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
-            for name, parameter in parameters.items():
-                parameter.copy_(tensors[name])
         return method
+
+    def predict(self, images: Any, top: int = 5, classes: Sequence[str] | None = None) -> Any:
+        """`Predictor.predict` with these images, for a single call: each loads the backbone again."""
+        from dear.adapters.predictor import Predictor  # which needs this module
+
+        return Predictor(self).predict(images, top, classes)
 
     def save_pretrained(self, folder: Path | str) -> Path:
         """Write the bundle into a folder, each file atomically; other files there stay.
@@ -261,10 +291,16 @@ class Bundle:
                 keys=keys,
                 metrics=config["metrics"],
                 training=config["training"],
+                source=str(file.parent),
             )
         except DearError as error:
             reason = f"{error.reason}." if isinstance(error, ReadingError) else str(error)
             raise BundleError(f"{file} is not the configuration of a bundle: {reason}") from error
+
+
+def _alike(*dtypes: torch.dtype) -> bool:
+    """True for the same dtype, and for floating-point numbers of any precision that models are run with."""
+    return len({*dtypes}) == 1 or {*dtypes} <= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:

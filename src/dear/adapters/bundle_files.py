@@ -96,13 +96,13 @@ def download(
 ) -> Path:
     """The folder in the hub's cache with a repository's bundle. Raises BundleError."""
     files = (CONFIG, ADAPTER)
-    cached = [
-        huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
-        for file in files
-    ]
-    if all(isinstance(path, str) for path in cached):
-        return Path(str(cached[0])).parent
     try:
+        cached = [
+            huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
+            for file in files
+        ]
+        if all(isinstance(path, str) for path in cached):
+            return Path(str(cached[0])).parent
         hub.reach()
         for file in files:
             path = hub.download(

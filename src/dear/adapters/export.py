@@ -122,6 +122,7 @@ def export(
     part = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)  # torch would write through a link
         write, load = (_write_onnx, _load_onnx) if form == "onnx" else (_write_program, _load_program)
         write(model, part, predictor.clip.image_size, outputs, metadata)
         checked, difference, same = _check(model, load(part), predictor, images)
@@ -257,14 +258,14 @@ def _check(
     paths = [*images]
     for start in range(0, len(paths), BATCH):
         batches.append(partial(_pixels, predictor, paths[start : start + BATCH]))
-    checked, difference, same = 0, 0.0, 0
+    checked, differences, same = 0, list[Tensor](), 0
     for batch in batches:
         pixels = batch()
         expected, exported = model(pixels)[0], run(pixels)[0]
         checked += len(pixels)
-        difference = max(difference, float((expected - exported).abs().max()))
+        differences.append((expected - exported).abs().max())
         same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
-    return checked, difference, same
+    return checked, float(torch.stack(differences).max()), same  # NaN if one of them is
 
 
 def _pixels(predictor: Predictor, paths: Sequence[Path]) -> Float[Tensor, "batch 3 height width"]:

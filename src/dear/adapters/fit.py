@@ -2,9 +2,10 @@
 
 import warnings
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -28,29 +29,32 @@ from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_facts
+from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_checkpoint, teacher_facts
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import DEFAULT_METHOD, METHODS, known_method
-from dear.progress import Progress, Steps
+from dear.methods.registry import FIT_METHOD, METHODS, known_method
+from dear.progress import Progress, Steps, TrainingStep
 from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
+from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
+from dear.writing import UNFINISHED, within
 
 LOW, HIGH = 1e-2, 1e2
 """Range of the temperature."""
 STEPS = 60
 """Of its bisection."""
+FEWEST = 20
+"""Images for which a temperature is fitted without being asked for."""
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
 def fit(
-    data: Dataset | Path | str,
+    data: Any,
     out: Path | str | None = None,
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     model: str | None = None,
     pretrained: str | None = None,
     roles: Path | str | None = None,
@@ -60,18 +64,19 @@ def fit(
     train: TrainOptions | None = None,
     select: Select = "last",
     dataset: DataSettings | None = None,
-    calibrate: bool = False,
+    calibrate: bool | None = None,
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
-    Nothing is selected on test images.
+    Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
+    whose state is in ``out``.
 
     Args:
-        data: A data set, or an argument of `load_dataset`.
+        data: A data set, or what `load_dataset` takes: a folder, a file, (images, labels), a data frame, ...
         out: Folder of the bundle.
-        method: Name of the method.
+        method: Name of the method; by default that of ``settings``, or without any `FIT_METHOD`.
         model, pretrained: The backbone; by default ViT-B-16 with the weights laion2b_s34b_b88k, which the
             hub's client fetches once, and for a task of the Attribute World the tiny CLIP.
         roles: A role table, the name of a packaged one, or "discover" to compute one from the training
@@ -80,15 +85,18 @@ def fit(
         settings, train: Settings of the method and of training; by default the method's published ones.
         select: The epoch that is tested: the last, or the best on validation images.
         dataset: How the data is read.
-        calibrate: Fit the temperature on validation images or, without any, on the unused training images.
+        calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
+            None, where there are at least 20 of them.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
+    unfinished = None
     if out is not None:
         check_writable(Path(out).expanduser(), overwrite=overwrite)
-    method = known_method(method)
+        unfinished = within(Path(out).expanduser(), UNFINISHED)
+    method = known_method(method or _method_of(settings))
     kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
@@ -105,7 +113,7 @@ def fit(
                 if warning := uneven(labels, few.classnames):
                     warnings.warn(f"{images.name}: {warning}", stacklevel=2)
             trained_on = range(len(images.train)) if plan.unlabelled else picked
-            calibration = _held_out(images, trained_on) if calibrate else None
+            calibration = _held_out(images, trained_on, calibrate)
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
@@ -114,10 +122,9 @@ def fit(
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
             run.settings.check_classes(few.classnames, few.classnames)
-        epochs = _Epochs(run, len(picked), report)
-        trial = Trial(context, run, progress=epochs)
-        trial.train(range(len(images.classnames)))
-        epochs.end()
+        training = _Training(report, teacher=run.teacher is not None)
+        checkpoint = unfinished and run.file(unfinished, ".pt")
+        trial = _trained(Trial(context, run, checkpoint, training))
         bundle = Bundle(
             method=method,
             settings=run.settings,
@@ -149,7 +156,8 @@ def fit(
         if calibration is not None:
             held_out = predict(trial.method, calibration, precision=run.training.precision)
             temperature = best_temperature(held_out.logits.float(), held_out.labels)
-            bundle = replace(bundle, temperature=temperature)
+            training_facts = {**bundle.training, "calibration_images": len(calibration)}
+            bundle = replace(bundle, temperature=temperature, training=training_facts)
         if len(images.test):
             measured = asdict(
                 evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=report)
@@ -159,29 +167,42 @@ def fit(
             )
     if out is not None:
         bundle.save_pretrained(out)
+    if checkpoint is not None:
+        for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
+            unneeded.unlink(missing_ok=True)
+        with suppress(OSError):  # there is none, or one that was set aside
+            checkpoint.parent.rmdir()
     return bundle
 
 
-class _Epochs:
-    """Reports the epochs of a training, its teacher's among them, as one step."""
+def _method_of(settings: MethodSettings | None) -> str:
+    """The method that takes settings of this type, or the default one."""
+    takers = (name for name, declared in METHODS.items() if declared.settings is type(settings))
+    return FIT_METHOD if settings is None else next(takers, FIT_METHOD)
 
-    def __init__(self, run: ResolvedRun, images: int, report: Progress) -> None:
-        runs, classes = [run] if run.teacher is None else [run.teacher, run], len(run.source.classnames)
-        epochs = (run.training.epochs_of_run(images, classes) for run in runs)
-        self.total = sum(epochs) if run.plan.trains else 0
-        self.done, self.report = 0, report
-        if self.total:
-            report("training", 0, self.total)
 
-    def __call__(self, _epoch: int, _parts: dict[str, float]) -> None:
-        self.done += 1
-        if self.done < self.total:
-            self.report("training", self.done, self.total)
+class _Training:
+    """Reports the steps of a training, and before them those of its teacher."""
 
-    def end(self) -> None:
-        """Report that all epochs are done, also for a method that takes no steps."""
-        if self.total:
-            self.report("training", self.total, self.total)
+    def __init__(self, report: Progress, *, teacher: bool) -> None:
+        self.report = report
+        self.name = "training the teacher" if teacher else "training"
+
+    def __call__(self, step: TrainingStep) -> None:
+        self.report(self.name, step.done, step.of)
+        if step.done == step.of:
+            self.name = "training"
+
+
+def _trained(trial: Trial) -> Trial:
+    """The trial, trained on all classes. A damaged checkpoint is set aside, and the training starts over."""
+    classes = range(len(trial.source.classnames))
+    try:
+        trial.train(classes)
+    except CheckpointError as error:
+        set_aside(error.path)
+        trial.train(classes)
+    return trial
 
 
 def _roles(clip: Clip, roles: Path | str | None, images: Dataset, report: Progress) -> RoleTable:
@@ -218,26 +239,35 @@ def _with_shots(images: Dataset, shots: int | None) -> tuple[Dataset, int]:
     return replace(images, allow_fewer=True), int(torch.bincount(images.train.labels).max())
 
 
-def _held_out(images: Dataset, picked: Collection[int]) -> Images:
-    """Images to calibrate on: validation images, else the unused training images."""
-    if images.val is not None and len(images.val):
-        return images.val
-    unused = sorted({*range(len(images.train))} - {*picked})
-    if not unused:
+def _held_out(images: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
+    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
+    for, or without being asked if there are fewer than `FEWEST`.
+    """
+    if calibrate is False:
+        return None
+    held_out = images.val
+    if held_out is None or not len(held_out):
+        unused = sorted({*range(len(images.train))} - {*picked})
+        held_out = Subset(images.train, torch.tensor(unused)) if unused else None
+    if calibrate is None:
+        return None if held_out is None or len(held_out) < FEWEST else held_out
+    if held_out is None:
         raise DataError(
             f"{images.name} has no validation images, and all training images are used for training: "
             "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
         )
-    return Subset(images.train, torch.tensor(unused))
+    return held_out
 
 
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
     """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
 
     The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, and the lowest is returned. Source: Guo et
-    al., ICML 2017, section 4.2.
+    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
+    1. Source: Guo et al., ICML 2017, section 4.2.
     """
+    if bool((logits.argmax(dim=1) == labels).all()):
+        return 1.0
     scores = logits.double()
     of_labels = scores.gather(1, labels[:, None]).mean()
     low, high = torch.tensor(1 / HIGH).double().log(), torch.tensor(1 / LOW).double().log()

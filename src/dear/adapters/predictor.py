@@ -4,13 +4,14 @@ import copy
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
@@ -21,11 +22,11 @@ from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.data.images.decode import as_picture, decode
+from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_views
 from dear.data.settings import DataSettings
-from dear.errors import DataError, SettingsError
+from dear.errors import BundleError, DataError, SettingsError
 from dear.limits import at_most, limit
 from dear.methods.base import Method
 
@@ -35,7 +36,9 @@ UNOWNED = "rest"
 CACHE = 128 * 2**20
 """Maximum bytes of text features and class names in a predictor's cache."""
 
-Picture = Image.Image | Path | str
+Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
+"""An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
+of 3 x height x width (8-bit, or numbers in [0, 1])."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,9 @@ class Vocabulary:
 class Predictor:
     """An adapted model for inference. Calls change nothing in it but a cache of text features.
 
+    What takes images takes one (`Picture`) and gives one result, or takes several and gives as many: a list,
+    an array or tensor with an axis more, a torch Dataset or a DataLoader. Addresses are refused.
+
     Attributes:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
@@ -112,30 +118,49 @@ class Predictor:
         self.features = tuple("class" if name == "cls" else name for name in self.method.features)
         self.unowned = self.method.unowned
         self._vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
+        self.require_finite(self._vocabulary.text)
         self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
         self.cached_bytes = 0
         self._caching = threading.Lock()
 
+    @classmethod
+    def from_pretrained(cls, folder_or_hub_id: Path | str, device: str = "auto", **options: Any) -> Self:
+        """The predictor of a bundle in a folder or, given OWNER/NAME, on the hub; the same as the class."""
+        return cls(folder_or_hub_id, device, **options)
+
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
-        """An image as `encode` takes it: rotated according to its EXIF data, centre square, in [0, 1].
+        """An image as the model takes it: rotated according to its EXIF data, centre square, in [0, 1]. A
+        tensor of such numbers that has this size already stays as it is.
 
         Raises DataError for an unreadable image.
         """
-        if isinstance(image, Image.Image):
-            try:
-                picture = as_picture(image, self.bundle.short_side)
-            except (OSError, ValueError, SyntaxError) as error:  # pixels are decoded on access
-                raise DataError(f"the image cannot be read: {error}.") from error
-        else:
-            picture = decode(Path(image), self.bundle.short_side)
-        return eval_views([picture], self.clip.image_size)[0]
+        if isinstance(image, Tensor) and self._has_views(image, axes=3):
+            return image
+        return eval_views([picture_of(image, self.bundle.short_side)], self.clip.image_size)[0]
+
+    def _has_views(self, pixels: Tensor, axes: int) -> bool:
+        """Whether pixels are numbers of the model's own size. Raises DataError unless they are in [0, 1]."""
+        size = self.clip.image_size
+        if pixels.ndim != axes or pixels.shape[-3:] != (3, size, size) or not pixels.is_floating_point():
+            return False
+        require_unit(pixels)
+        return True
 
     @torch.no_grad()
-    def encode(
-        self, pixels: Float[Tensor, "batch channel height width"]
-    ) -> Float[Tensor, "batch feature embed"]:
-        """Unit image features, in the order of ``features``."""
-        return self._vocabulary.image_features(pixels).transpose(0, 1)
+    def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
+        """Unit image features, in the order of ``features``. Raises DataError for an unreadable
+        image, BundleError if they are no numbers.
+        """
+        vocabulary, remaining = self._vocabulary, each_image(images)
+        if isinstance(images, Tensor) and self._has_views(images, axes=4):
+            features = [vocabulary.image_features(images).transpose(0, 1)]
+            self.require_finite(*features)
+            return features[0]
+        features = [vocabulary.text.new_empty(0, len(self.features), vocabulary.text.shape[1])]
+        while pixels := [self.preprocess(image) for image in islice(remaining, BATCH)]:
+            features.append(vocabulary.image_features(torch.stack(pixels)).transpose(0, 1))
+        self.require_finite(*features)
+        return features[1][0] if is_image(images) else torch.cat(features)
 
     @torch.no_grad()
     def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
@@ -143,17 +168,31 @@ class Predictor:
         return self.vocabulary(classes).text
 
     @torch.no_grad()
-    def logits(
-        self, pixels: Float[Tensor, "batch channel height width"], classes: Sequence[str] | None = None
-    ) -> Float[Tensor, "batch class"]:
-        """Scores of the classes, before the temperature."""
-        return self.vocabulary(classes).logits(self.encode(pixels).transpose(0, 1))
+    def logits(self, images: Any, classes: Sequence[str] | None = None) -> Float[Tensor, "*batch class"]:
+        """Scores of the classes, before the temperature. Raises DataError for an unreadable image."""
+        features, vocabulary = self.encode(images), self.vocabulary(classes)
+        logits = vocabulary.logits(features.reshape(-1, *features.shape[-2:]).transpose(0, 1))
+        self.require_finite(logits)
+        return logits[0] if is_image(images) else logits
 
-    def predict(
-        self, images: Sequence[Picture] | Picture, top: int = 5, classes: Sequence[str] | None = None
-    ) -> list[Prediction]:
-        """The best classes of each image, among the bundle's or among ``classes``, by name. A single image is
-        a list with one item. Warns of the tiny CLIP.
+    def require_finite(self, *results: Tensor) -> None:
+        """Raise BundleError for what a bundle computes if it is not finite, or was made of such values."""
+        if not all(values.isfinite().all() for values in results):
+            raise BundleError(
+                f"{self.bundle.title} gives no numbers: its parameters or settings are too large. Fit it "
+                "again with `dear fit`."
+            )
+
+    def predict_proba(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:
+        """Probabilities of the bundle's classes or of ``classes``, item x class, each row with the sum 1.
+        Raises DataError for an unreadable image.
+        """
+        logits = self.logits(images, classes).double() / self.bundle.temperature
+        return logits.softmax(dim=-1).cpu().numpy()
+
+    def predict(self, images: Any, top: int = 5, classes: Sequence[str] | None = None) -> Any:
+        """The best classes of each image, among the bundle's or among ``classes``, by name: a `Prediction` of
+        an image, a list of them of several. Warns of the tiny CLIP.
 
         Raises DataError for an unreadable image.
         """
@@ -162,11 +201,13 @@ class Predictor:
             if isinstance(prediction, Unreadable):
                 raise DataError(prediction.reason)
             predictions.append(prediction)
-        return predictions
+        return predictions[0] if is_image(images) else predictions
+
+    __call__ = predict
 
     def predict_each(
         self,
-        images: Iterable[Picture] | Picture,
+        images: Any,
         top: int = 5,
         classes: Sequence[str] | None = None,
         *,
@@ -179,15 +220,13 @@ class Predictor:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         warn_of_toy(self.bundle.model, world=False)  # a file may be of anything
         vocabulary = self.vocabulary(classes)
-        remaining = iter([images] if isinstance(images, Image.Image | Path | str) else images)
+        remaining = each_image(images)
         while pictures := [*islice(remaining, batch)]:
-            # An open image is not thread-safe.
-            threads = 1 if any(isinstance(p, Image.Image) for p in pictures) else DataSettings().threads
-            yield from self._batch(in_parallel(self._read, pictures, threads), vocabulary, top)
+            yield from self._batch(in_parallel(self._read, pictures, DataSettings().threads), vocabulary, top)
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
         """The file of an image, if it has one, and its pixels or why they cannot be read."""
-        file = None if isinstance(image, Image.Image) else str(image)
+        file = str(image) if isinstance(image, str | Path) else None
         try:
             return file, self.preprocess(image)
         except DataError as error:
@@ -210,6 +249,7 @@ class Predictor:
         """The best classes of each image, from its features."""
         image = features.transpose(0, 1)
         logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
+        self.require_finite(vocabulary.text, logits, evidence)
         probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)
         best = probabilities.topk(min(top, len(vocabulary.classes)), dim=1).indices
         return [

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from dear.errors import DataError, OutputError, SettingsError, listing
 from dear.report.grid import csv_text
+from dear.report.intervals import LEVEL, gain_interval, share_interval
 from dear.writing import output_file
 
 SUFFIXES = (".csv", ".jsonl")
@@ -131,9 +132,11 @@ class BundleScores:
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
         zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
+        gained, lost: Images that are classified correctly with the adapter alone, or without it alone.
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
+        confusions: The three most frequent: class, predicted class, number of images.
         per_class: Accuracy per class, for the classes that have images.
     """
 
@@ -147,6 +150,9 @@ class BundleScores:
     chance: float = field(metadata={"title": "chance", "unit": "%"})
     log_loss: float = field(metadata={"title": "log-loss", "unit": "nats"})
     calibration_error: float = field(metadata={"title": "calibration error", "unit": "%"})
+    gained: int
+    lost: int
+    confusions: list[list[Any]]
     per_class: dict[str, float]
 
 
@@ -167,6 +173,41 @@ def summary(metrics: Mapping[str, Any]) -> str:
     accuracy, zero_shot, chance = (texts.pop(title) for title in ("accuracy", "zero-shot", "chance"))
     others = "".join(f", {title} {text}" for title, text in texts.items())
     return f"accuracy {accuracy} (zero-shot {zero_shot}, chance {chance}){others}"
+
+
+WEAK_CALIBRATION = 0.1
+"""Calibration error from which probabilities are said to be unreliable."""
+
+
+def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
+    """What the scores of a bundle mean, in sentences: whether it is better than zero-shot and chance, by how
+    much, and what it confuses. ``scores`` has the fields of `BundleScores`; those of an older bundle may lack
+    some, then there is only a summary.
+    """
+    if not {"gained", "lost", "confusions"} <= scores.keys():
+        return [summary(scores)]
+    right, chance = round(scores["accuracy"] * images), scores["chance"]
+    low, high = share_interval(right, images)
+    level = f"{LEVEL:.0%}"
+    share = f"{right} of {images} right, {right / images:.1%} ({level}: {low:.1%} to {high:.1%})"
+    lines = [f"{share}; zero-shot {scores['zero_shot']:.1%}, chance {chance:.1%}."]
+    gain = (scores["gained"] - scores["lost"]) / images
+    least, most = gain_interval(scores["gained"], scores["lost"], images)
+    points = f"{100 * gain:+.1f} points ({level}: {100 * least:+.1f} to {100 * most:+.1f})"
+    if most < 0:
+        lines.insert(0, f"Worse than zero-shot: {points}.")
+    elif least > 0:
+        lines.append(f"Better than zero-shot: {points}.")
+    elif scores["gained"] or scores["lost"]:
+        lines.insert(0, f"Not clearly better than zero-shot: {points}.")
+    if low <= chance:
+        lines.insert(0, "Not clearly better than chance.")
+    if scores["confusions"]:
+        pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
+        lines.append(f"Most confused: {', '.join(pairs)}.")
+    if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
+        lines.append(f"Probabilities are unreliable: they are off by {error:.1%} on average.")
+    return lines
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -58,12 +58,14 @@ def predict_split(
     keep_features: bool = False,
     progress: Progress = silent,
 ) -> Predictions:
-    """A bundle's predictions for a split, and those of its frozen backbone. Raises as `evaluate_bundle`."""
+    """A bundle's predictions for a split, and those of its frozen backbone. Raises as `evaluate_bundle`, and
+    BundleError if they are no numbers.
+    """
     images = images_of(dataset, split)
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, predictor.bundle.templates)
-    return predict(
+    predictions = predict(
         vocabulary.method,
         images,
         labels=matched_classes(vocabulary.classes, dataset, predictor.bundle.keys)[images.labels.cpu()],
@@ -75,6 +77,8 @@ def predict_split(
         keep_features=keep_features,
         progress=progress,
     )
+    predictor.require_finite(predictions.logits, predictions.decoupled)
+    return predictions
 
 
 def images_of(dataset: Dataset, split: str) -> Images:

@@ -1,16 +1,19 @@
 """What can be said of backbones without torch: names, the default, number formats, the result of a check."""
 
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from dear.backbone import openclip
 from dear.errors import UnknownNameError
 
 TINY = "tiny"
 HUB = "hf-hub:"
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+"""OWNER/NAME on the hub."""
 MAX_LISTED = 12  # names that a message lists
 
 
@@ -53,7 +56,7 @@ def check_model(model: str | None) -> None:
     """Raise the error of `load_clip` for an unknown name. A command calls it first, so that the error comes
     at once, before torch and open_clip are loaded.
     """
-    if model is None or model == TINY or model.startswith(HUB) or Path(model).expanduser().is_dir():
+    if model is None or model == TINY or hub_name(model) or Path(model).expanduser().is_dir():
         return
     names = architectures()
     if architecture(model) not in names:
@@ -65,11 +68,20 @@ def architecture(model: str) -> str:
     return model.replace("/", "-")
 
 
+def hub_name(model: str) -> str | None:
+    """``hf-hub:OWNER/NAME`` for a repository of the hub, which may be named OWNER/NAME as on its page; None
+    for any other name, such as OpenAI's ViT-B/32 in any case of letters.
+    """
+    if model.startswith(HUB):
+        return model
+    if not REPOSITORY.fullmatch(model) or architecture(model).lower() in map(str.lower, architectures()):
+        return None
+    return HUB + model
+
+
 def architectures() -> list[str]:
-    """The names of open_clip's architectures: those of its files, as loading it takes seconds."""
-    spec = find_spec("open_clip")
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    return [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
+    """The names of open_clip's architectures, without loading it."""
+    return openclip.list_models()
 
 
 def unknown_model(model: str, names: Iterable[str]) -> UnknownNameError:

@@ -1,5 +1,6 @@
 """A frozen CLIP: two towers, temperature, tokenizer, pixel statistics, and the identity of its weights."""
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,16 @@ class Clip(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
 
+    def outline(self) -> "Clip":
+        """A copy with the same shapes but no values, on the meta device: what is built on it takes no memory.
+        The temperature keeps its value, and the tokenizer is shared. Parameters are made on it with
+        ``new_empty`` and the like: torch computes on this device in Python, which takes seconds to import.
+        """
+        copies: dict[int, object] = {id(self.tokenizer): self.tokenizer}
+        for tensor in (*self.parameters(), *self.buffers()):
+            copies[id(tensor)] = tensor if tensor.numel() == 1 else _without_values(tensor)
+        return copy.deepcopy(self, copies)
+
     @property
     def image_size(self) -> int:
         return self.image.image_size
@@ -122,6 +133,11 @@ class Clip(nn.Module):
         """Unit text features of classes: the normalised mean of each template's normalised feature."""
         features = [normalize(self.encode_text(fill(template, classnames)), dim=-1) for template in templates]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    empty = tensor.detach().to("meta")
+    return nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
 
 
 def fill(template: str, classnames: Sequence[str]) -> list[str]:

@@ -294,7 +294,8 @@ class FrozenReadOut:
         else:
             self.weights, pooled = readout.weights(tokens), readout(tokens)
         self.scale: Tensor | None = None  # batch
-        if norm is ln_final:
+        # Not `norm is ln_final`: torch.export hands out another proxy of a module each time.
+        if readout is None or _norm(ln_final) is not None:
             self.scale = 1 / _deviation(pooled, norm)
         elif self.weights is not None:
             self.weights = self.weights / _deviation(tokens, norm).unsqueeze(1)

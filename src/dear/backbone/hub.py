@@ -29,10 +29,24 @@ class ContentError(WeightsError):
     """A file whose hash is neither the one that the hub states nor a published one."""
 
 
+def require_name(repository: str) -> None:
+    """Raise WeightsError for a text that is no name of a repository."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise WeightsError(
+            f"{repository[:100]!r} is no name of a repository on the hub: give OWNER/NAME."
+        ) from error
+
+
 def cached(repository: str, files: Sequence[str], revision: str | None = None) -> Path | None:
-    """The first of ``files`` in the hub's cache, or None. Raises ContentError if its content was changed: the
-    cache names a file after its hash.
+    """The first of ``files`` in the hub's cache, or None. Raises WeightsError for a text that names no
+    repository, ContentError if its content was changed: the cache names a file after its hash.
     """
+    require_name(repository)
     for file in files:
         cached_path = huggingface_hub.try_to_load_from_cache(repository, file, revision=revision)
         if isinstance(cached_path, str):
@@ -117,7 +131,7 @@ def download(
         info = hub.model_info(repository, revision=commit, files_metadata=True)
         entry = next(entry for entry in info.siblings or () if entry.rfilename == file)
     stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
-    if not stated:
+    if not (stated and (SHA256.fullmatch(stated) or GIT.fullmatch(stated))):
         raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
     require_hash(path, stated, f"{file} of {repository}")
     return path

@@ -17,6 +17,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.convert import patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.model_config import require_small
+from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.repository import Repository, repository
 from dear.backbone.tokenizer_file import find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
@@ -29,6 +30,7 @@ from dear.backbone.weights import (
 )
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
+from dear.reading.typed import shown
 
 RANDOM = "random:"
 
@@ -41,8 +43,9 @@ def load_clip(
     """Load a frozen CLIP in float32.
 
     Args:
-        model: "tiny" (the CLIP in the package), an open_clip architecture name, or ``hf-hub:OWNER/NAME``, a
-            repository in open_clip's or transformers' format, or a folder with the files of one.
+        model: "tiny" (the CLIP in the package), an open_clip architecture name, ``OWNER/NAME`` or
+            ``hf-hub:OWNER/NAME``, a repository of the hub in open_clip's or transformers' format, or a folder
+            with the files of one.
         pretrained: An open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin,
             .safetensors) or ``random:SEED``. For "tiny": a folder written by ``tools/pretrain.py``,
             ``random:SEED``, or None for the weights in the package. For a repository: None for its own
@@ -59,13 +62,26 @@ def load_clip(
     (:mod:`dear.backbone.device`).
 
     Raises UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
-    SettingsError for a GPU if there is none.
+    SettingsError for a GPU if there is none, LimitError for a name that is too long.
     """
+    at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
     clip = _load(model, pretrained, named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
     return clip
+
+
+def named_weights(model: str, pretrained: str | None, named_by: str) -> str | None:
+    """The weights that a file names for a model, if ``named_by`` is not empty. Raises WeightsError for random
+    ones, by which a few bytes ask for gigabytes; those of the tiny CLIP are small.
+    """
+    if named_by and model != tiny.NAME and pretrained is not None and pretrained.startswith(RANDOM):
+        raise WeightsError(
+            f"{named_by} asks for random weights of {shown(model)}, which only you may do: with --model and "
+            f"--pretrained {shown(pretrained)}."
+        )
+    return pretrained
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
@@ -79,13 +95,14 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
+    random = pretrained is not None and pretrained.startswith(RANDOM)
     with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
-        network = build(name, tag)
+        network = build(name, tag) if random else without_values(name, tag)
     require_fit(network, name)
     if pretrained is None:
         raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
-    if pretrained.startswith(RANDOM):
+    if random:
         _require_room(network, name)
         tokenizer = find_tokenizer(name, text, None)
         network, label = random_network(name, _seed(pretrained)), pretrained
@@ -107,10 +124,20 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     ``tag`` is a tag's configuration, which determines the activation. Raises WeightsError for a text tower
     from transformers.
     """
+    return build_from(name, _config(name, tag))
+
+
+def without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
+    """The same for weights that are at hand: a plain one has no values and does not load open_clip."""
+    config = _config(name, tag)
+    return PlainClip(**config) if is_plain(config) else build_from(name, config)
+
+
+def _config(name: str, tag: dict[str, Any] | None) -> dict[str, Any]:
     config = open_clip.get_model_config(name)
     if tag:
         config["quick_gelu"] = tag.get("quick_gelu", False)
-    return build_from(name, config)
+    return config
 
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:

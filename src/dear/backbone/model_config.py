@@ -17,6 +17,8 @@ TEXT_SIZES = {"layers": "layers", "heads": "heads", "vocab_size": "vocabulary", 
 Size = Annotated[int, Range(1, 2**20)]
 Side = Annotated[int, Range(1, 2**15)]
 Ratio = Annotated[float, Range(1e-3, 1e3)]
+Logarithm = Annotated[float, Range(-20, 20)]
+Shift = Annotated[float, Range(-1e3, 1e3)]
 
 
 class Activation(TypedDict, total=False):
@@ -112,8 +114,8 @@ class ModelConfig(TypedDict):
     multimodal_cfg: NotRequired[dict[str, Any]]
     custom_text: NotRequired[bool]
     quick_gelu: NotRequired[bool]
-    init_logit_scale: NotRequired[float]
-    init_logit_bias: NotRequired[float | None]
+    init_logit_scale: NotRequired[Logarithm]
+    init_logit_bias: NotRequired[Shift | None]
     nonscalar_logit_scale: NotRequired[bool]
 
 

@@ -1,10 +1,19 @@
 """open_clip and timm without loading them: names are imported on first use, classes are known by full name.
 
-With torchvision, timm and transformers, open_clip takes longer to load than torch, and the tiny CLIP needs
-none of it.
+With torchvision, timm and transformers, open_clip takes longer to load than torch, and a plain CLIP needs
+none of it: its modules are in :mod:`dear.backbone.plain`. What it needs beside them, configurations, tags and
+the tokenizer, is read from open_clip's folder without running the package (`LIGHT`), unless the program has
+loaded it already, and may have added architectures.
 """
 
+import copy
+import json
+import sys
+from functools import cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from typing import Any
 
 CLIP_CLASS, CUSTOM_CLIP_CLASS = "open_clip.model.CLIP", "open_clip.model.CustomTextCLIP"
@@ -27,21 +36,75 @@ _MODULES = {
     "CLIP": "model",
     "CoCa": "coca_model",
     "CustomTextCLIP": "model",
-    "OPENAI_DATASET_MEAN": "constants",
-    "OPENAI_DATASET_STD": "constants",
-    "QuickGELU": "transformer",
     "convert_state_dict": "convert",
     "convert_to_custom_text_state_dict": "model",
-    "download_pretrained": "pretrained",
 }
 """Modules of open_clip by the names that its package does not export."""
+LIGHT = {
+    "OPENAI_DATASET_MEAN": "constants",
+    "OPENAI_DATASET_STD": "constants",
+    "SimpleTokenizer": "tokenizer",
+    "download_pretrained": "pretrained",
+    "get_clean_fn": "tokenizer",
+    "get_pretrained_cfg": "pretrained",
+    "list_pretrained_tags_by_model": "pretrained",
+}
+"""Modules of open_clip that need no other part of it, by names in them."""
+_ALONE = "dear_open_clip"
+"""The name of a package that has open_clip's modules but nothing of its own."""
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    module = f"open_clip.{_MODULES[name]}" if name in _MODULES else "open_clip"
-    return getattr(import_module(module), name)
+    loaded = "open_clip" in sys.modules
+    if name in LIGHT and not loaded:
+        return getattr(_alone(LIGHT[name]), name)
+    module = _MODULES.get(name) or (LIGHT.get(name) if loaded else None)
+    return getattr(import_module(f"open_clip.{module}" if module else "open_clip"), name)
+
+
+def list_models() -> list[str]:
+    """The architectures that open_clip knows, those that the program has added to it among them."""
+    if "open_clip" in sys.modules:
+        return list(import_module("open_clip").list_models())
+    return sorted(_configs())
+
+
+def get_model_config(name: str) -> dict[str, Any]:
+    """The configuration of one of them, a copy."""
+    if "open_clip" in sys.modules:
+        return dict(import_module("open_clip").get_model_config(name))
+    return copy.deepcopy(_configs()[name])
+
+
+@cache
+def _configs() -> dict[str, dict[str, Any]]:
+    contents = {
+        path.stem: json.loads(path.read_text()) for path in (_folder() / "model_configs").glob("*.json")
+    }
+    return {
+        name: content
+        for name, content in contents.items()
+        if {"embed_dim", "vision_cfg", "text_cfg"} <= content.keys()
+    }
+
+
+def _folder() -> Path:
+    """Where open_clip is installed."""
+    spec = find_spec("open_clip")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0])
+
+
+def _alone(module: str) -> Any:
+    """A module of open_clip, loaded without the package around it."""
+    if _ALONE not in sys.modules:
+        spec = ModuleSpec(_ALONE, None, is_package=True)
+        spec.submodule_search_locations = [str(_folder())]
+        sys.modules[_ALONE] = module_from_spec(spec)
+    return import_module(f"{_ALONE}.{module}")
 
 
 def is_instance(module: object, *class_names: str) -> bool:

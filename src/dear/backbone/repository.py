@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.backbone import from_transformers, hub
-from dear.backbone.choice import HUB
+from dear.backbone.choice import HUB, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.reading.files import ReadingError
@@ -84,10 +84,11 @@ class Repository:
 
 def repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture."""
-    if model.startswith(HUB):
-        return Repository(model, None, named_by)
     folder = Path(model).expanduser()
-    return Repository(model, folder, named_by) if folder.is_dir() else None
+    if not model.startswith(HUB) and folder.is_dir():
+        return Repository(model, folder, named_by)
+    name = hub_name(model)
+    return None if name is None else Repository(name, None, named_by)
 
 
 def _supported(config: Any) -> Any:

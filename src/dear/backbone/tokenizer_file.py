@@ -236,7 +236,6 @@ def file_tokenizer(
     )
 
     import tokenizers
-    from open_clip.tokenizer import get_clean_fn
 
     rust: Any = _guarded(lambda: tokenizers.Tokenizer.from_str(json.dumps(parts)))
     name = _content(settings.get("pad_token")) or PADDING[parts["model"]["type"]]
@@ -247,7 +246,7 @@ def file_tokenizer(
     rust.enable_padding(direction=side, pad_id=pad, pad_token=name, length=context)
     _guarded(lambda: rust.enable_truncation(context))
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
-    return FileTokenizer(rust, get_clean_fn(clean), words, context, separator)
+    return FileTokenizer(rust, open_clip.get_clean_fn(clean), words, context, separator)
 
 
 def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:

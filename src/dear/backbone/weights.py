@@ -15,11 +15,17 @@ from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.errors import WeightsError, first_line, listing, nearest_first
-from dear.reading.files import ReadingError
-from dear.reading.tensors import map_tensors, require_finite
+from dear.limits import at_most
+from dear.reading.files import ReadingError, opened
+from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
+from dear.reading.typed import shown
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
+SHARED = 2
+"""Bytes of all tensors of a file, over its size: more than 1 where some share their values."""
+FIRST = (b"P", b"\x80")
+"""The first byte of a file of torch.save: of a zip, or of a pickle before torch 1.6."""
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -119,12 +125,22 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file in float32. Raises WeightsError if it is damaged or unsafe."""
     if path.suffix == ".safetensors":
         return read_safetensors(path)
-    if _is_torchscript(path):
+    entries = _entries(path)
+    if any(entry.filename.endswith("/constants.pkl") for entry in entries):
         raise WeightsError(
             f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
             'running its code. If you trust it, convert it once: python -c "import torch; '
             f"torch.save(torch.jit.load('{path}', map_location='cpu').state_dict(), '{path.stem}-state.pt')\""
         )
+    size = path.stat().st_size
+    at_most("tensor_bytes", size, path)
+    try:
+        with opened(path) as file:
+            if file.read(1) not in FIRST:
+                raise WeightsError(f"{path} is no file of torch.save: copy it again, or name the right file.")
+            require_plain_torch_file(file, path)
+    except ReadingError as error:
+        raise WeightsError(f"{path}: {error.reason}: copy it again, or save it anew.") from error
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # an unsupported file may fail anywhere in the reader
@@ -136,16 +152,31 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         content = content["state_dict"]
     if not isinstance(content, dict):
         raise WeightsError(f"{path} holds a {type(content).__name__}: save model.state_dict().")
-    if foreign := [str(name) for name, value in content.items() if not isinstance(value, Tensor)]:
+    if not all(isinstance(name, str) for name in content):
+        raise WeightsError(f"{path} is not a state dict: it has keys that are no text.")
+    if foreign := [name for name, value in content.items() if not isinstance(value, Tensor)]:
         raise WeightsError(
-            f"{path} is not a state dict: {foreign[0]!r} is not a tensor. Save model.state_dict()."
+            f"{path} is not a state dict: {shown(foreign[0])} is not a tensor. Save model.state_dict()."
+        )
+    claimed = sum(value.numel() * value.element_size() for value in content.values())
+    if claimed > SHARED * size:
+        raise WeightsError(
+            f"{path} has {size:,} bytes, but its tensors {claimed:,}: they repeat their values. Save "
+            "contiguous copies of them."
         )
     try:
-        state = {str(name).removeprefix("module."): value.float() for name, value in content.items()}
-        require_finite(state.items(), path)
+        require_finite(content.items(), path)
+        state = {_plain_name(name): value.float() for name, value in content.items()}
     except (RuntimeError, TypeError) as error:  # sparse, quantised or without storage
         raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
     return state
+
+
+def _plain_name(name: str) -> str:
+    """A tensor's name without what DataParallel and torch.compile put before it."""
+    for prefix in ("module.", "_orig_mod."):
+        name = name.removeprefix(prefix)
+    return name
 
 
 def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None:
@@ -168,7 +199,7 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
                     setattr(module, name, torch.empty_like(buffer, device="cpu"))
             module.init_non_persistent_buffers()
     blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
-    if len(notes) == len(OPENAI_NOTES) and blocks and not isinstance(blocks[0].mlp.gelu, open_clip.QuickGELU):
+    if len(notes) == len(OPENAI_NOTES) and blocks and type(blocks[0].mlp.gelu).__name__ != "QuickGELU":
         warnings.warn(
             f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
             "if so, use the architecture's -quickgelu name.",
@@ -196,15 +227,17 @@ def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor
     """A file of a model whose text tower is a module of its own may hold it as CLIP does, or under the names
     of MobileCLIP's authors.
     """
+    if state.keys() == network.state_dict().keys():
+        return state
     state = open_clip.convert_state_dict(network, state)
     if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
         state = open_clip.convert_to_custom_text_state_dict(state)
     return state
 
 
-def _is_torchscript(path: Path) -> bool:
+def _entries(path: Path) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(entry.endswith("/constants.pkl") for entry in archive.namelist())
+            return archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return False  # not an archive, or a damaged one: torch's reader reports the error
+        return []  # not an archive, or a damaged one: torch's reader reports the error

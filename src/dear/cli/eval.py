@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.results import BundleScores, summary
+from dear.adapters.results import BundleScores, summary, verdict
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
 
@@ -21,8 +21,8 @@ class Evaluated(BundleScores):
 
 def command(
     bundle: str,
-    *,
     data: str,
+    *,
     out: Path | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
@@ -74,6 +74,8 @@ def render(result: Evaluated, console: Console) -> None:
     console.print(
         f"{result.data}, {result.images} {result.split} images, {result.classes} classes: "
         f"{summary(vars(result))}",
+        *verdict(vars(result), result.images),
+        sep="\n",
         markup=False,
         soft_wrap=True,
     )

@@ -290,13 +290,14 @@ def _index_encoder(
     belongs, and what loading raises.
     """
     if (heads := metadata.get("heads")) is not None:
-        from dear.backbone.load import load_clip
+        from dear.backbone.load import load_clip, named_weights
         from dear.retrieval.encoder import HeadEncoder
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
-        backbone = heads["model"], pretrained or heads["pretrained"]
-        return HeadEncoder(load_clip(*backbone, device=device, named_by="the index"), heads)
+        model, named_by = heads["model"], "the index"
+        weights = pretrained or named_weights(model, heads["pretrained"], named_by)
+        return HeadEncoder(load_clip(model, weights, device=device, named_by=named_by), heads)
     from dear.adapters.predictor import BundleEncoder, Predictor
 
     return BundleEncoder(Predictor(bundle or _index_bundle(metadata["model"]), device, pretrained=pretrained))

@@ -228,9 +228,9 @@ def _take_any_names() -> None:
 def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | None:
     """What is wrong with a file name, for errors caused by the name alone; else None."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"the file name {error.filename} is too long: choose a shorter one."
+        return f"the file name {str(error.filename)[:100]}... is too long: choose a shorter one."
     if "home directory" in str(error):  # pathlib's error does not name the user
-        names = ", ".join(word for word in words if "~" in word) or "a folder in the environment"
+        names = ", ".join(word for word in words if "~" in word) or "a folder in a file or in the environment"
         return f"{names}: there is no user with the name after ~. Give the full path."
     return None
 

@@ -226,7 +226,7 @@ def _entries(token: Token) -> list[str]:
 def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Take the options that the command line does not give from the files of --config, the last one first."""
     by_name = {name: argument for argument in arguments for name in argument.parameter.name or ()}
-    for token in reversed(by_name["--config"].tokens):
+    for token in reversed(by_name.pop("--config").tokens):
         path = Path(token.value)
         values = read_yaml(path, as_text=True)
         if not isinstance(values, dict):

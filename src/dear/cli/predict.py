@@ -20,7 +20,7 @@ from dear.adapters.results import (
     check_table,
     write_predictions,
 )
-from dear.cli.output import json_text, progress_console
+from dear.cli.output import json_text
 from dear.errors import DataError, SettingsError, printable
 from dear.reading.files import ReadingError, read_lines
 from dear.report.grid import csv_text
@@ -124,14 +124,16 @@ def command(
             return write_predictions(out, results, report)
     predictions: list[Prediction] = []
     unreadable: list[Unreadable] = []
-    console = progress_console()
-    for result in results:
-        if isinstance(result, Prediction):
-            predictions.append(result)
-        else:
-            unreadable.append(result)
-            if len(paths) > 1:
-                console.print(f"dear: {result.reason}", markup=False, soft_wrap=True)
+    with StepProgress() as progress:
+        for number, result in enumerate(results, start=1):
+            if isinstance(result, Prediction):
+                predictions.append(result)
+            else:
+                unreadable.append(result)
+                if len(paths) > 1:
+                    progress.note(f"dear: {result.reason}")
+            if len(paths) > batch:
+                progress("predicting", number, len(paths))
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)

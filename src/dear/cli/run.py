@@ -1,5 +1,6 @@
 """`dear run`: a command for every protocol, DeAR's ablations, and recipes."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
@@ -138,7 +139,7 @@ def command_recipe(
         dry_run: List the runs without making them.
         start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
     """
-    experiments = restricted(load_recipes(path), data=data, methods=methods, seeds=seeds, out=out)
+    experiments = restricted(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
     experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
     return run(experiments, machines, dry_run=dry_run)
 
@@ -164,7 +165,7 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
     from dear.report.protocols import tables_of
 
     runs = sum(len(experiment.runs()) for experiment in experiments)
-    with RunProgress(runs, experiments[0].train.epochs) as progress:
+    with RunProgress(runs) as progress:
         records = launch(experiments, machines, progress)
     if not first_process():
         raise SystemExit(0)
@@ -231,3 +232,5 @@ def render(result: Summary, console: Console) -> None:
     for grid in result.tables:
         grid.render(console)
     console.print(f"{count}, records in {', '.join(map(str, result.records))}", markup=False)
+    for folder in dict.fromkeys(result.records):
+        console.print(f"next: dear report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)

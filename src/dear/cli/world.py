@@ -13,7 +13,7 @@ RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
 NEXT = """\
 Next:
-  your own images   dear fit --data FOLDER --out my-classifier   (layout: docs/how-to/own-data.md; with a real
+  your own images   dear fit FOLDER --out my-classifier          (layout: docs/how-to/own-data.md; with a real
                     CLIP, ViT-B-16, from the hub: the tiny one knows drawings only)
   all methods       dear run base-to-novel --data FOLDER --methods all
   the ablations     dear run ablation --seeds 1,2,3"""
@@ -69,7 +69,6 @@ def command_demo(
     from dear.report.base_to_novel import base_to_novel_table
     from dear.report.html import write_report
     from dear.roles.packaged import role_table
-    from dear.training.settings import TrainSettings
 
     watch = _Watch()
     datasets = {name: load_dataset(name) for name in tasks or downstream_names()}
@@ -80,7 +79,7 @@ def command_demo(
     plans = [Plan(name) for name in USUAL]
     records = []
     make_folder(out / "records")
-    with RunProgress(len(datasets) * len(plans), TrainSettings().epochs) as progress:
+    with RunProgress(len(datasets) * len(plans)) as progress:
         for plan in plans:
             for name in datasets:
                 run = context.resolve(BaseToNovel(), [datasets[name]], plan, seed=seed, shots=SHOTS)

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from dear.data.dataset import Dataset, assemble
+from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
+from dear.data.images.memory import HeldImages
 from dear.data.images.photos import DecodeCache, PhotoImages
 from dear.data.names import missing_error
 from dear.data.settings import DataSettings
@@ -25,24 +27,39 @@ from dear.data.sources.benchmarks import (
 from dear.data.sources.folder import image_files, read_folder, subfolders
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
 from dear.data.sources.naming import name_wordnet_ids, rename
+from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError
 
 
-def load_dataset(name_or_path: Path | str, settings: DataSettings | None = None) -> Dataset:
+def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
-    Hugging Face data set ("hf:NAME").
+    Hugging Face data set ("hf:NAME"). Objects are taken too: (images, labels), where images are paths, Pillow
+    images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
+    datasets; torchvision's ImageFolder.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, tasks = settings or DataSettings(), task_names()
+    if not isinstance(name_or_path, str | Path):
+        listing, read = read_object(name_or_path, settings)
+        return photographs(_named(listing, settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
+
+
+def load_for_training(
+    images: Sequence[Any], labels: Sequence[str], classnames: Sequence[str], settings: DataSettings
+) -> Dataset:
+    """The data set of images with the names of their classes: all are to train on, none to test on."""
+    listing, read = read_pairs(images, labels, replace(settings, test_share=1.0), keys=classnames)
+    listing = replace(listing, splits={"train": listing.splits["test"], "test": ()}, notes=())
+    return photographs(_named(listing, settings), settings, read)
 
 
 def load_for_checks(name: str) -> Dataset:
@@ -86,10 +103,20 @@ def read_listing(
     content. Faults passed to ``report`` are skipped if it returns.
     """
     listing = _read(name_or_path, settings, other_names, report)
+    is_table = Path(name_or_path).suffix.lower() in table.SUFFIXES
+    return _named(listing, settings, renamed=is_table, report=report)
+
+
+def _named(
+    listing: Listing, settings: DataSettings, *, renamed: bool = False, report: Report = refuse
+) -> Listing:
+    """The listing with the names and templates of the settings, its splits checked; ``renamed`` if its reader
+    has taken the names from their file.
+    """
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
-    elif Path(name_or_path).suffix.lower() not in table.SUFFIXES:
+    elif not renamed:
         listing = rename(listing, settings.classnames.expanduser())
     if not listing.benchmark and find_benchmark(
         listing.name
@@ -99,18 +126,24 @@ def read_listing(
     return listing if templates is None else replace(listing, templates=templates)
 
 
-def photographs(listing: Listing, settings: DataSettings) -> Dataset:
-    """The data set of a listing, after checking that every file exists. Notes are also issued as warnings.
+def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None = None) -> Dataset:
+    """The data set of a listing, after checking that every file exists; ``read`` gives images that are not
+    files, each of which is read. Notes are also issued as warnings.
 
     Raises DataError for missing or empty files; with broken "skip", for a class that has no image left to
     train or test on.
     """
-    if settings.broken == "skip":
+    if settings.broken == "skip" and read is None:
         listing = _without_broken(listing, settings)
     for note in listing.notes:
         warnings.warn(f"{listing.name}: {note}", stacklevel=3)
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    photos = {part: _photos(listing.folder, rows, store, settings) for part, rows in listing.splits.items()}
+    photos: dict[str, Images] = {
+        part: _photos(listing.folder, rows, store, settings)
+        if read is None
+        else HeldImages(rows, read, settings.short_side, settings.threads)
+        for part, rows in listing.splits.items()
+    }
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,

@@ -4,6 +4,7 @@ A new metric is a function here, named in `METRICS`; a result has it once a fiel
 `JointScores` for run records, `dear.adapters.results.BundleScores` for bundles.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,6 +87,18 @@ def zero_shot_for_new(predictions: Predictions) -> float:
     return _share(logits.argmax(dim=1) == predictions.labels)
 
 
+def gained(predictions: Predictions) -> int:
+    """How many images are classified correctly, but not by the frozen backbone."""
+    assert predictions.zero_shot is not None
+    return int((predictions.correct & (predictions.zero_shot.argmax(dim=1) != predictions.labels)).sum())
+
+
+def lost(predictions: Predictions) -> int:
+    """How many images are classified correctly by the frozen backbone alone."""
+    assert predictions.zero_shot is not None
+    return int((~predictions.correct & (predictions.zero_shot.argmax(dim=1) == predictions.labels)).sum())
+
+
 def chance(predictions: Predictions) -> float:
     """Accuracy of guessing."""
     return 1 / len(predictions.classes)
@@ -112,11 +125,22 @@ def per_class(predictions: Predictions) -> dict[str, float]:
     return {name: _share(correct[images]) for name, images in images_of.items() if bool(images.any())}
 
 
+def confusions(predictions: Predictions) -> list[list[Any]]:
+    """The three most frequent confusions: the class, the predicted one, and how many images."""
+    wrong = ~predictions.correct
+    pairs = Counter(
+        zip(predictions.labels[wrong].tolist(), predictions.predicted[wrong].tolist(), strict=True)
+    )
+    names = predictions.classes
+    ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [[names[label], names[predicted], images] for (label, predicted), images in ranked[:3]]
+
+
 METRICS: dict[str, Callable[[Predictions], Any]] = {
     metric.__name__: metric
     for metric in (
-        accuracy, decoupled, top5, zero_shot, zero_shot_for_new, chance, log_loss, calibration_error,
-        per_class,
+        accuracy, decoupled, top5, zero_shot, zero_shot_for_new, gained, lost, chance, log_loss,
+        calibration_error, confusions, per_class,
     )
 }  # fmt: skip
 

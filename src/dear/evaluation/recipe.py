@@ -1,7 +1,7 @@
 """Recipes: one YAML file per experiment. Files with unknown keys are rejected.
 
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
-out: runs/world/base-to-novel
+out: runs/world/base-to-novel    # below the current folder
 data: world                      # the twelve tasks, or a list, which may name world-large, the tasks with
                                  # many classes; for transfer protocols, the targets
 source: source                   # transfer protocols only: the data set to train on
@@ -53,7 +53,7 @@ class Recipe(RunOptions):
     """The keys of every recipe; the options of its protocol are keys too."""
 
     protocol: str
-    out: Path
+    out: Path = field()  # needed, unlike the option
     about: dict[str, Any] = field(default_factory=dict)
 
 
@@ -72,32 +72,36 @@ class AblationRecipe(Recipe):
     without: tuple[str, ...] = ()
 
 
-def load_recipes(path: Path) -> list[Experiment]:
-    """The experiment of a recipe, or those of all recipes in a folder, sorted by name. Raises RecipeError."""
+def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
+    """The experiment of a recipe, or those of all recipes in a folder, sorted by name; ``out`` as in
+    `load_recipe`. Raises RecipeError.
+    """
     if path.is_dir():
         recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         if not recipes:
             raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [load_recipe(recipe) for recipe in recipes]
-    return [load_recipe(path)]
+        return [load_recipe(recipe, out) for recipe in recipes]
+    return [load_recipe(path, out)]
 
 
-def load_recipe(path: Path) -> Experiment:
-    """The experiment of a recipe. Raises RecipeError naming the file and the key."""
+def load_recipe(path: Path, out: Path | None = None) -> Experiment:
+    """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
+    recipe's own folder. Raises RecipeError naming the file and the key.
+    """
     try:
         content = read_yaml(path)
         if not isinstance(content, dict):
             raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
-        return _experiment(content, path)
+        return _experiment(content, path, out)
     except ReadingError as error:
         raise RecipeError(f"there is no recipe {path}." if error.missing else str(error)) from error
     except RecipeError:
         raise
     except DearError as error:
-        raise RecipeError(f"{path}: {error}") from error
+        raise RecipeError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
-def _experiment(content: dict[Any, Any], path: Path) -> Experiment:
+def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experiment:
     """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
     protocol = _protocol(content, path)
     content = {
@@ -115,7 +119,7 @@ def _experiment(content: dict[Any, Any], path: Path) -> Experiment:
         plans = _plans(comparison.methods, protocol, path)
     options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
     options |= {
-        "out": _out(recipe.out),
+        "out": _out(recipe.out, out),
         "roles": recipe.roles and _roles(recipe.roles, folder),
         "dataset": _with_paths(recipe.dataset, folder),
     }
@@ -156,10 +160,9 @@ def restricted(
     data: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
-    out: Path | None = None,
 ) -> list[Experiment]:
-    """Restrict experiments to some of their data sets and methods, with other seeds and below another output
-    folder. The method "all" stands for every method that one of them has.
+    """Restrict experiments to some of their data sets and methods, with other seeds. The method "all" stands
+    for every method that one of them has.
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
@@ -177,7 +180,7 @@ def restricted(
             parts[index] = replace(part, plans=plans)
     if seeds is not None:
         parts = [replace(part, seeds=tuple(seeds)) for part in parts]
-    return parts if out is None else [replace(part, out=out / part.out.name) for part in parts]
+    return parts
 
 
 def _require_known(kind: str, names: Sequence[str], available: Sequence[str]) -> None:
@@ -205,15 +208,23 @@ def _in_folder(path: Path, key: str, folder: Path) -> Path:
     try:
         return folder / path.expanduser()
     except RuntimeError as error:
-        raise SettingsError(f"the key {key!r} is {shown(str(path))}: {error}") from error
+        raise SettingsError(
+            f"the key {key!r} is {shown(str(path))}: there is no user with the name after ~."
+        ) from error
 
 
-def _out(path: Path) -> Path:
-    """The folder of the records. Raises SettingsError for one that leads out of where it is put."""
-    out = _in_folder(path, "out", Path())
-    if ".." in out.parts or not out.name:
+def _out(path: Path, below: Path | None) -> Path:
+    """The folder of the records. Raises SettingsError for one that leads out of where it is put: only the
+    user who runs a recipe may choose a place elsewhere.
+    """
+    if ".." in path.parts or not path.name:
         raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")
-    return out
+    if below is None and (path.is_absolute() or path.parts[0].startswith("~")):
+        raise SettingsError(
+            f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "
+            "yourself, with --out (in Python out=)."
+        )
+    return path if below is None else below / path.name
 
 
 def _roles(path: Path, folder: Path) -> Path:

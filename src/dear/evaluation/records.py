@@ -9,11 +9,11 @@ from typing import Any, NotRequired, TypedDict
 from dear.errors import DataError, OutputError
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
-from dear.limits import at_most
+from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
-from dear.roles.table import Evidence, HeadRole
+from dear.roles.table import Evidence, HeadRole, check_size
 
 
 def make_folder(folder: Path) -> None:
@@ -31,8 +31,8 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record = typed(read_json(path), dict[str, Any], path)
         check_record(record)
-    except DataError as error:
-        reason = error.reason if isinstance(error, ReadingError) else str(error)
+    except (DataError, LimitError) as error:
+        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
 
@@ -68,11 +68,14 @@ def check_record(record: dict[str, Any]) -> None:
 
 
 def _check(record: Record) -> None:
+    datasets = [record["dataset"], *record.get("targets", [])]
+    names = [record["method"], record.get("variant") or "", *(record.get("fusion_weights") or ())]
+    names += [name for dataset in datasets for name in (dataset["name"], dataset.get("title", ""))]
+    at_most("record_name", max(map(len, names)), "it")
     roles = record.get("roles")
     if roles is not None and "table" in roles:
-        heads = typed(roles["table"], Table, "", "roles.table")["heads"]
-        at_most("layers", max((head.layer for head in heads), default=0), "its role table")
-        at_most("heads", max((head.head + 1 for head in heads), default=0), "its role table")
+        table = typed(roles["table"], Table, "", "roles.table")
+        check_size(table["heads"], table.get("attributes", ()), "its role table")
     for at, entry in enumerate(record.get("mistakes", [])):
         check_scores(record, *entry["part"])
         _check_mistakes(entry, f"its mistakes[{at}]")

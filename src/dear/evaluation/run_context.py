@@ -1,6 +1,6 @@
 """What runs share: model, roles, training settings, caches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.load import load_clip, named_weights
 from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
@@ -23,12 +23,6 @@ from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache, ViewCache
 
 CACHE_BYTES = 2 * 2**30
-
-Progress = Callable[[int, dict[str, float]], None]
-
-
-def no_progress(_epoch: int, _parts: dict[str, float]) -> None:
-    """Report no progress."""
 
 
 @dataclass
@@ -45,6 +39,7 @@ class RunContext:
         trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
         halves: Copies of models with weights in float16, by model, made when a run asks for one.
         clips: Backbones of teachers, by name and weights.
+        named_by: The recipe that names the models; "" if the user does.
         unadapted: The frozen backbones as methods, by model, with the classes that each was set to last.
     """
 
@@ -57,6 +52,7 @@ class RunContext:
     fabric: Fabric | None = None
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+    named_by: str = ""
     halves: dict[Clip, Clip] = field(default_factory=dict)
     clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
     unadapted: dict[Clip, tuple[Method, tuple[tuple[str, ...], tuple[str, ...]]]] = field(
@@ -128,9 +124,10 @@ class RunContext:
 
     def of_teacher(self, run: ResolvedRun) -> Self:
         """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
-        model, pretrained = key = run.settings.teacher_backbone()
+        model, _ = key = run.settings.teacher_backbone()
         if not model:
             return self
         if key not in self.clips:
-            self.clips[key] = load_clip(model, pretrained, device=self.clip.image.projection.device)
+            weights, device = named_weights(*key, self.named_by), self.clip.image.projection.device
+            self.clips[key] = load_clip(model, weights, device=device, named_by=self.named_by)
         return replace(self, clip=self.clips[key])

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from dear.backbone.choice import BackboneName, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.device import set_threads
-from dear.backbone.load import load_clip
+from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
@@ -30,21 +30,20 @@ from dear.evaluation.trial import (
     teacher_checkpoint,
     validation_images,
 )
+from dear.progress import TrainingStep
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import view_cache
-from dear.writing import write_json
+from dear.writing import UNFINISHED, within, write_json
 
-UNFINISHED = "unfinished"
-"""Name of the folder of checkpoints, inside the folder of records."""
-
-RunProgress = Callable[[str, int, dict[str, float]], None]
+RunProgress = Callable[[str, TrainingStep | None], None]
+"""Called with the name of a run after each step of its training, and with None at its end."""
 Load = Callable[[str], Dataset]
 
 
-def silent(_run: str, _epoch: int, _parts: dict[str, float]) -> None:
+def silent(_run: str, _step: TrainingStep | None) -> None:
     """Ignore progress."""
 
 
@@ -61,8 +60,11 @@ class Runner:
         """The context of an experiment; experiments with the same model share the model and all caches."""
         model = experiment.backbone, experiment.roles
         if model not in self._contexts:
-            clip = load_clip(*model[0], device=self.device)
-            self._contexts[model] = RunContext(clip, fabric=self.fabric)
+            named_by = f"the recipe {experiment.recipe}" if experiment.recipe else ""
+            name, weights = experiment.backbone
+            weights = named_weights(name, weights, named_by)
+            clip = load_clip(name, weights, device=self.device, named_by=named_by)
+            self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, experiment.roles)
@@ -170,7 +172,7 @@ def run_one(
     """
     records = {} if records is None else records
     path = None if out is None else run.file(out)
-    checkpoint = None if out is None else run.file(out / UNFINISHED, ".pt")
+    checkpoint = None if out is None else run.file(within(out, UNFINISHED), ".pt")
     if path is not None and path.exists():
         record = read_record(path)
     else:
@@ -201,7 +203,7 @@ def run_one(
         for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
             unneeded.unlink(missing_ok=True)
     records[run.key] = record
-    progress(run.name, run.training.epochs, {})
+    progress(run.name, None)
     return record
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
-from dear.reading.typed import Count, Positive, Share, typed
+from dear.reading.typed import Count, Number, Positive, Share, typed
 
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
@@ -39,7 +39,7 @@ class Roles(TypedDict):
 class Train(TypedDict):
     """What was logged of each epoch."""
 
-    epochs: NotRequired[list[dict[str, float]]]
+    epochs: NotRequired[list[dict[str, Number]]]
 
 
 class Teacher(TypedDict):
@@ -61,15 +61,15 @@ class Selection(TypedDict):
 class Seconds(TypedDict, total=False):
     """Wall clock."""
 
-    train: float
-    test: float
+    train: Number
+    test: Number
 
 
 class Memory(TypedDict, total=False):
     """Peak memory, in MiB."""
 
-    resident: float | None
-    gpu: float | None
+    resident: Number | None
+    gpu: Number | None
 
 
 class MistakeEntry(TypedDict):
@@ -101,6 +101,13 @@ class MistakesEntry(TypedDict):
     examples: list[MistakeEntry]
 
 
+class Settings(TypedDict, total=False):
+    """The settings of the method and of its training, among others."""
+
+    method: dict[str, Any]
+    train: dict[str, Any]
+
+
 class Record(TypedDict):
     """A run record. The contents of the results depend on the protocol."""
 
@@ -109,7 +116,7 @@ class Record(TypedDict):
     key: NotRequired[str]
     method: str
     variant: NotRequired[str | None]
-    settings: NotRequired[dict[str, Any]]
+    settings: NotRequired[Settings]
     published: NotRequired[list[str]]
     tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
     dataset: DatasetSummary
@@ -124,7 +131,7 @@ class Record(TypedDict):
     selection: NotRequired[Selection]
     results: dict[str, Any]
     mistakes: NotRequired[list[MistakesEntry]]
-    fusion_weights: NotRequired[dict[str, float] | None]
+    fusion_weights: NotRequired[dict[str, Number] | None]
     trainable_parameters: NotRequired[Count]
     seconds: NotRequired[Seconds]
     peak_memory: NotRequired[Memory]

@@ -18,10 +18,11 @@ from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
 from dear.evaluation.predictions import Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
-from dear.evaluation.run_context import Progress, RunContext, no_progress
+from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import SCHEMA
 from dear.methods.base import Method
 from dear.methods.registry import build_method
+from dear.progress import OnStep, unreported
 from dear.training.loop import train
 from dear.training.seeding import generator
 
@@ -45,7 +46,7 @@ class Trial:
         context: RunContext,
         run: ResolvedRun,
         checkpoint: Path | None = None,
-        progress: Progress = no_progress,
+        progress: OnStep = unreported,
         *,
         label: str = "run",
         share: bool = False,

@@ -121,9 +121,10 @@ class Method(nn.Module, ABC):
     def build(
         cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
     ) -> Self:
-        """Build a new method on a CLIP. ``generator`` draws its initial parameters; ``settings`` are of the
-        class declared for the method, None for the published ones. Methods with a constructor other than
-        (clip, generator, settings) override this.
+        """Build a new method on a CLIP, or on a `Clip.outline`, whose parameters have no values.
+        ``generator`` draws its initial parameters; ``settings`` are of the class declared for the method,
+        None for the published ones. Methods with a constructor other than (clip, generator, settings)
+        override this.
         """
         del roles
         return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from dear.errors import SettingsError
+from dear.limits import at_most
 
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
@@ -81,15 +82,19 @@ class MethodSettings:
         return self.training
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for the first value that is out of bounds or not among the choices."""
+        """Raise SettingsError for the first value that is out of bounds or not among the choices, LimitError
+        for a number of tokens or another whole number that is too large.
+        """
         for setting in fields(self):
             value = getattr(self, setting.name)
+            name = ".".join(filter(None, [self.folder(), setting.name]))
+            if setting.type is int:
+                at_most("learned_tokens" if name.endswith("tokens") else "setting", value, name)
             words, allows = self.bounds.get(setting.name, ANY)
             if get_origin(setting.type) is Literal:
                 choices = get_args(setting.type)
                 words, allows = f"one of {', '.join(choices)}", choices.__contains__
             if not allows(value):
-                name = ".".join(filter(None, [self.folder(), setting.name]))
                 raise SettingsError(f"{name} is {value!r}: it must be {words}.")
 
 

@@ -69,6 +69,8 @@ FROZEN = "zero-shot"
 """Unadapted CLIP: the baseline of all methods."""
 
 DEFAULT_METHOD = "dear"
+FIT_METHOD = "dear+"
+"""What `dear fit` takes: chosen by a rule of docs/study.md, on drawings."""
 """The default for fitting: the method that the package is named after."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)

@@ -23,6 +23,8 @@ from dear.methods.shared_settings import RepresentationSettings
 
 def normal(like: Tensor, generator: torch.Generator, *shape: int, std: float) -> Float[Tensor, "..."]:
     """Normal values of standard deviation ``std``, in the dtype and on the device of ``like``."""
+    if like.is_meta:
+        return like.new_empty(shape)
     return (torch.randn(*shape, generator=generator) * std).to(like)
 
 
@@ -41,10 +43,12 @@ def linear_values(
 
 def clones(layers: int, *values: Tensor) -> list[nn.Parameter]:
     """Parameters with one copy of each value per layer."""
-    return [nn.Parameter(value.repeat(layers, *[1] * value.ndim)) for value in values]
+    return [nn.Parameter(value.new_empty(layers, *value.shape).copy_(value)) for value in values]
 
 
 def _within(like: Tensor, generator: torch.Generator, *shape: int, bound: float) -> Tensor:
+    if like.is_meta:
+        return like.new_empty(shape)
     return ((2 * torch.rand(*shape, generator=generator) - 1) * bound).to(like)
 
 
@@ -75,6 +79,21 @@ def name_hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
     """
     digests = (hashlib.sha256(name.encode()).digest()[:8] for name in classnames)
     return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])
+
+
+def rows_by_name(trained: Int[Tensor, "trained"], classnames: Sequence[str]) -> Int[Tensor, "class"]:
+    """The row of each class among those of a trained method, known by its `name_hashes`; -1 for a class that
+    it was not trained on.
+    """
+    row_of = {number: row for row, number in enumerate(trained.tolist())}
+    rows = [row_of.get(number, -1) for number in name_hashes(classnames).tolist()]
+    return torch.tensor(rows, device=trained.device)
+
+
+def require_distinct(trained: Tensor) -> None:
+    """Raise SettingsError for `name_hashes` of a bundle in which a class occurs twice."""
+    if len({*trained.flatten().tolist()}) < trained.numel():
+        raise SettingsError("its tensor trained holds a class twice")
 
 
 PLACEHOLDER = "X"
@@ -198,7 +217,7 @@ def initial_context(
     clip: Clip, words: str, tokens: int, std: float, generator: torch.Generator
 ) -> Float[Tensor, "context width"]:
     """The first embeddings of the words, or normal values if the words are fewer than ``tokens``."""
-    if tokens > lengths(clip, [words])[0]:
+    if clip.text.projection.is_meta or tokens > lengths(clip, [words])[0]:
         return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
     embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
     return embedded[0, clip.first_word :][:tokens].clone()

@@ -11,7 +11,8 @@ from dear.errors import DataError
 from dear.limits import at_most, limit
 
 KINDS = (
-    (stat.S_ISDIR, "it is a folder"), (stat.S_ISFIFO, "it is a pipe, not a regular file"),
+    (stat.S_ISLNK, "it is a link"), (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe, not a regular file"),
     (stat.S_ISCHR, "it is a device, not a regular file"),
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
@@ -59,9 +60,11 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def require_plain(path: Path) -> None:
-    """Raise ReadingError if the path exists but is not a regular file, OSError if it cannot be checked."""
-    _plain(path, os.stat(path).st_mode)
+def require_plain(path: Path, *, links: bool = True) -> None:
+    """Raise ReadingError if the path exists but is not a regular file or, unless ``links``, is a link to one;
+    OSError if it cannot be checked.
+    """
+    _plain(path, os.stat(path, follow_symlinks=links).st_mode)
 
 
 def read_text(path: Path, size_limit: str = "text_bytes") -> str:

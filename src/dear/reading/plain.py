@@ -79,7 +79,12 @@ def read_yaml(path: Path, *, as_text: bool = False) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, without duplicate keys and huge integers."""
+    """PyYAML's safe loader, without duplicate keys, huge integers and zero bytes, which no path may have."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if "\0" in str(node.value):
+            raise ValueError("a text holds a zero byte")
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names: set[str] = set()

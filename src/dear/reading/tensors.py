@@ -1,12 +1,14 @@
 """Tensors and arrays from files: without pickle, regular files only, finite values only."""
 
 import math
+import os
+import pickletools
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
@@ -19,6 +21,14 @@ from dear.reading.typed import Count, typed
 
 HEADER_LENGTH = 8  # bytes that hold the length of a safetensors header
 MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
+
+AT_ONCE = 2**20
+"""Values that are tested together, which takes 8 bytes each."""
+
+LEGACY_PICKLES = 5
+"""Pickles at the start of a file of torch before 1.6; the last ones are the state dict and its names."""
+LARGEST_TUPLE = 10_000
+"""Parts of a tuple, those of tuples in it counted each time."""
 
 BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, OverflowError)
 """What the safetensors reader raises for an invalid file."""
@@ -75,15 +85,78 @@ def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
 
 
 def require_finite(tensors: Iterable[tuple[str, Tensor]], where: object) -> None:
-    """Raise ReadingError naming the first tensor with a value that is not finite."""
+    """Raise ReadingError naming the first tensor with complex values or one that is not finite."""
     for name, tensor in tensors:
-        # The sum is finite only if all values are, and takes no memory; that of a large tensor may overflow.
-        if tensor.is_floating_point() and not math.isfinite(tensor.sum(dtype=torch.float64).item()):
-            bad = int((~tensor.isfinite()).sum())
-            if bad:
-                raise ReadingError(
-                    where, f"{bad:,} of {tensor.numel():,} values of {name[:80]!r} are not finite"
-                )
+        if tensor.is_complex():
+            raise ReadingError(where, f"the values of {name[:80]!r} are complex numbers")
+        if tensor.is_floating_point() and (bad := sum(map(_not_finite, tensor.reshape(-1).split(AT_ONCE)))):
+            raise ReadingError(where, f"{bad:,} of {tensor.numel():,} values of {name[:80]!r} are not finite")
+
+
+def _not_finite(values: Tensor) -> int:
+    """How many values are not finite. Their sum, which is quicker, is finite only if all are."""
+    if values.dtype.itemsize > 1 and math.isfinite(values.sum().item()):
+        return 0
+    return int((~values.double().isfinite()).sum())  # types of 8 bits have no arithmetic
+
+
+def require_plain_torch_file(file: BinaryIO, where: object) -> None:
+    """Raise ReadingError for a file of torch.save, or what is called one, that would take far more time or
+    memory than its size: members that are compressed, share their bytes or cannot be listed, or tuples of
+    tuples, whose hashes take as many steps as they have parts in all. The position is not kept.
+    """
+    file.seek(0)
+    if file.read(2) != b"PK":
+        file.seek(0)
+        for _ in range(LEGACY_PICKLES):
+            if not file.read(1):
+                return
+            file.seek(-1, os.SEEK_CUR)
+            _require_small_tuples(file, where)
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise ReadingError(where, "it is compressed")
+            if len({entry.header_offset for entry in entries}) < len(entries):
+                raise ReadingError(where, "its members share their bytes")
+            for entry in entries:
+                if entry.filename.endswith(".pkl"):
+                    with archive.open(entry) as pickle:
+                        _require_small_tuples(pickle, where)
+    except ReadingError:
+        raise
+    except Exception as error:  # zipfile raises many classes
+        raise ReadingError(where, f"its members cannot be listed ({first_line(error)})") from error
+
+
+def _require_small_tuples(file: IO[bytes], where: object) -> None:
+    """Follow a pickle, without making its objects, with the number of parts of each tuple on the stack."""
+    stack, marks, memo = list[int](), list[int](), dict[int, int]()
+    try:
+        for code, argument, _ in pickletools.genops(file):
+            if code.name == "MARK":
+                marks.append(len(stack))
+            elif code.name == "DUP":
+                stack.append(stack[-1])
+            elif "GET" in code.name:
+                stack.append(memo[int(argument or 0)])
+            elif "PUT" in code.name or code.name == "MEMOIZE":
+                memo[len(memo) if argument is None else argument] = stack[-1]
+            else:
+                before = code.stack_before
+                first = len(stack) - len(before)
+                if pickletools.markobject in before:
+                    first = marks.pop() - before.index(pickletools.markobject)
+                if first < 0:
+                    raise ReadingError(where, "its pickle is damaged")
+                parts = 1 + sum(stack[first:]) if "TUPLE" in code.name else 0
+                if parts > LARGEST_TUPLE:
+                    raise ReadingError(where, f"it has a tuple of more than {LARGEST_TUPLE:,} parts")
+                stack[first:] = [parts or 1] * len(code.stack_after)
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise ReadingError(where, f"its pickle is damaged ({first_line(error)})") from error
 
 
 def map_array(path: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> np.memmap:

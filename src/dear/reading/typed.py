@@ -49,6 +49,8 @@ class Range:
         return f"from {self.minimum:g} to {self.maximum:g}"
 
 
+Number = Annotated[float, Range(-3.4e38, 3.4e38)]
+"""A number that float32 holds: sums, squares and margins of such numbers do not overflow."""
 Share = Annotated[float, Range(0, 1)]
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]

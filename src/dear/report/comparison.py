@@ -8,7 +8,7 @@ from dear.evaluation.schema import harmonic_mean
 from dear.report import published
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Table, average
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.intervals import half_width, paired
+from dear.report.intervals import LEVEL, half_width, paired
 from dear.report.method_plots import Costs
 from dear.report.records import (
     CHANCE,
@@ -151,7 +151,7 @@ def _memory(record: Record) -> float | None:
 
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:
-    """Each method minus the first: mean difference over the data sets that both have, with its 95% interval
+    """Each method minus the first: mean difference over the data sets that both have, with its interval
     (over two data sets without); None if there is only one method.
 
     Raises:
@@ -177,7 +177,8 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         rows.append(GridRow(f"{method} − {first}", tuple(cells)))
     if not rows:
         return None
-    notes = ["Points. Mean over data sets ± half-width of the 95% t interval of the paired differences."]
+    interval = f"± half-width of the {LEVEL:.0%} t interval of the paired differences"
+    notes = [f"Points. Mean over data sets {interval}."]
     if any_few:
         any_interval = any(cell and cell.spread is not None for row in rows for cell in row.cells)
         notes = [*(notes if any_interval else ["Points. Mean over data sets."]), TOO_FEW]
@@ -189,7 +190,7 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
 
 def published_grid(records: Sequence[Record]) -> Grid | None:
     """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
-    the backbone and shots of its numbers; with at least two seeds also half the width of the 95% t interval.
+    the backbone and shots of its numbers; with at least two seeds also half the width of the t interval.
     None if there is nothing to compare.
 
     Raises:
@@ -220,7 +221,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         return None
     columns = [f"{MEASURE_TITLES[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
     source = str(published.sources()["base_to_novel"])
-    note = "Points; ± half-width of the 95% t interval over seeds, where there are at least two."
+    note = f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least two."
     return Grid(
         "base-to-novel-published",
         "Difference to the published numbers",

@@ -4,6 +4,7 @@ paper, as SVG and PNG, its numbers as CSV, and LaTeX that includes it; colours a
 
 import html
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from dear.errors import printable
 from dear.report.grid import Rows, csv_file, latex_text
 
 # Drawn in this colour and written as currentColor: it turns light on a dark page.
@@ -23,6 +25,9 @@ PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
 DPI = 200
+LARGEST = 50_000_000  # pixels of a PNG
+MARKS = 2000
+"""Bars, cells or points of a figure. More take minutes to lay out and are illegible."""
 # Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
 NEUTRAL = "#8A919C"
@@ -78,7 +83,8 @@ class Drawing:
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         with style.context(["default", {**_STYLE, "svg.hashsalt": self.name}]):
             self._painted().savefig(stream, format="svg", transparent=True, metadata=metadata)
-        return _for_page(stream.getvalue(), self.name, self.description, self.size[0])
+        page = _for_page(stream.getvalue(), self.name, self.description, self.size[0])
+        return printable(page, lines=True)
 
     def __html__(self) -> str:
         """The SVG inside HTML, where it needs no namespace; all text in it is escaped."""
@@ -89,17 +95,25 @@ class Drawing:
         return self.svg.replace('style="', 'style="color: #000; background: #fff; ', 1)
 
     def png(self) -> bytes:
-        """The figure in black on white, at 200 dots per inch."""
+        """The figure in black on white, at 200 dots per inch, or fewer if it is large."""
         stream = io.BytesIO()
+        dpi = min(DPI, math.sqrt(LARGEST / math.prod(self.size)))
         with style.context(["default", _STYLE]):
             options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
-            self._painted().savefig(stream, format="png", dpi=DPI, **options)
+            self._painted().savefig(stream, format="png", dpi=dpi, **options)
         return stream.getvalue()
 
     def _painted(self) -> Figure:
         figure = Figure(figsize=self.size, layout="constrained")
         self.paint(figure)
         return figure
+
+
+def drawable(*counts: int) -> bool:
+    """False for so many rows, columns, panels ... that their product is more than a figure holds. Such a
+    figure is left out; its numbers are in the tables.
+    """
+    return math.prod(counts) <= MARKS
 
 
 def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:

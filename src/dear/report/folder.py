@@ -8,6 +8,7 @@ from typing import Any
 from dear.errors import DataError, OutputError
 from dear.evaluation.records import check_record
 from dear.evaluation.schema import part_of
+from dear.limits import LimitError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.report.drawing import figure_files
@@ -16,7 +17,7 @@ from dear.report.html import report_page
 from dear.report.protocols import report_of, tables_of
 from dear.report.records import Record, protocol, readable, weights_of
 from dear.report.run_mistakes import mistakes_files
-from dear.writing import LIST, write_folder
+from dear.writing import LIST, within, write_folder
 
 PAGE = "report.html"
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
@@ -56,8 +57,9 @@ def read_folder(folder: Path) -> list[Record]:
         if isinstance(record, dict) and "schema" in record and "protocol" in record:
             try:
                 check_record(record)
-            except DataError as error:
-                raise DataError(f"{path}: {error}. Remove it and run it again.") from error
+            except (DataError, LimitError) as error:
+                reason = str(error).rstrip(".")
+                raise DataError(f"{path}: {reason}. Remove it and run it again.") from error
             records.append(record)
     if not records:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
@@ -97,9 +99,9 @@ def write_folder_report(
 
     Raises:
         DataError: for records that cannot be combined in one report.
-        OutputError: if the output folder cannot be written to.
+        OutputError: if the output folder cannot be written to, or "report" is a link.
     """
-    out = out or folder / "report"
+    out = out or within(folder, "report")
     records = of_weights(read_folder(folder), weights)
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:

@@ -189,13 +189,13 @@ LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {
 
 def latex_text(text: str) -> str:
     """Text escaped for LaTeX, on one line."""
-    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return "".join(LATEX.get(sign, sign) for sign in printable(" ".join(text.split())))
 
 
 def markdown_text(text: str) -> str:
     """Text escaped for one line of Markdown, shown literally: no link, image, HTML, emphasis or column."""
     signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|"} | {ord("<"): "&lt;"}
-    return " ".join(text.split()).translate(signs)
+    return printable(" ".join(text.split())).translate(signs)
 
 
 def csv_text(text: str) -> str:

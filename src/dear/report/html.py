@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from dear.errors import DataError
+from dear.errors import DataError, printable
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
@@ -21,19 +22,22 @@ from dear.report.records import (
     data_set,
     data_set_title,
     distinct,
+    distinct_by_key,
     grouped,
     mean_curves,
     mean_fusion_weights,
     method_label,
     protocol,
     readable,
+    settings_of,
     weights_of,
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import mistakes_page
+from dear.roles.settings import CoreMask
 from dear.writing import output_file
 
-OTHER_TOKENS_READ = {
+OTHER_TOKENS_READ: dict[CoreMask, str] = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
     "eq9": ", while these do read the image (mask form eq9)",
 }
@@ -164,7 +168,7 @@ def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None
 
 def _other_tokens_read(records: Sequence[Record]) -> str:
     """The clauses for the mask forms that runs used."""
-    forms = distinct((record.get("settings") or {}).get("core_mask") for record in records)
+    forms = distinct(settings_of(record, "method").get("core_mask") for record in records)
     return (
         "".join(OTHER_TOKENS_READ[form] for form in forms if form in OTHER_TOKENS_READ)
         or (OTHER_TOKENS_READ["exclusive"])
@@ -179,19 +183,16 @@ def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
         ("SHA-256 of the weights", str(weights["sha256"])),
         ("Seeds", ", ".join(str(seed) for seed in distinct(record.get("seed") for record in records))),
     ]
-    environments = [record.get("environment") or {} for record in records]
-    for key in distinct(key for environment in environments for key in environment):
-        values = distinct(environment.get(key) for environment in environments)
-        rows.append((str(key).replace("_", " "), _joined(values)))
-    return rows
+    environments = distinct_by_key([record.get("environment") or {} for record in records])
+    return rows + [(key.replace("_", " "), _joined(values)) for key, values in environments.items()]
 
 
 def _settings(runs: Sequence[Record]) -> list[tuple[str, str]]:
     """A method's settings, with its number of trained parameters and the duration of a run."""
     rows = []
-    settings = [run.get("settings") or {} for run in runs]
-    for key in distinct(key for of_run in settings for key in of_run):
-        rows.append((str(key), _joined(distinct(of_run.get(key) for of_run in settings))))
+    for part, prefix in (("method", ""), ("train", "train.")):
+        settings = distinct_by_key([settings_of(run, part) for run in runs])
+        rows += [(f"{prefix}{key}", _joined(values)) for key, values in settings.items()]
     if parameters := distinct(run.get("trainable_parameters") for run in runs):
         rows.append(("trainable parameters", _joined(parameters)))
     for part in ("train", "test"):
@@ -209,15 +210,22 @@ def _joined(values: Sequence[Any]) -> str:
 
 
 def render_page(template: str, **variables: Any) -> str:
-    """Render a template of the package; a name that the template uses but is not given is an error."""
+    """Render a template of the package, control characters in its variables escaped; a name that the template
+    uses but is not given is an error.
+    """
     environment = Environment(
         loader=PackageLoader("dear.report"),
         autoescape=True,
+        finalize=_finalized,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**variables)
+
+
+def _finalized(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def write_html(path: Path, text: str) -> Path:

@@ -1,13 +1,16 @@
-"""Student's t intervals for the mean of few values."""
+"""Intervals: Student's t for the mean of few values; shares of images, and their differences, on one set."""
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from functools import cache
+from statistics import NormalDist, fmean, stdev
 
 STEPS = 2000
+LEVEL = 0.95
+"""Level of every interval."""
 
 
-def half_width(values: Sequence[float], level: float = 0.95) -> float | None:
+def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
     """Half the width of the t interval of the mean; None with fewer than two values."""
     if len(values) < 2:
         return None
@@ -15,11 +18,30 @@ def half_width(values: Sequence[float], level: float = 0.95) -> float | None:
 
 
 def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of the differences one - other, and the half-width of its 95% t interval."""
+    """Mean of the differences one - other, and the half-width of its t interval at `LEVEL`."""
     differences = [a - b for a, b in zip(one, other, strict=True)]
     return fmean(differences), half_width(differences)
 
 
+def share_interval(hits: int, of: int) -> tuple[float, float]:
+    """The interval of a share, at `LEVEL`. Source: Wilson, JASA 22 (1927)."""
+    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
+    centre, spread = hits + z * z / 2, z * math.sqrt(hits * (of - hits) / of + z * z / 4)
+    return max(0.0, (centre - spread) / (of + z * z)), min(1.0, (centre + spread) / (of + z * z))
+
+
+def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:
+    """The interval, at `LEVEL`, of the difference of two shares of the same items, if ``gained`` count for
+    the first alone and ``lost`` for the second alone: Wald's, with half an item added to each of the four
+    counts. Source: Agresti and Min, Statistics in Medicine 24 (2005), section 3.
+    """
+    z, items = NormalDist().inv_cdf(0.5 + LEVEL / 2), of + 2
+    mean = (gained - lost) / items
+    spread = z * math.sqrt((gained + lost + 1) - (gained - lost) ** 2 / items) / items
+    return max(-1.0, mean - spread), min(1.0, mean + spread)
+
+
+@cache
 def t_quantile(p: float, degrees: int) -> float:
     """The p-quantile (p > 0.5) of Student's t, to about six digits: Simpson's rule and bisection."""
     low, high = 0.0, 1.0

@@ -4,25 +4,40 @@ method, its fusion weights and its training.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import cos, pi, sin
 from textwrap import fill
 
+import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
-from matplotlib.transforms import Bbox
 
 from dear.errors import DataError
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Entry, Table
-from dear.report.drawing import DASHES, HEAT, INK, NEUTRAL, PALETTE, Drawing, cell_axes, draw_cell, plain_axes
+from dear.report.drawing import (
+    DASHES,
+    HEAT,
+    INK,
+    NEUTRAL,
+    PALETTE,
+    Drawing,
+    cell_axes,
+    draw_cell,
+    drawable,
+    plain_axes,
+)
 
 ACROSS = 4  # panels beside each other
+PANEL = 20  # marks that take as long to draw as an empty panel, a legend's entry or a label that is placed
 GAIN, LOSS = PALETTE[0], PALETTE[4]
-DISTANCES = (7, 12, 18, 26, 36, 48, 62)
+ANGLES = 2 * np.pi * np.arange(12) / 12
+DISTANCES = np.array([7, 12, 18, 26, 36, 48, 62, 80, 102, 128, 160])
 """Distances in points at which a label is tried; from the third on a line leads to it."""
-DIRECTIONS = 12
+OFFSETS = (DISTANCES[:, None, None] * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)).reshape(-1, 2)
+DISTANT = np.repeat(DISTANCES[2] <= DISTANCES, len(ANGLES))
+MARK = 5  # pixels from the middle of a point that a label leaves free
+LINE = 0.1  # what a line across a label counts, a label across a label being 1
 
 
 @dataclass(frozen=True)
@@ -36,9 +51,11 @@ class Costs:
 
 
 def averages_down(table: Table) -> Drawing | None:
-    """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
+    """The table's averages for many methods: methods down, a panel a measure; None if no method has one, or
+    for too many.
+    """
     averages = _averages(table)
-    if not averages:
+    if not averages or not drawable(len(averages), len(MEASURES)):
         return None
 
     def paint(figure: Figure) -> None:
@@ -131,12 +148,12 @@ def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
 
 def gain_bars(table: Table, reference: str) -> Drawing | None:
     """A panel a method: its gain in HM over the reference, by data set, all on one scale; None if no method
-    has a data set in common with the reference.
+    has a data set in common with the reference, or for too many.
     """
     by_method = gains(table, reference)
-    if not by_method:
-        return None
     titles = [row.title for row in table.rows if any(row.title in gain for gain in by_method.values())]
+    if not by_method or not drawable(len(by_method), max(len(titles), PANEL)):
+        return None
     across = min(ACROSS, len(by_method))
     down = -(-len(by_method) // across)
 
@@ -176,7 +193,7 @@ def gain_bars(table: Table, reference: str) -> Drawing | None:
 
 def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None:
     """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
-    without parameters is a line. None for fewer than two methods with a cost.
+    without parameters is a line. None for fewer than two methods with a cost, or for too many.
     """
     panels = {"trained parameters": "parameters", "seconds per run": "seconds"}
     points_of = {
@@ -184,7 +201,7 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None
         for title, field in panels.items()
     }
     points_of = {title: points for title, points in points_of.items() if len(points) > 1}
-    if not points_of:
+    if not points_of or not drawable(len(methods), PANEL):
         return None
     line = next((costs for costs in methods if costs.method == reference), None)
 
@@ -214,65 +231,86 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None
     )
     data: list[list[object]] = [["method", "average HM (%)", "trained parameters", "seconds per run"]]
     data += [[costs.method, costs.hm, costs.parameters, costs.seconds] for costs in methods]
-    return Drawing("costs", f"Average HM against costs. {words}.", (4.7 * len(points_of), 4.0), paint, data)
+    return Drawing(
+        "costs",
+        f"Average HM against costs. {words}.",
+        (4.7 * len(points_of), max(4.0, 0.13 * len(methods))),
+        paint,
+        data,
+    )
 
 
 def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[Annotation]:
     """Name points so that no name covers another, a point or the edge of the axes where that is possible:
     each name takes the nearest free position, distant ones with a line that leads to the point. The figure's
     layout must be settled.
+
+    A name is measured once; its positions are compared with all that is occupied at a time, so that n names
+    take n drawn texts and in the order of n^2 additions.
     """
-    inside = axes.get_window_extent()
-    marks = [axes.transData.transform(point) for point in points.values()]
-    occupied = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in marks]
+    edges = np.array(axes.get_window_extent().extents)
+    pixels = axes.figure.dpi / 72
+    marks = axes.transData.transform([*points.values()])
+    occupied = [np.concatenate([marks - MARK, marks + MARK], axis=1)]
+    lines = [np.empty((0, 4))]
     placed = []
-    for name, point in sorted(points.items(), key=lambda item: item[1]):
-        best: tuple[float, Annotation, Bbox] | None = None
-        for distance, step in product(DISTANCES, range(DIRECTIONS)):
-            label = _label(axes, name, point, distance, 2 * pi * step / DIRECTIONS)
-            box = label.get_window_extent().padded(1.5)
-            crossed = sum(_overlap(box, other) for other in occupied)
-            crossed += box.width * box.height - _overlap(box, inside)
-            if best is None or crossed < best[0] - 1e-6:
-                if best is not None:
-                    best[1].remove()
-                best = crossed, label, box
-            else:
-                label.remove()
-            if best[0] <= 1e-6:
-                break
-        assert best is not None
-        occupied.append(best[2])
-        placed.append(best[1])
+    for number, (name, point) in sorted(enumerate(points.items()), key=lambda item: item[1][1]):
+        probe = _label(axes, name, point, OFFSETS[0], False)
+        size = np.array(Text.get_window_extent(probe).size) + 3
+        probe.remove()
+        anchors = marks[number] + pixels * OFFSETS
+        lower = anchors + size * (np.sign(OFFSETS.round()) - 1) / 2
+        boxes = np.concatenate([lower, lower + size], axis=1)
+        middles = lower + size / 2
+        leads = np.concatenate(
+            [np.minimum(middles, marks[number]), np.maximum(middles, marks[number])], axis=1
+        )
+        leads[~DISTANT] = 0
+        others = np.delete(np.concatenate(occupied), number, axis=0)
+        crossed = size.prod() - _overlaps(boxes, edges[None]) + _overlaps(boxes, np.concatenate(occupied))
+        crossed += LINE * (_overlaps(boxes, np.concatenate(lines)) + _overlaps(leads, others))
+        best = int(np.argmin(np.where(crossed < 1e-6, 0, crossed)))
+        placed.append(_label(axes, name, point, OFFSETS[best], bool(DISTANT[best])))
+        occupied.append(boxes[best, None])
+        if DISTANT[best]:
+            lines.append(leads[best, None])
     return placed
 
 
-def _label(axes: Axes, name: str, point: tuple[float, float], distance: float, angle: float) -> Annotation:
-    x, y = distance * cos(angle), distance * sin(angle)
+def _label(
+    axes: Axes, name: str, point: tuple[float, float], offset: Float[np.ndarray, "2"], distant: bool
+) -> Annotation:
+    x, y = offset
     line = {"arrowstyle": "-", "color": INK, "alpha": 0.45, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
     label = axes.annotate(
         name, point, (x, y), textcoords="offset points", fontsize=8,
-        ha="left" if x > 1 else "right" if x < -1 else "center",
-        va="bottom" if y > 1 else "top" if y < -1 else "center",
-        arrowprops=line if distance >= DISTANCES[2] else None,
+        ha=("right", "center", "left")[int(np.sign(x.round())) + 1],
+        va=("top", "center", "bottom")[int(np.sign(y.round())) + 1],
+        arrowprops=line if distant else None,
     )  # fmt: skip
     label.set_in_layout(False)
     return label
 
 
-def _overlap(box: Bbox, other: Bbox) -> float:
-    """The area that two boxes share."""
-    shared = Bbox.intersection(box, other)
-    return 0.0 if shared is None else shared.width * shared.height
+def _overlaps(
+    boxes: Float[np.ndarray, "box 4"], others: Float[np.ndarray, "other 4"]
+) -> Float[np.ndarray, "box"]:
+    """The areas that boxes (left, bottom, right, top) share with others, summed over these."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    areas: Float[np.ndarray, box] = np.clip(high - low, 0, None).prod(axis=2).sum(axis=1)
+    return areas
 
 
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing:
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | None:
     """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
-    root.
+    root. None for too many.
     """
     features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
     if not features:
         raise DataError("there are no fusion weights to draw")
+    if not drawable(len(features), len(weights)):
+        return None
 
     def paint(figure: Figure) -> None:
         axes = cell_axes(figure, features, list(weights), "", "")
@@ -296,12 +334,14 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing:
 
 def training_curves(
     losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
-) -> Drawing:
+) -> Drawing | None:
     """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
-    validation images (a fraction) of the data sets where it was measured.
+    validation images (a fraction) of the data sets where it was measured. None for too many.
     """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
+    if not drawable(len(losses), PANEL):
+        return None
     panels = {"loss": losses}
     if validated:
         panels["validation accuracy (%)"] = {

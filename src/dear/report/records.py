@@ -9,6 +9,7 @@ from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
+from dear.limits import at_most
 from dear.methods.registry import METHODS
 
 Record = Mapping[str, Any]
@@ -149,6 +150,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     """The records of one protocol as a list, after checking that they can be combined in one table.
 
     Raises:
+        LimitError: for too many methods times data sets times numbers of shots.
         DataError: if there are none; for another schema version, or several protocols; if weights or the
             source of a transfer differ; if one data set has two identities, or one method several numbers of
             shots (unless the table has a column for each), settings, role tables or rules for the tested
@@ -160,6 +162,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     _check_same(records, lambda record: part_of(record, "weights", "sha256"), "weights")
     data_sets = [{"dataset": dataset} for record in records for dataset in _data_sets(record)]
     _check_same(data_sets, lambda use: use["dataset"].get("identity"), "data", data_set)
+    shots = {record.get("shots") for record in records}
+    cells = len({*map(method_label, records)}) * len({*map(data_set, data_sets)}) * len(shots)
+    at_most("report_cells", cells, "a table of these records")
     if kind().trained_on is not None:
         _check_same(records, data_set, "sources")
     _check_same(records, _role_source, "role tables", method_label)
@@ -168,10 +173,10 @@ def checked(records: Iterable[Record]) -> list[Record]:
     )
     if not kind.several_shots:
         _check_same(records, lambda record: record.get("shots"), "numbers of shots", method_label)
-    _check_same(records, lambda record: _settings(record).get("train"), "training", method_label)
+    _check_same(records, lambda record: settings_of(record, "train"), "training", method_label)
     # A method may be published with other settings for each data set, but not for each seed.
     for runs in grouped(records, data_set).values():
-        _check_same(runs, _settings, "settings", method_label)
+        _check_same(runs, lambda record: settings_of(record, "method"), "settings", method_label)
     known: set[tuple[str, str, Any, Any]] = set()
     for record in records:
         run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
@@ -183,8 +188,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     return records
 
 
-def _settings(record: Record) -> dict[str, Any]:
-    return dict(record.get("settings") or {})
+def settings_of(record: Record, part: str) -> dict[str, Any]:
+    """The settings of a record: those of its "method", or of "train"."""
+    return dict((record.get("settings") or {}).get(part) or {})
 
 
 def _role_source(record: Record) -> str | None:
@@ -226,12 +232,30 @@ def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """The distinct values in order of first appearance (values need not be hashable)."""
-    unique: list[Any] = []
+    """The distinct values in order of first appearance; they may be lists and mappings."""
+    unique: dict[Any, Any] = {}
     for value in values:
-        if value not in unique:
-            unique.append(value)
-    return unique
+        unique.setdefault(_hashable(value), value)
+    return [*unique.values()]
+
+
+def _hashable(value: Any) -> Any:
+    """A value that is equal to another's if the values are."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _hashable(entry)) for key, entry in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def distinct_by_key(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Key -> the distinct values that some mappings have, at last None if not all of them have the key."""
+    values: dict[str, list[Any]] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            values.setdefault(key, []).append(value)
+    return {
+        key: distinct([*of_key, *([None] if len(of_key) < len(mappings) else [])])
+        for key, of_key in values.items()
+    }
 
 
 def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
@@ -240,10 +264,10 @@ def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]
     for runs in grouped(records, data_set).values():
         by_run: list[Mapping[str, float]] = [w for run in runs if (w := run.get("fusion_weights"))]
         if by_run:
-            means[data_set_title(runs[0])] = {
-                feature: sum(weights.get(feature, 0.0) for weights in by_run) / len(by_run)
-                for feature in distinct(feature for weights in by_run for feature in weights)
-            }
+            sums: dict[str, float] = {}
+            for feature, weight in (item for weights in by_run for item in weights.items()):
+                sums[feature] = sums.get(feature, 0.0) + weight
+            means[data_set_title(runs[0])] = {feature: total / len(by_run) for feature, total in sums.items()}
     return means
 
 

@@ -12,13 +12,24 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dear.errors import DataError
-from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, cell_axes, concept_styles, draw_cell
+from dear.report.drawing import (
+    INK,
+    MARKERS,
+    NEUTRAL,
+    PALETTE,
+    Drawing,
+    cell_axes,
+    concept_styles,
+    draw_cell,
+    drawable,
+)
 from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
 
 ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
 ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
 CORE = "#0072B2"
+CHEAP = 5  # parts of a bar that are drawn as fast as a cell
 
 
 def head_role_map(table: Mapping[str, Any]) -> Drawing:
@@ -85,7 +96,9 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def concept_map(table: Mapping[str, Any]) -> Drawing | None:
-    """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
+    """Heads as bars of their distribution over concepts: layers down, heads across. None without, or for
+    too many.
+    """
     heads = [head for head in table["heads"] if head.get("share")]
     if not heads:
         return None
@@ -94,6 +107,8 @@ def concept_map(table: Mapping[str, Any]) -> Drawing | None:
     colors = {concept: color for concept, (color, _) in styles.items()}
     hatches = {concept: None if marker == MARKERS[0] else "////" for concept, (_, marker) in styles.items()}
     concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
+    if not drawable(len(heads), -(-len(concepts) // CHEAP)):
+        return None
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
 

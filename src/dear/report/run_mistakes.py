@@ -273,7 +273,8 @@ def _visible(
     """The parts of the requested methods, or of the first selection of methods that a page has room for."""
 
     def parts_of(methods: Sequence[str]) -> list[RunMistakes]:
-        return [part for part in parts if part.method in methods]
+        names = {*methods}
+        return [part for part in parts if part.method in names]
 
     if requested:
         return parts_of(requested)

@@ -129,6 +129,7 @@ def save(index: Any, path: Path) -> None:
 
     part = path.with_name(path.name + ".part")  # FAISS accepts only file names
     try:
+        part.unlink(missing_ok=True)  # it would write through a link
         faiss.write_index(index, str(part))
         with part.open("r+b") as file:
             file.write(_checksum(file, part.stat().st_size))

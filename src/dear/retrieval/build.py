@@ -26,6 +26,7 @@ from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Built, Kind, Storage, damaged
 from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import Vectors
+from dear.writing import within
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of unused rows at which they are removed
@@ -175,7 +176,7 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
 
 def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
     """A shard's files, and its folder. Raises DataError if there is a whole index, or shards of another
-    number.
+    number; OutputError if its folder is a link.
     """
     if Catalogue.exists(out):
         raise DataError(f"{out} is a whole index, not a folder of shards: choose another folder with --out.")
@@ -184,7 +185,7 @@ def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[s
             f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another folder with "
             "--out."
         )
-    in_shard, folder = shard.of(stamps), shard.folder(out)
+    in_shard, folder = shard.of(stamps), within(out, shard.folder(out).name)
     if not in_shard and not Catalogue.exists(folder):
         raise DataError(f"none of the {len(stamps)} images falls to shard {shard}: make fewer shards.")
     return in_shard, folder

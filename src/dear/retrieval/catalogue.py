@@ -9,6 +9,7 @@ import sqlite3
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
@@ -18,13 +19,14 @@ from jaxtyping import Bool
 
 from dear.errors import DataError, OutputError
 from dear.limits import at_most, limit
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_plain
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, typed
 from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
+DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 SCHEMA = 2
 TABLES = (
     "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -38,8 +40,7 @@ TABLES = (
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
 DEFINED = {*TABLES}
 """All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
-MOST_FACTS = 100
-LONGEST_PATH, LONGEST_REASON = 4096, 10_000
+MOST_FACTS, LONGEST_PATH, LONGEST_REASON, LONGEST_ROW = 100, 4096, 10_000, 2**16
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
@@ -125,7 +126,7 @@ class Catalogue:
         """True if there is a catalogue, possibly damaged. A file without tables does not count: SQLite
         creates the file first, and the process creating the catalogue did not finish.
         """
-        if not (folder / FILE).exists():
+        if not os.path.lexists(folder / FILE):
             return False
         try:
             with closing(_connect(folder / FILE)) as database:
@@ -315,8 +316,10 @@ class Catalogue:
         return name
 
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        longest = min(limit("json_bytes"), 2**30) if "facts" in question else LONGEST_ROW
+        self.database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)  # rows may share their pages
         try:
-            # `yield from` would close a cursor that is left early, and fail once the database is closed.
+            # `yield from` would close a cursor that is left early, and fail if the database is closed.
             for row in self.database.execute(question, values):  # noqa: UP028
                 yield row
         except sqlite3.Error as error:
@@ -333,12 +336,11 @@ def only_writer(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        try:
-            require_own_journal(folder / LOCK)
+            require_own_files(folder)
             lock = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
             stack.enter_context(closing(lock)).execute("BEGIN EXCLUSIVE")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         except sqlite3.Error as error:
             locked = "locked" in str(error)
             why = "another process is writing it, wait for it to finish" if locked else str(error)
@@ -351,23 +353,30 @@ def _unwritable(folder: Path, error: Exception) -> OutputError:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    require_own_journal(path)
+    require_own_files(path.parent)
     # Only `change` begins transactions; a server reads from several threads, one at a time.
     database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limit("json_bytes"), 2**30))
     database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
     return database
 
 
-def require_own_journal(path: Path) -> None:
-    """Raise DataError for a journal that ends with the name of a second journal: SQLite would delete the file
-    of that name while it recovers. A build writes one database, so its journals never have one.
+def require_own_files(folder: Path) -> None:
+    """Raise DataError for a file of an index that is a link, a pipe or a device: SQLite and a build would
+    write to it. So too for a journal that ends with the name of a second one: SQLite would delete the file of
+    that name while it recovers. A build writes one database, so its journals never have one.
     """
-    with suppress(FileNotFoundError), path.with_name(f"{path.name}-journal").open("rb") as journal:
-        journal.seek(0, os.SEEK_END)
-        journal.seek(max(0, journal.tell() - len(JOURNAL_MAGIC)))
-        if journal.read() == JOURNAL_MAGIC:
-            raise damaged(path.parent, f"{path.name}-journal names another file")
+    for path in chain(map(folder.joinpath, DATABASES), folder.glob("vectors-*"), folder.glob("vectors-*/*")):
+        try:
+            with suppress(FileNotFoundError):  # or another process has just removed it
+                if path.name in DATABASES or path.is_symlink() or not path.is_dir():
+                    require_plain(path, links=False)
+                if path.name in DATABASES and path.name.endswith("-journal"):
+                    with path.open("rb") as journal:
+                        journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))
+                        if journal.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
+                            raise ReadingError(path, "it names another file")
+        except ReadingError as error:
+            raise damaged(folder, f"{path.relative_to(folder)}: {error.reason}") from error
 
 
 def _names(facts: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

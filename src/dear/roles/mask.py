@@ -2,6 +2,8 @@
 and attribute tokens.
 """
 
+from typing import assert_never
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -30,9 +32,13 @@ def blocked_edges(
         return is_attribute[:, None] != is_attribute[None, :]
     if role.role == "core":
         foreign = is_attribute & (group != attributes.index(str(role.attribute)))
-        if core_mask == "eq9":
-            return foreign.expand(tokens, tokens)
-        return torch.where(foreign[:, None], group[:, None] != group, foreign)
+        match core_mask:
+            case "eq9":
+                return foreign.expand(tokens, tokens)
+            case "exclusive":
+                return torch.where(foreign[:, None], group[:, None] != group, foreign)
+            case _:
+                assert_never(core_mask)
     return torch.zeros(tokens, tokens, dtype=torch.bool)
 
 

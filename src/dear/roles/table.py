@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, get_args
@@ -15,7 +15,7 @@ from dear.data.settings import checked_seed
 from dear.errors import OutputError, RoleTableError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
-from dear.reading.typed import Count, Positive, shown, typed
+from dear.reading.typed import Count, Number, Positive, Share, shown, typed
 from dear.roles.settings import read_table
 from dear.writing import output_file
 
@@ -44,8 +44,8 @@ class HeadRole:
     role: Role
     attribute: str | None = None
     concept: str | None = None
-    entropy: float | None = None
-    share: Mapping[str, float] = field(default_factory=dict)
+    entropy: Number | None = None
+    share: Mapping[str, Share] = field(default_factory=dict)
     phrases: tuple[str, ...] = ()
 
 
@@ -90,10 +90,10 @@ class Evidence(TypedDict):
     dbcv: float
     tried: list[ClusteringTrial]
     dbcv_by_k: dict[str, float]
-    thresholds: list[float]
+    thresholds: list[Number]
     phrases: int
     left_out_by_hdbscan: int | None
-    points: list[tuple[float, float, str | None, str]]
+    points: list[tuple[Number, Number, str | None, str]]
     stability: NotRequired[Stability]
 
 
@@ -122,6 +122,8 @@ class RoleTable:
             raise RoleTableError(
                 f"a head has two roles in the table {self.source!r}: {doubles[0]} (layer, head)."
             )
+        if len({*self.attributes}) < len(self.attributes):
+            raise RoleTableError(f"an attribute is listed twice in the table {self.source!r}.")
         for head in self.heads:
             if head.role not in get_args(Role):
                 raise RoleTableError(
@@ -238,9 +240,25 @@ class RoleTable:
                     raise ReadingError(source, f"its evidence.thresholds are {count}, not 2 or none")
         except ReadingError as error:
             raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
-        at_most("layers", max((head.layer for head in table.heads), default=0), source)
-        at_most("heads", max((head.head + 1 for head in table.heads), default=0), source)
+        points = [concept for *_, concept, _ in (table.evidence or {}).get("points", ()) if concept]
+        check_size(table.heads, [*table.attributes, *points], source)
+        at_most("attributes", len(table.attributes), source)
         return table
+
+
+def check_size(heads: Sequence[HeadRole], names: Iterable[str], where: object) -> None:
+    """Raise LimitError for too many heads or layers, or too many or too long names of attributes and
+    concepts: a page draws each.
+    """
+    at_most("role_heads", len(heads), where)
+    at_most("layers", max((head.layer for head in heads), default=0), where)
+    at_most("heads", max((head.head + 1 for head in heads), default=0), where)
+    words = {
+        *names,
+        *(name for head in heads for name in (head.attribute, head.concept, *head.share) if name),
+    }
+    at_most("role_names", len(words), where)
+    at_most("record_name", max(map(len, words), default=0), where)
 
 
 def make_place(path: Path) -> None:

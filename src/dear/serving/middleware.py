@@ -14,6 +14,7 @@ from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
 COOKIE = "dear_token"
 OPEN = frozenset(["/page.css", "/health"])
 """Paths that need no token, besides the login form: its style, and the sign that the server answers."""
+HEADER_BYTES = 2**15  # of all names and values of a request
 HOST = re.compile(r"(?:\[([0-9a-f]*:[0-9a-f:.]*)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
 """The Host header in lower case: an IPv6 address in brackets or a name, and a port if any."""
 # Only files of this server and images that the page creates; text never becomes code or markup.
@@ -87,6 +88,8 @@ class SecurityMiddleware:
 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+                raise Refused(431, f"the headers take more than {HEADER_BYTES:,} bytes: send fewer cookies.")
             self._check_host(headers)
             self._check_origin(headers)
             if not await self._authorized(scope, headers, answer):
@@ -95,7 +98,7 @@ class SecurityMiddleware:
                 self.rate.take(client_of(scope))
             self._check_length(headers)
             with self.bodies.body() as body:
-                await self.app(scope, self.bodies.counted(body, receive), answer)
+                await self.app(_without_cookies(scope), self.bodies.counted(body, receive), answer)
         except Refused as refused:
             if not started:
                 await respond(answer, refused)
@@ -171,8 +174,15 @@ def _bearer(headers: dict[str, str]) -> str:
     return value.strip() if scheme.lower() == "bearer" else ""
 
 
+def _without_cookies(scope: Scope) -> Scope:
+    """The scope for the app, whose framework parses cookies for every route: Python's own parser takes
+    seconds for 60 kB of escapes in quotes. Only the check of the token reads a cookie.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
+    return {**scope, "headers": headers}
+
+
 def _cookie(headers: dict[str, str]) -> str:
-    # Python's own parser takes seconds for 60 kB of escapes in quotes, which no token has.
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.partition("=")
         if name.strip() == COOKIE:

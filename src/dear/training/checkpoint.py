@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from dear.errors import DearError, OutputError, first_line
+from dear.limits import at_most
 from dear.methods.base import Method
 from dear.reading.files import opened
 from dear.reading.plain import parse_json
+from dear.reading.tensors import require_plain_torch_file
 from dear.writing import output_file
 
 MARK = b"dear checkpoint 2 "
@@ -84,16 +86,21 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     """Read what ``write_state`` wrote. Raises CheckpointError for any other file."""
     try:
         with opened(path) as file:
-            head, content = file.readline(len(_head(b""))), file.read()
+            head = file.readline(len(_head(b"")))
+            if not head.startswith(MARK):
+                raise CheckpointError(path, "it is not a checkpoint of this version")
+            at_most("tensor_bytes", os.fstat(file.fileno()).st_size, path)
+            content = file.read()
+    except CheckpointError:
+        raise
     except OSError as error:
         raise CheckpointError(path, f"it cannot be read: {error.strerror or error}") from error
     except DearError as error:  # no regular file
         raise CheckpointError(path, first_line(error)) from error
-    if not head.startswith(MARK):
-        raise CheckpointError(path, "it is not a checkpoint of this version")
     if head != _head(content):
         raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
+        require_plain_torch_file(io.BytesIO(content), path)
         return dict(torch.load(io.BytesIO(content), map_location=device, weights_only=True))
     except Exception as error:  # a foreign file may fail anywhere in torch.load
         raise CheckpointError(path, first_line(error)) from error

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from lightning_fabric import Fabric
@@ -16,6 +16,7 @@ from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.base import Method
+from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batches, training_images
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
 from dear.training.devices import make_fabric, summed
@@ -38,7 +39,7 @@ def train(
     fabric: Fabric | None = None,
     validate: Callable[[], float] | None = None,
     label: str = "run",
-    progress: Callable[[int, dict[str, float]], None] = lambda _epoch, _parts: None,
+    progress: OnStep = unreported,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes. Returns the mean loss, its parts and the learning rate
     of each epoch; an empty list for a method that takes no steps.
@@ -49,7 +50,7 @@ def train(
     identical results. With ``validate`` each epoch records its score as "val" and the method ends in the
     state of the best epoch (the first of equals); otherwise in that of the last. A ``fabric`` of several
     processes splits each batch among them: the results equal those of one process up to rounding. ``label``
-    names the run in Fabric's loggers.
+    names the run in Fabric's loggers, ``progress`` is called after each step.
 
     Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
     than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
@@ -95,9 +96,11 @@ def train(
             run_steps=of_run,
             selects=validate is not None,
         )
+    progress(TrainingStep(min(len(history) * steps, of_run), of_run, len(history), epochs))
     for epoch in range(len(history), epochs):
         start, rates = time.perf_counter(), _rates(settings, epoch, steps, of_run)
         sums: dict[str, float] = {}
+        seen = 0.0
         method.train()
         for step, (rate, batch) in enumerate(zip(rates, batches.of(epoch, len(rates)), strict=True)):
             for group in optimizer.param_groups:
@@ -117,8 +120,13 @@ def train(
                 del parts  # and with it a graph that was kept for a second pass
             optimizer.step()
             method.after_step((epoch * steps + step + 1) / of_run)
+            counted = len(batch.indices) * (batch.weight > 0)
             for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + value * len(batch.indices) * (batch.weight > 0)
+                sums[name] = sums.get(name, 0.0) + value * counted
+            seen += counted
+            if step + 1 < len(rates):
+                means = {name: total / max(seen, 1) for name, total in sums.items()}
+                progress(TrainingStep(epoch * steps + step + 1, of_run, epoch + 1, epochs, losses=means))
         method.eval()
         finite = all(torch.isfinite(parameter).all() for parameter in method.trainable)
         if epoch + 1 == epochs:  # no later loss shows the effect of the last step
@@ -137,12 +145,12 @@ def train(
             entry["val"] = validate()
             if all(entry["val"] > earlier["val"] for earlier in history):
                 best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+        done = epoch * steps + len(rates)
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
-            done = epoch * steps + len(rates)
             save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
-        progress(epoch + 1, means)
+        progress(TrainingStep(done, of_run, epoch + 1, epochs, ends_epoch=True, losses=means))
     if best is not None:
         method.load_state_dict(best)
     return history
@@ -183,7 +191,12 @@ def _numbers(values: Iterable[Tensor]) -> list[float]:
 
 def _optimizer(method: Method, settings: TrainSettings) -> Any:
     groups, lr, decay = method.parameter_groups(), settings.lr, settings.weight_decay
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=decay)
-    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
-    return kind(groups, lr, weight_decay=decay)
+    match settings.optimizer:
+        case "sgd":
+            return torch.optim.SGD(groups, lr, momentum=settings.momentum, weight_decay=decay)
+        case "adam":
+            return torch.optim.Adam(groups, lr, weight_decay=decay)
+        case "adamw":
+            return torch.optim.AdamW(groups, lr, weight_decay=decay)
+        case _:
+            assert_never(settings.optimizer)

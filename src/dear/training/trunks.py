@@ -198,8 +198,10 @@ class ViewCache:
         return self._bytes + size <= self.limit
 
     def _folders(self) -> list[Path]:
-        """The folders of all fingerprints and layers."""
-        return [folder for folder in self.folder.glob("*/*") if folder.is_dir()]
+        """The folders of all fingerprints and layers, none of them behind a link: they may be removed."""
+        top = self.folder.parent.resolve() / self.folder.name
+        folders = (folder for folder in self.folder.glob("*/*") if folder.is_dir())
+        return [folder for folder in folders if folder.resolve() == top / folder.relative_to(self.folder)]
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(

@@ -101,7 +101,7 @@ def older_bundle(folder: Path, run: Callable[[str], None]) -> None:
 
 
 def with_bundle(_folder: Path, run: Callable[[str], None]) -> None:
-    run(f"fit {PHOTOS} --out bundle --train.epochs 2 --device cpu")
+    run(f"fit {PHOTOS} --out bundle --method dear --train.epochs 2 --device cpu")
 
 
 def older_index(folder: Path, run: Callable[[str], None]) -> None:
@@ -129,7 +129,7 @@ def older_report(folder: Path, run: Callable[[str], None]) -> None:
 
 
 RUN = f"run base-to-novel {PHOTOS} --methods dear --shots 1 --train.epochs 3 --out out --device cpu"
-FIT = f"fit {PHOTOS} --train.epochs 2 --out out --overwrite --device cpu"
+FIT = f"fit {PHOTOS} --method dear --train.epochs 2 --out out --overwrite --device cpu"
 INDEX = "index build bundle photos --out out --device cpu"
 SCENES = {
     "run": Scene(RUN, records),
@@ -197,6 +197,11 @@ class Staged:
     def result(self) -> Any:
         """What there is of the command's result."""
         return self.scene.result(self.out)
+
+    def finished(self) -> Any:
+        """The same, without the checkpoints that a killed fit leaves for its next run."""
+        files = self.result()
+        return {name: content for name, content in files.items() if not name.startswith("unfinished/")}
 
     def again(self) -> Any:
         """What the command leaves in the end; it must end well."""

@@ -33,5 +33,5 @@ def test_nothing_is_lost(name: str, launcher: Launcher, tmp_path: Path, fuzz_lon
         ended = launcher.run(staged.words, staged.work, at=at, after=after)
         assert ended.code < 0 or after is not None, ended.said
         if staged.scene.keeps:
-            assert staged.result() in (staged.old, want), moment
+            assert staged.finished() in (staged.old, want), moment
         assert staged.again() == want, moment

@@ -33,7 +33,7 @@ def test_at_any_moment(name: str, launcher: Launcher, tmp_path: Path, fuzz_long:
         left = [path.name for path in staged.work.rglob("*") if path.name.endswith((".part", ".lock"))]
         assert left == [], moment
         if staged.scene.keeps:
-            assert staged.result() in (staged.old, want), moment
+            assert staged.finished() in (staged.old, want), moment
         assert staged.again() == want, moment
 
 
@@ -55,4 +55,4 @@ def test_a_process_of_its_own_with_those_that_it_started(jobs: int, tmp_path: Pa
             process.kill()
     assert process.returncode == 143
     assert said.splitlines()[-1] == "dear: terminated"
-    assert not (tmp_path / "out" / ".lock").exists()
+    assert not (tmp_path / "out" / ".dear.lock").exists()

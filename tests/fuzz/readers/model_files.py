@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dear.adapters.bundle import Bundle
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
@@ -16,7 +16,7 @@ from dear.backbone.tokenizer_file import file_tokenizer
 from dear.backbone.weights import fill_weights, read_safetensors
 from dear.errors import DearError
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE
+from dear.retrieval.catalogue import FILE, JOURNAL_MAGIC
 from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.query import Index, Shards, by_text
 from dear.retrieval.scan import Shard
@@ -53,12 +53,19 @@ def sealed(file: Path) -> None:
 
 
 def use_bundle(file: Path) -> None:
-    Bundle.from_pretrained(file.parent).build(clip())
+    predictor = Predictor(file.parent, clip=clip())
+    if not predictor.logits(torch.rand(2, 3, 20, 20)).isfinite().all():
+        raise TakenOver("a score is no number")
 
 
 def index(folder: Path) -> Path:
     build_index(Plain(), gallery(folder / "images"), folder / "index")
     return folder / "index" / FILE
+
+
+def journal(folder: Path) -> Path:
+    """That of an index; it names no other file."""
+    return written(index(folder).with_name(f"{FILE}-journal"), JOURNAL_MAGIC + bytes(504))
 
 
 def shard(folder: Path) -> Path:

@@ -1,10 +1,12 @@
 """Bad files: seeded changes of good ones, and what is no plain file at all."""
 
+import io
 import json
 import os
 import random
 import re
 import sqlite3
+import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +14,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 DEEP = 20_000
@@ -221,6 +224,8 @@ def _text(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def _safetensors(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    if rng.random() < 0.2:
+        return _of_other_tensors(good, rng)
     size = int.from_bytes(good[:8], "little")
     header, data = good[8 : 8 + size], bytearray(good[8 + size :])
     if rng.random() < 0.5:  # not a number, or an infinite one, in float32
@@ -230,6 +235,42 @@ def _safetensors(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     done, header = _changed(json.loads(header), rng)
     length = rng.choice((len(header), len(header), 2**63, 0, 10**8))
     return done, length.to_bytes(8, "little") + header + bytes(data)
+
+
+def _of_other_tensors(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """A tensor that claims many rows without a byte, or of another kind of numbers."""
+    from safetensors.torch import load, save
+
+    tensors = load(good)
+    name = rng.choice(sorted(tensors))
+    shape = rng.choice(((3_000_000, 0), (0, 3_000_000), (2**40, 0), (), (0,)))
+    dtype = rng.choice((torch.bool, torch.int64, torch.complex64, torch.float8_e4m3fn, torch.float64))
+    other = tensors[name].new_zeros(shape) if rng.random() < 0.5 else tensors[name].to(dtype)
+    return f"{name} is {other.dtype} of {tuple(other.shape)}", save({**tensors, name: other})
+
+
+def _checkpoint(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """A checkpoint whose tensors or archive are far smaller than what they claim, or of odd kinds."""
+    kind = rng.choice(("repeated", "shared", "compressed", "complex", "sparse", "bytes"))
+    if kind == "bytes":
+        return _bytes(good, rng)
+    ones = torch.ones(1000)
+    state = {
+        "repeated": {"a": ones[:1].expand(10**6, 10**5)},
+        "shared": {str(number): ones for number in range(1000)},
+        "compressed": {"a": torch.zeros(10**7)},
+        "complex": {"a": ones.to(torch.complex64)},
+        "sparse": {"a": torch.sparse_coo_tensor(torch.zeros(2, 1).long(), ones[:1], (10**6, 10**6))},
+    }[kind]
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    if kind != "compressed":
+        return kind, stream.getvalue()
+    small = io.BytesIO()
+    with zipfile.ZipFile(stream) as stored, zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as archive:
+        for entry in stored.namelist():
+            archive.writestr(entry, stored.read(entry))
+    return kind, small.getvalue()
 
 
 def _view(good: bytes, rng: random.Random) -> tuple[str, bytes]:
@@ -307,5 +348,5 @@ def _facts(path: Path, rng: random.Random) -> str:
 
 FORMS: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
     "json": _json, "yaml": _yaml, "text": _text, "safetensors": _safetensors, "view": _view, "npy": _npy,
-    "sqlite": _sqlite, "arrow": _arrow, "binary": _bytes,
+    "sqlite": _sqlite, "arrow": _arrow, "binary": _bytes, "checkpoint": _checkpoint,
 }  # fmt: skip

@@ -48,7 +48,8 @@ def names(folder: Path) -> Path:
 
 
 def headers(folder: Path) -> Path:
-    return written(folder / "headers", "127.0.0.1:7860\nother=1; dear_token=s3cret\nhttp://127.0.0.1:7860")
+    cookies = r'other="\\"; dear_token=s3cret'
+    return written(folder / "headers", f"127.0.0.1:7860\n{cookies}\nhttp://127.0.0.1:7860")
 
 
 def send_form(file: Path) -> None:

@@ -7,14 +7,15 @@ import shutil
 from pathlib import Path
 
 from dear.errors import DearError
-from dear.evaluation.recipe import load_recipes
+from dear.evaluation.launch.claims import MARK, check_folders, claimed
+from dear.evaluation.recipe import load_recipe, load_recipes
 from dear.evaluation.records import read_record
 from dear.report.folder import write_folder_report
 from dear.roles.packaged import FOLDER as TABLES
 from dear.roles.table import RoleTable
 from dear.roles.textspan_format import in_layers, read_textspan
 from tests.conftest import WORDS
-from tests.fuzz.readers.target import command, written
+from tests.fuzz.readers.target import TakenOver, command, written
 from tests.unit.report import samples
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parents[3]
 
 def record(folder: Path) -> Path:
     table = samples.role_table()
-    one = samples.record("tools", "dear", 0.8, 0.6, roles={"source": "by hand", "table": table})
+    roles = {"source": "by hand", "table": table}
+    one = samples.record("tools", "dear", 0.8, 0.6, variant="a\x1b[31m", roles=roles)
     return written(folder / "record.json", json.dumps(one))
 
 
@@ -30,7 +32,9 @@ def report(file: Path) -> None:
     with contextlib.suppress(DearError):
         read_record(file)
     shutil.rmtree(file.parent / "out", ignore_errors=True)
-    write_folder_report(file.parent, file.parent / "out")
+    files = write_folder_report(file.parent, file.parent / "out").files
+    if raw := [path for path in files if path.suffix != ".png" and b"\x1b" in path.read_bytes()]:
+        raise TakenOver(f"{raw[0].name} has a raw escape")
 
 
 def transfer(folder: Path) -> Path:
@@ -57,6 +61,20 @@ def recipe(folder: Path) -> Path:
 def run_recipe(file: Path) -> None:
     for one in load_recipes(file):
         one.runs()
+
+
+def mark(folder: Path) -> Path:
+    """Whose runs a folder holds."""
+    (folder / "out").mkdir()
+    return written(folder / "out" / MARK, "recipe\n")
+
+
+def claim(file: Path) -> None:
+    path = written(file.parents[1] / "recipe.yaml", "protocol: few-shot\nout: out\n")
+    experiment = load_recipe(path, file.parents[1])
+    check_folders([experiment])
+    with claimed(experiment):
+        pass
 
 
 def options(folder: Path) -> Path:

@@ -2,8 +2,10 @@
 
 from dear.cli.predict import _names
 from dear.data.images.decode import decode
+from dear.data.images.memory import picture_of
 from dear.data.settings import DataSettings
 from dear.data.sources.splits import read_coop
+from dear.reading.files import read_bytes
 from dear.roles.phrases import load_pool
 from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
@@ -13,6 +15,7 @@ TARGETS = {
     "transfer record": Target("json", run_files.transfer, run_files.report),
     "retrieval record": Target("json", run_files.retrieval, run_files.report),
     "recipe": Target("yaml", run_files.recipe, run_files.run_recipe),
+    "recipe's mark": Target("text", run_files.mark, run_files.claim),
     "options (--config)": Target("yaml", run_files.options, run_files.with_options),
     "role table": Target("json", run_files.roles, run_files.show_roles),
     "TEXTSPAN file": Target("text", run_files.spans, run_files.read_spans),
@@ -35,12 +38,17 @@ TARGETS = {
         "safetensors", model_files.tensors, model_files.use_bundle, model_files.sealed
     ),
     "index's catalogue": Target("sqlite", model_files.index, lambda file: model_files.ask(file.parent)),
+    "index's journal": Target("binary", model_files.journal, lambda file: model_files.ask(file.parent)),
     "index of heads": Target("sqlite", model_files.index_of_heads, model_files.ask_heads),
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
     "image (PNG)": Target("binary", data_files.image("PNG"), lambda file: decode(file, 23)),
     "image (TIFF)": Target("binary", data_files.image("TIFF"), lambda file: decode(file, 23)),
+    "image in memory (PNG)": Target(
+        "binary", data_files.image("PNG"), lambda file: picture_of(read_bytes(file, "image_bytes"), 23)
+    ),
     "image (JPEG)": Target("binary", data_files.image("JPEG"), lambda file: decode(file, 23)),
     "saved data set's state": Target("json", data_files.saved("state.json"), data_files.use_saved),
+    "saved data set's splits": Target("json", data_files.saved("dataset_dict.json"), data_files.use_saved),
     "saved data set's features": Target("json", data_files.saved("dataset_info.json"), data_files.use_saved),
     "saved data set's Arrow file": Target(
         "arrow", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
@@ -57,7 +65,7 @@ TARGETS = {
     "view cache": Target("view", data_files.view, data_files.use_view),
     "vocabulary": Target("json", model_files.vocabulary, model_files.use_vocabulary),
     "weights (safetensors)": Target("safetensors", model_files.weights, model_files.use_weights),
-    "weights (.pt)": Target("binary", model_files.checkpoint, model_files.use_checkpoint),
+    "weights (.pt)": Target("checkpoint", model_files.checkpoint, model_files.use_checkpoint),
     "form of a request": Target("binary", request_files.form, request_files.send_form),
     "class names of a request": Target("text", request_files.names, request_files.send_names),
     "headers of a request": Target("text", request_files.headers, request_files.send_headers),

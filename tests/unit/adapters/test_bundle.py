@@ -196,6 +196,8 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         Bundle.from_pretrained(folder)
     with pytest.raises(BundleError, match="there is no bundle at"):
         Bundle.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(BundleError, match=r"the hub repository of that name is unavailable"):
+        Bundle.from_pretrained("owner/no--name")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +281,52 @@ def test_tensors_of_other_settings_are_refused(make_small_clip: MakeClip) -> Non
         replace(bundle, tensors={**bundle.tensors, "more": torch.zeros(1)}).build(clip)
     with pytest.raises(BundleError, match="cannot be built: DeAR needs a role table"):
         replace(bundle, roles=None).build(clip)
+
+
+def test_one_feature_describes_a_class_without_images(make_small_clip: MakeClip) -> None:
+    """The covariance of a single feature is taken as it is, not divided by zero."""
+    clip = make_small_clip()
+    bundle = fitted("gda", clip)[0]
+    one = replace(bundle, tensors={**bundle.tensors, "vectors": bundle.tensors["vectors"][:1]})
+    assert Predictor(one, clip=clip).logits(images(), ["blue square"]).isfinite().all()
+
+
+def test_a_class_that_is_stored_twice_is_refused(make_small_clip: MakeClip) -> None:
+    for name in ("gda", "dear+"):
+        bundle = fitted(name, clip := make_small_clip())[0]
+        trained = bundle.tensors["trained"].clone()
+        trained[1] = trained[0]
+        with pytest.raises(BundleError, match="its tensor trained holds a class twice"):
+            replace(bundle, tensors={**bundle.tensors, "trained": trained}).build(clip)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_of_no_class_is_refused(label: int, make_small_clip: MakeClip) -> None:
+    bundle = fitted("tip-adapter", clip := make_small_clip())[0]
+    labels = torch.full_like(bundle.tensors["labels"], label)
+    with pytest.raises(BundleError, match="its tensor labels holds other numbers than 0 to 2"):
+        replace(bundle, tensors={**bundle.tensors, "labels": labels}).build(clip)
+
+
+def test_other_kinds_of_numbers_are_refused(make_small_clip: MakeClip) -> None:
+    bundle = fitted("gda", clip := make_small_clip())[0]
+    for name, dtype in (("trained", torch.bool), ("trained", torch.float32), ("bias", torch.int64)):
+        changed = {**bundle.tensors, name: bundle.tensors[name].to(dtype)}
+        if name == "trained":
+            changed[name] = torch.arange(len(changed[name])).to(dtype)
+        with pytest.raises(BundleError, match=r"numbers in the tensors (trained|bias)|a class twice"):
+            replace(bundle, tensors=changed).build(clip)
+
+
+def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    bundle = fitted("linear-probe", clip := make_small_clip())[0]
+    large = {name: torch.full_like(tensor, 3e38) for name, tensor in bundle.tensors.items()}
+    folder = replace(bundle, tensors=large).save_pretrained(tmp_path / "large")
+    predictor = Predictor(folder, clip=clip)
+    with pytest.raises(BundleError, match=r"the bundle .*/large gives no numbers: its parameters"):
+        predictor.logits(images())
+    with pytest.raises(BundleError, match=r"the bundle .*/large gives no numbers"):
+        predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=1)
 
 
 def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:

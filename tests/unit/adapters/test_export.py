@@ -103,8 +103,14 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         export(one, tmp_path / "file/m.pt2", form="torch-export")
+    (tmp_path / "m.pt2.part").symlink_to("file")  # a stranger's, which nothing is written through
     monkeypatch.setattr(module, "_load_program", lambda _path: lambda pixels: [one.encode(pixels) + 0.01])
     with pytest.raises(ExportError, match=r"differs from torch's by 1\.0e-02"):
+        export(one, tmp_path / "m.pt2", form="torch-export")
+    monkeypatch.setattr(
+        module, "_load_program", lambda _path: lambda pixels: [one.encode(pixels) * float("nan")]
+    )
+    with pytest.raises(ExportError, match="differs from torch's by nan"):
         export(one, tmp_path / "m.pt2", form="torch-export")
     monkeypatch.setattr(module, "MAX_ONNX_BYTES", 10)
     with pytest.raises(ExportError, match="an ONNX file is limited to 2"):
@@ -112,7 +118,7 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(ExportError, match=r"onnxscript is not installed: pip install 'dear-vlm\[export\]'"):
         export(one, tmp_path / "m.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": ""}
 
 
 @pytest.mark.long
@@ -137,3 +143,9 @@ def test_every_method_as_onnx_with_other_classes_if_it_takes_any(
 def test_cocoops_tower_as_onnx(make_small_clip: MakeClip, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     assert export(predictor("cocoop", make_small_clip), tmp_path / "m.onnx").difference < 1e-4
+
+
+def test_features_by_attribute_are_exported_as_they_are(make_small_clip: MakeClip, tmp_path: Path) -> None:
+    """DeAR+'s depend on the scale of the final LayerNorm; its logits before a fit do not show them."""
+    done = export(predictor("dear+", make_small_clip), tmp_path / "m.pt2", form="torch-export")
+    assert done.difference < 1e-5

@@ -19,10 +19,12 @@ from dear.data.dataset import Dataset
 from dear.errors import DataError, OutputError, RoleTableError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
+from dear.methods.registry import FIT_METHOD
 from dear.roles.discover import CLUSTERS, seconds_at_hand
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
+from dear.writing import UNFINISHED
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
 SHORT = TrainOptions(epochs=2)
@@ -85,7 +87,12 @@ def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles
     data, options = noise_dataset(), {"roles": roles, "settings": SETTINGS, "train": SHORT}
     bundle = fit(data, shots=2, calibrate=True, **options)  # type: ignore[arg-type]
     rest = fit(data, shots=2, **options)  # type: ignore[arg-type]
+    assert (rest.temperature, "calibration_images" in rest.training) == (1, False)  # 4 images are too few
     assert bundle.temperature != 1
+    assert bundle.training["calibration_images"] == 4
+    many = replace(data, val=Noise([0, 1, 2, 3] * 5, 7))
+    assert fit(many, **options).training["calibration_images"] == 20  # type: ignore[arg-type]
+    assert fit(many, calibrate=False, **options).temperature == 1  # type: ignore[arg-type]
     assert {name: one.tolist() for name, one in bundle.tensors.items()} == {
         name: one.tolist() for name, one in rest.tensors.items()
     }
@@ -110,6 +117,12 @@ def test_zero_shot_and_peers_fit_too(roles: Path) -> None:
     )  # as published for few-shot, but for our tokens
 
 
+def test_the_method_follows_the_settings(roles: Path) -> None:
+    once = TrainOptions(epochs=1, warmup_epochs=0)
+    assert fit(noise_dataset(), settings=CoOpSettings(tokens=3, words=""), train=once).method == "coop"
+    assert fit(noise_dataset(), roles=roles).method == FIT_METHOD == "dear+"
+
+
 def test_what_is_refused_before_training(
     roles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +133,7 @@ def test_what_is_refused_before_training(
     with pytest.raises(DataError, match="fewer than 4 shots"):
         fit(data, roles=roles, shots=4)
     with pytest.raises(SettingsError, match="dear takes DearSettings"):
-        fit(data, roles=roles, settings=CoOpSettings())
+        fit(data, roles=roles, method="dear", settings=CoOpSettings())
     with pytest.raises(DataError, match="only be tested on"):
         fit(replace(data, train=Noise([])), roles=roles)
     (tmp_path / "thesis").mkdir()
@@ -129,6 +142,10 @@ def test_what_is_refused_before_training(
         fit(replace(data, classnames=("sea", "house", "House", "tree")), roles=roles)
     with pytest.raises(OutputError, match="files that are not a bundle's"):
         fit(data, tmp_path / "thesis", roles=roles)
+    (tmp_path / "work" / UNFINISHED).mkdir(parents=True)  # a user's own folder of this name
+    (tmp_path / "work" / UNFINISHED / "a.tex").write_text("x")
+    with pytest.raises(OutputError, match="files that are not a bundle's"):
+        fit(data, tmp_path / "work", roles=roles)
     with pytest.raises(OutputError, match="cannot write the bundle"):
         fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)
     with pytest.raises(SettingsError, match=f"the seed is {2**64}: it must be from"):
@@ -190,8 +207,40 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
 def test_steps_are_reported(roles: Path) -> None:
     told: list[tuple[str, int, int]] = []
     fit(noise_dataset(), roles=roles, settings=SETTINGS, train=SHORT, progress=lambda *one: told.append(one))
-    assert [one for one in told if one[0] == "training"] == [("training", done, 2) for done in (0, 1, 2)]
+    assert [one for one in told if one[0] == "training"] == [("training", done, 2) for done in range(3)]
     assert told[-1] == ("testing", 24, 24)
+
+
+def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
+    out, options = tmp_path / "bundle", {"roles": roles, "settings": SETTINGS, "train": SHORT}
+    whole = fit(noise_dataset(), **options)  # type: ignore[arg-type]
+
+    def stop(name: str, done: int, _of: int) -> None:
+        if (name, done) == ("training", 1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(noise_dataset(), out, progress=stop, **options)  # type: ignore[arg-type]
+    (checkpoint,) = (out / UNFINISHED).iterdir()
+    told: list[tuple[str, int, int]] = []
+    again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)  # type: ignore[arg-type]
+    assert told[0] == ("training", 1, 2)
+    assert {name: x.tolist() for name, x in again.tensors.items()} == {
+        name: x.tolist() for name, x in whole.tensors.items()
+    }
+    assert not (out / UNFINISHED).exists()
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "adapter.safetensors", "config.json"]
+    # A link in its place is refused before anything is trained.
+    (out / UNFINISHED).symlink_to(tmp_path)
+    with pytest.raises(OutputError, match="is a link, which is not followed"):
+        fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
+    (out / UNFINISHED).unlink()
+    # A damaged state is set aside, and the training starts over.
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"cut")
+    with pytest.warns(UserWarning, match="is damaged"):
+        fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
+    assert not (out / UNFINISHED).exists()
 
 
 def test_without_a_role_table_fit_says_how_to_get_one(
@@ -293,5 +342,5 @@ def test_the_best_temperature_is_that_of_a_grid() -> None:
 
 def test_bounds() -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
-    assert best_temperature(logits, torch.tensor([0, 1])) == pytest.approx(0.01, rel=1e-6)  # all right
+    assert best_temperature(logits, torch.tensor([0, 1])) == 1  # all right: no confidence is contradicted
     assert best_temperature(logits, torch.tensor([1, 0])) == pytest.approx(100, rel=1e-6)  # all wrong

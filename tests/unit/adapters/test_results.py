@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.adapters.results import Candidate, Prediction, Unreadable, write_predictions
+from dear.adapters.results import Candidate, Prediction, Unreadable, verdict, write_predictions
 from dear.errors import DataError, OutputError, SettingsError
 
 DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
@@ -63,3 +63,31 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         write_predictions(tmp_path / "file" / "p.csv", FOUND)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "file"]
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "right", "says"),
+    [
+        (12, 3, 63, "Better than zero-shot: +12.9 points (95%: +2.0 to +23.0)."),
+        (3, 12, 40, "Worse than zero-shot: -12.9 points (95%: -23.0 to -2.0)."),
+        (2, 1, 40, "Not clearly better than zero-shot: +1.4 points"),
+    ],
+)
+def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, says: str) -> None:
+    scores = {
+        "accuracy": right / 70, "zero_shot": (right - gained + lost) / 70, "chance": 0.1, "top5": 1.0,
+        "log_loss": 1.0, "calibration_error": 0.248, "gained": gained, "lost": lost,
+        "confusions": [("dog", "cat", 3)],
+    }  # fmt: skip
+    lines = verdict(scores, 70)
+    (position,) = (number for number, line in enumerate(lines) if line.startswith(says))
+    assert position == (1 if gained == 12 else 0)  # a bad verdict comes first
+    assert lines[-2:] == [
+        "Most confused: dog as cat (3).", "Probabilities are unreliable: they are off by 24.8% on average.",
+    ]  # fmt: skip
+    assert any(f"{right} of 70 right, {right / 70:.1%} (95%: " in line for line in lines)
+    at_chance = verdict(scores | {"accuracy": 0.1, "gained": 0, "lost": 0, "calibration_error": 0.1}, 70)
+    assert at_chance[0] == "Not clearly better than chance."
+    assert not any("zero-shot:" in line or "unreliable" in line for line in at_chance)
+    del scores["gained"]  # of an older version
+    assert verdict(scores, 70)[0].startswith("accuracy ")

@@ -12,8 +12,10 @@ from dear.backbone.choice import (
     architectures,
     backbone_or_default,
     check_model,
+    hub_name,
     warn_of_toy,
 )
+from dear.backbone.repository import repository
 from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables
 
@@ -60,3 +62,20 @@ def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:
         check_model(known)
     with pytest.raises(UnknownNameError, match="Did you mean 'ViT-B-16'"):
         check_model("ViT-B-61")
+
+
+def test_a_repository_may_be_named_as_on_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("openai/clip-vit-base-patch16", "laion/CLIP-ViT-B-16-laion2B-s34B-b88K"):
+        check_model(name)
+        assert hub_name(name) == hub_name(f"hf-hub:{name}") == f"hf-hub:{name}"
+        source = repository(name, "the bundle b")
+        assert source is not None
+        assert (source.name, source.id, source.named_by) == (f"hf-hub:{name}", name, "the bundle b")
+    for name in ("ViT-B/32", "vit-b/32", "a/b/c", "../b", "a/..", "~/b", "a/", "/b", "a /b"):
+        assert hub_name(name) is None
+    # A folder of that name comes first.
+    (tmp_path / "openai" / "clip").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    source = repository("openai/clip")
+    assert source is not None
+    assert source.folder == Path("openai/clip")

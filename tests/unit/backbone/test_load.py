@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dear.backbone import hub
+from dear.backbone import plain as plain_clip
 from dear.backbone.choice import backbone_or_default
 from dear.backbone.load import build, load_clip
 from dear.errors import WeightsError
@@ -26,7 +27,8 @@ def openai_notes() -> dict[str, Tensor]:
 
 
 def test_every_form_of_file_gives_the_same_model(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    training = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in state.items()}}
+    wrapped = {f"module._orig_mod.{name}": value for name, value in state.items()}
+    training = {"epoch": 3, "state_dict": wrapped}
     torch.save(training, tmp_path / "open_clip.pt")
     torch.save(state | {"logit_scale": state["logit_scale"].reshape(1)}, tmp_path / "other.bin")
     torch.save(state | openai_notes(), tmp_path / "openai.pth")
@@ -93,7 +95,7 @@ def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pyt
     gelu = [
         type(block.mlp.gelu) for clip in (quick, plain) for block in (*clip.image.blocks, *clip.text.blocks)
     ]
-    assert gelu == [QuickGELU] * 5 + [nn.GELU] * 5
+    assert gelu == [plain_clip.QuickGELU] * 5 + [nn.GELU] * 5
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_a_file_named_after_a_tag_or_its_repository_has_its_weights(
         torch.save(state, path)
         clip = load_clip(NAME, str(path))
         assert clip.identity.pretrained == (tag or path.name)
-        assert isinstance(clip.image.blocks[0].mlp.gelu, QuickGELU) == (tag == "quick")
+        assert isinstance(clip.image.blocks[0].mlp.gelu, plain_clip.QuickGELU) == (tag == "quick")
 
 
 def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:

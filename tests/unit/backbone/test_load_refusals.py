@@ -13,7 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dear.backbone.load import load_clip
+from dear.backbone.weights import read_weights
 from dear.errors import UnknownNameError, WeightsError
+from dear.limits import LimitError
+from dear.reading.files import ReadingError
 from tests.unit.backbone.prime import CONFIG, NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
@@ -114,6 +117,38 @@ def test_code_in_a_checkpoint_is_not_run(
     assert "ran" not in capsys.readouterr().out
 
 
+def test_weights_that_are_larger_than_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor that repeats one number; 4 MB of zeros in a few kilobytes; a file above the limit."""
+    path = tmp_path / "large.pt"
+    torch.save({"a": torch.zeros(1).expand(10**6, 10**4)}, path)
+    assert path.stat().st_size < 2_000
+    with pytest.raises(WeightsError, match=r"large\.pt has 1,\d+ bytes, but its tensors 40,000,000,000"):
+        read_weights(path)
+    torch.save({"a": torch.zeros(10**6)}, path)
+    with (
+        zipfile.ZipFile(path) as stored,
+        zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for entry in stored.namelist():
+            small.writestr(entry, stored.read(entry))
+    assert (tmp_path / "small.pt").stat().st_size < 10_000
+    with pytest.raises(WeightsError, match=r"small\.pt: it is compressed: copy it again, or save it anew"):
+        read_weights(tmp_path / "small.pt")
+    torch.save({"a": torch.zeros(100), "b": torch.zeros(10, dtype=torch.complex64)}, path)
+    with pytest.raises(ReadingError, match="the values of 'b' are complex numbers"):
+        read_weights(path)
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "1000")
+    with pytest.raises(LimitError, match=r"large\.pt: .* bytes of a file of tensors"):
+        read_weights(path)
+
+
+def test_tensors_that_share_their_values_are_read(tmp_path: Path) -> None:
+    """As those of models whose two embeddings are the same do."""
+    words = torch.arange(1000.0)
+    torch.save({"a": words, "b": words}, tmp_path / "tied.pt")
+    assert torch.equal(read_weights(tmp_path / "tied.pt")["b"], words)
+
+
 def test_a_torchscript_archive_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "ViT-B-32.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -148,3 +183,9 @@ def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch
         WeightsError, match=r"'someone/tokenizer'\) cannot be loaded: .*HF_HUB_OFFLINE is set"
     ):
         load_clip(NAME, "random:0")
+
+
+def test_a_text_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_text("hello world")
+    with pytest.raises(WeightsError, match=r"x\.pt is no file of torch\.save: copy it again"):
+        read_weights(tmp_path / "x.pt")

@@ -1,13 +1,20 @@
-"""The tiny CLIP without open_clip is open_clip's own, bit for bit."""
+"""A plain CLIP without open_clip is open_clip's own, bit for bit."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
-from dear.backbone import tiny, weights
+from dear.backbone import openclip, tiny, weights
 from dear.backbone.clip import Clip
+from dear.backbone.load import build_from
+from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.tiny import WordTokenizer
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
@@ -52,3 +59,71 @@ def test_building_it_draws_nothing() -> None:
     before = torch.get_rng_state()
     tiny.load()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+PLAIN = [name for name in open_clip.list_models() if is_plain(open_clip.get_model_config(name))]
+SMALL: dict[str, Any] = {
+    "embed_dim": 24,
+    "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 64, "layers": 2},
+    "text_cfg": {"context_length": 8, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+def test_which_architectures_are_plain() -> None:
+    assert {"ViT-B-16", "ViT-B-32-quickgelu", "ViT-L-14-336", "ViT-H-14", "ViT-bigG-14"} <= {*PLAIN}
+    assert not {"RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "roberta-ViT-B-32"} & {*PLAIN}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_it_has_the_tensors_of_open_clips(name: str) -> None:
+    config = open_clip.get_model_config(name)
+    with torch.device("meta"):
+        original: Any = build_from(name, open_clip.get_model_config(name))
+    plain = PlainClip(**config)
+    shapes = [{key: x.shape for key, x in model.state_dict().items()} for model in (plain, original)]
+    assert shapes[0] == shapes[1]
+    quick = type(original.visual.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
+    assert quick == config.get("quick_gelu", False)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_either_activation_computes_the_same(quick: bool) -> None:
+    with tiny.initial_weights_from(5):
+        original: Any = open_clip.CLIP(**SMALL, quick_gelu=quick)
+    plain: Any = PlainClip(**SMALL, quick_gelu=quick)
+    weights.fill_weights(plain, original.state_dict(), Path("small"))
+    tokens = open_clip.SimpleTokenizer(context_length=8)
+    ours, theirs = (
+        Clip(model, tokens, name="small", pretrained="", mean=tiny.MEAN, std=tiny.STD)
+        for model in (plain, original.eval())
+    )
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(ours.encode_image(images), theirs.encode_image(images))
+        assert torch.equal(ours.encode_text(TEXTS), theirs.encode_text(TEXTS))
+        torch.testing.assert_close(ours.encode_image(images), original.encode_image(images))
+
+
+def test_what_is_read_of_open_clip_is_what_it_says() -> None:
+    assert {*openclip._configs()} == {*open_clip.list_models()}
+    assert all(openclip._configs()[name] == open_clip.get_model_config(name) for name in PLAIN)
+    text = ["A photo of a <b>Caf\u00e9</b>, it's 12:30!"]
+    alone = openclip._alone("tokenizer").SimpleTokenizer()
+    assert torch.equal(alone(text), open_clip.SimpleTokenizer()(text))
+    for name in PLAIN:
+        tags = openclip._alone("pretrained").list_pretrained_tags_by_model(name)
+        assert tags == open_clip.list_pretrained_tags_by_model(name)
+
+
+def test_weights_at_hand_do_not_load_open_clip(tmp_path: Path) -> None:
+    name = "ViT-S-32-alt"
+    with tiny.initial_weights_from(0):
+        state = build_from(name, open_clip.get_model_config(name)).state_dict()
+    save_file(state, tmp_path / "w.safetensors")
+    code = (
+        "import sys; from dear import load_clip; "
+        f"clip = load_clip({name!r}, {str(tmp_path / 'w.safetensors')!r}); clip.encode_text(['a dog']); "
+        "print([m for m in ('open_clip', 'transformers', 'torchvision', 'timm') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

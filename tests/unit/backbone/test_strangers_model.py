@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Identity
-from dear.backbone.load import load_clip
+from dear.backbone.load import load_clip, named_weights
 from dear.cli import index
-from dear.errors import DearError
+from dear.errors import DearError, WeightsError
+from dear.evaluation.recipe import load_recipe
+from dear.evaluation.runs import Runner
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn
 from tests.unit.backbone.prime import CONFIG
@@ -104,6 +107,16 @@ def test_a_configuration_names_no_file_no_address_and_no_device(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b/c", "a/b--c", "a\0b", "a/../b", "x" * 300])
+@pytest.mark.parametrize("named_by", ["", "the bundle b"])
+def test_no_name_of_a_repository(name: str, named_by: str) -> None:
+    with pytest.raises(
+        WeightsError, match=r"is no name of a repository on the hub: give OWNER/NAME"
+    ) as error:
+        load_clip(f"hf-hub:{name}", named_by=named_by)
+    assert len(str(error.value)) < 200
+
+
 def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
     """256 x 256 pixels in patches of 4 x 4, the side of the small model, are 4,096 patches."""
     stranger(tmp_path / "model", {}, {"image_size": 256})
@@ -125,6 +138,59 @@ def test_random_weights_take_no_more_than_a_file_may(tmp_path: Path, monkeypatch
         load_clip(str(tmp_path / "model"), "random:0")
     with pytest.raises(DearError, match=r"ViT-B-32: .* bytes of a file of tensors"):
         load_clip("ViT-B-32", "random:0")
+
+
+def test_a_file_asks_for_no_random_weights_but_those_of_the_tiny_clip() -> None:
+    bundle = Bundle(
+        "dear", METHODS["dear"].settings(), "ViT-bigG-14", "random:0", Identity("a", "b", ""), None,
+        ("a",), ("{}",), {}, source="downloads/odd",
+    )  # fmt: skip
+    with pytest.raises(DearError, match=r"the bundle downloads/odd asks for random weights of 'ViT-bigG-14'"):
+        bundle.load_backbone()
+    metadata = {"heads": {"model": "ViT-bigG-14", "pretrained": "random:0"}}
+    with pytest.raises(DearError, match="the index asks for random weights"):
+        index._index_encoder(metadata, None, None, "cpu")
+    assert named_weights("ViT-bigG-14", "random:0", "") == "random:0"  # the user's own choice
+    assert named_weights("tiny", "random:0", "the index") == "random:0"
+
+
+def test_a_long_name_makes_a_short_message() -> None:
+    for model, pretrained in (("x" * 6000, None), ("hf-hub:a/" + "x" * 6000, None), ("tiny", "x" * 6000)):
+        with pytest.raises(DearError, match="characters of the name of a model") as caught:
+            load_clip(model, pretrained, named_by="the bundle of dear")
+        assert len(str(caught.value)) < 200
+
+
+def test_a_recipes_model_is_announced_as_a_bundles_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def load(*_: object, named_by: str, **__: object) -> None:
+        asked.append(named_by)
+        raise DearError("not loaded")
+
+    text = "protocol: few-shot\nout: out\ndata: world\nmodel: hf-hub:evil/model\n"
+    (tmp_path / "odd.yaml").write_text(text)
+    (tmp_path / "random.yaml").write_text(text + "pretrained: random:0\n")
+    experiment = load_recipe(tmp_path / "odd.yaml")
+    monkeypatch.setattr("dear.evaluation.runs.load_clip", load)
+    for own in (experiment, replace(experiment, about={})):
+        with pytest.raises(DearError, match="not loaded"):
+            Runner("cpu").context(own)
+    assert asked == ["the recipe odd", ""]
+    with pytest.raises(DearError, match="the recipe random asks for random weights"):
+        Runner("cpu").context(load_recipe(tmp_path / "random.yaml"))
+
+
+@pytest.mark.parametrize("scale", [1e308, -1e308, 21])
+def test_a_temperature_has_bounds(scale: float, tmp_path: Path) -> None:
+    stranger(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "open_clip_config.json").read_text())
+    config["model_cfg"]["init_logit_scale"] = scale
+    (tmp_path / "model" / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(DearError, match=r"init_logit_scale is .*from -20 to 20"):
+        load_clip(str(tmp_path / "model"), "random:0")
 
 
 def test_timms_weights_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

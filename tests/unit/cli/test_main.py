@@ -218,7 +218,10 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 @pytest.mark.usefixtures("commands")
 def test_names_that_no_file_can_have_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, message in (("x" * 300, "x is too long"), ("~no-one/b", "dear: error: ~no-one/b: there is no")):
+    for name, message in (
+        ("x" * 300, "xxx... is too long"),
+        ("~no-one/b", "dear: error: ~no-one/b: there is no"),
+    ):
         assert main(["reads", name]) == 2
         assert message in (line := capsys.readouterr().err)
         assert line.count("\n") == 1

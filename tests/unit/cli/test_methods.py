@@ -59,7 +59,7 @@ def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFix
     assert short.endswith("'dear fit --method NAME --help' shows them.\n")
     assert settings_in(text := shown(["fit", "--method", "maple", "--help"], capsys)) == {"maple"}
     assert "\n  --train." not in text
-    assert settings_in(text := shown(["fit", "--help-all"], capsys)) == {"dear"}
+    assert settings_in(text := shown(["fit", "--help-all"], capsys)) == {"dear-plus"}
     assert "\n  --train.epochs INT" in text
     run = ["run", "base-to-novel"]
     assert settings_in(shown([*run, "--help-all"], capsys)) == {"dear"}

@@ -112,6 +112,11 @@ def test_options_from_a_file(tmp_path: Path, parser: CommandParser) -> None:
     ]
 
 
+def test_a_file_of_options_names_no_other_file(tmp_path: Path, parser: CommandParser) -> None:
+    with pytest.raises(UsageError, match=r"options\.yaml: unknown option --config\."):
+        options_in(tmp_path / "options.yaml", "config: nowhere.yaml\ndata: d\n", parser)
+
+
 def test_of_two_files_the_last_wins(tmp_path: Path, parser: CommandParser) -> None:
     (tmp_path / "first.yaml").write_text("shots: 1\nmask: mixed\n", encoding="utf-8")
     words = ["d", "--config", str(tmp_path / "first.yaml")]

@@ -19,6 +19,7 @@ from dear.methods.base import Method
 from dear.methods.dear import DearSettings
 from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import build_method
+from dear.progress import TrainingStep
 from dear.training.devices import make_fabric
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
@@ -41,9 +42,9 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     clip = small_clip_of()
 
-    def tell(_name: str, epoch: int, _parts: dict[str, float]) -> None:
-        if told is not None:
-            told.put(epoch)
+    def tell(_name: str, step: TrainingStep | None) -> None:
+        if told is not None and (step is None or step.ends_epoch):
+            told.put(step and step.epoch)
             time.sleep(0.02)
 
     return run_all(

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dear.evaluation.records import read_record
-from dear.evaluation.runs import UNFINISHED
 from dear.training.checkpoint import read_state
+from dear.writing import UNFINISHED
 from tests.unit.evaluation.children import TRAINING, run_into, server
 
 

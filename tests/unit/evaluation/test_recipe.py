@@ -8,7 +8,7 @@ import pytest
 from dear.errors import DataError, DearError, OutputError, SettingsError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import data_names
-from dear.evaluation.launch.claims import MARK, claimed, require_distinct_folders
+from dear.evaluation.launch.claims import LOCK, MARK, claimed, require_distinct_folders
 from dear.evaluation.plan import Plan
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
 from dear.methods.dear import DearSettings
@@ -55,6 +55,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("epochs", "epoch"), r"its train has the unknown key 'epoch' \(did you mean 'epochs'"),
         (GOOD.replace("few-shot", "[a]"), "its protocol is .'a'.: it must be text"),
         (GOOD.replace("few-shot", "{a: b}"), "its protocol is .'a': 'b'.: it must be text"),
+        (GOOD.replace("out: runs/x\n", ""), "it lacks the key 'out'"),
         (GOOD.replace("runs/x", ".."), "the key 'out' is '..': it must name a folder, without"),
         (GOOD.replace("runs/x", "runs/.."), "the key 'out' is 'runs/..': it must name a folder, without"),
         (GOOD.replace("runs/x", "../../x"), "the key 'out' is '../../x': it must name a folder, without"),
@@ -169,16 +170,22 @@ def test_where_a_recipe_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert two.dataset.root == tmp_path / "../data"
     assert two.dataset.template == "a {}."
     assert two.roles == Path("ground-truth")
-    home = load_recipe(written(tmp_path, GOOD.replace("runs/x", "~/runs")))
-    assert home.out == tmp_path / "home" / "runs"
+
+
+@pytest.mark.parametrize("place", ["/etc/x", "~/runs", "~no-such-user/runs", "~"])
+def test_only_who_runs_a_recipe_chooses_a_place_elsewhere(place: str, tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("runs/x", f'"{place}"'))
+    with pytest.raises(RecipeError, match=rf"the key 'out' is '{place}', which is not below .* with --out"):
+        load_recipe(path)
+    assert load_recipe(path, tmp_path).out == tmp_path / Path(place).name
 
 
 def test_part_of_a_recipe(tmp_path: Path) -> None:
     one = load_recipe(written(tmp_path, GOOD))
     two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
-    (part,) = restricted([one], data=["stamped-tiles"], methods=["dear"], seeds=[7], out=tmp_path)
+    (part,) = restricted([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
     assert (part.data, part.plans, part.seeds) == (("stamped-tiles",), one.plans[1:], (7,))
-    assert part.out == tmp_path / "x"
+    assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
     assert restricted([one, two]) == restricted([one, two], methods=["all"]) == [one, two]
     with pytest.raises(
         DataError, match="no recipe to run has the data set 'other': available are mixed-paints, s"
@@ -193,24 +200,22 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
 
 
 def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
-    place = f"out: {tmp_path}/x"
-    paths = [written(tmp_path, GOOD.replace("out: runs/x", place), name) for name in ("a.yaml", "b.yaml")]
-    one, two = map(load_recipe, paths)
+    one, two = (load_recipe(written(tmp_path, GOOD, name), tmp_path) for name in ("a.yaml", "b.yaml"))
     with pytest.raises(OutputError, match="a and b both write to"):
         require_distinct_folders([one, two])
     with claimed(one), pytest.raises(OutputError, match="another process is writing"), claimed(one):
         pass
     with claimed(one):  # the same recipe goes on
         pass
-    with pytest.raises(OutputError, match="holds the runs of the recipe a, not of b"), claimed(two):
+    with pytest.raises(OutputError, match="holds the runs of the recipe 'a', not of b"), claimed(two):
         pass
-    assert not (tmp_path / "x" / ".lock").exists()
+    assert not (tmp_path / "x" / LOCK).exists()
 
 
 def test_a_recipe_that_was_killed_while_it_wrote_its_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = load_recipe(written(tmp_path, GOOD.replace("out: runs/x", f"out: {tmp_path}/x")))
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
 
     def full(_file: int) -> None:
         raise OSError(28, "No space left on device")
@@ -228,8 +233,8 @@ def test_a_lock_that_its_owner_has_just_removed(tmp_path: Path, monkeypatch: pyt
     """Who opened it before and locks it after that would not keep a third one out."""
     import fcntl
 
-    one = load_recipe(written(tmp_path, GOOD.replace("out: runs/x", f"out: {tmp_path}/x")))
-    lock, flock = tmp_path / "x" / ".lock", fcntl.flock
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
+    lock, flock = tmp_path / "x" / LOCK, fcntl.flock
 
     def late(file: int, how: int) -> None:
         lock.unlink()
@@ -339,3 +344,16 @@ def test_the_source_of_a_transfer_counts_too(tmp_path: Path) -> None:
     assert {name: one.backbone.model for name, one in sources.items()} == {
         "source": "tiny", "ImageNet": "ViT-B-16",
     }  # fmt: skip
+
+
+def test_a_recipe_above_a_limit_is_named_once(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD + "about: " + "[" * 100 + "]" * 100)
+    with pytest.raises(RecipeError, match="levels of nesting") as error:
+        load_recipe(path)
+    assert str(error.value).count(str(path)) == 1
+
+
+def test_a_user_that_there_is_not(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD + "roles: ~no-such-user/roles.json\n")
+    with pytest.raises(RecipeError, match=r"'roles' is '~no-such-user.*: there is no user"):
+        load_recipe(path)

@@ -19,11 +19,13 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import run_name
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import UNFINISHED, Runner, run_all, run_one
+from dear.evaluation.runs import Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
+from dear.progress import TrainingStep
 from dear.training.settings import TrainOptions, TrainSettings
+from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
@@ -142,17 +144,19 @@ def test_shuffled_roles_are_another_deal_for_each_seed(small_clip: Clip) -> None
 def test_a_run_whose_record_is_there_is_not_repeated(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[tuple[str, int, bool]] = []
+    calls: list[tuple[str, TrainingStep | None]] = []
     first = run(
         small_clip,
         [ZERO, DEAR],
         tmp_path,
-        progress=lambda name, epoch, parts: calls.append((name, epoch, bool(parts))),
+        progress=lambda name, step: calls.append((name, step)),
     )
-    assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False), (1, True), (2, True), (2, False)]
+    ends = [step and (step.done, step.of, step.epoch) for _, step in calls if step is None or step.ends_epoch]
+    assert ends == [None, (2, 4, 1), (4, 4, 2), None]
+    assert [step.done for _, step in calls if step] == [*range(5)]
     files = {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
     assert [*(tmp_path / UNFINISHED).iterdir()] == []
-    assert {name for name, _, _ in calls} == set(files)
+    assert {name for name, _ in calls} == set(files)
 
     def never(_self: Noise, _indices: Any) -> None:
         raise AssertionError("run again")
@@ -163,10 +167,10 @@ def test_a_run_whose_record_is_there_is_not_repeated(
         small_clip,
         [ZERO, DEAR],
         tmp_path,
-        progress=lambda name, epoch, parts: calls.append((name, epoch, bool(parts))),
+        progress=lambda name, step: calls.append((name, step)),
     )
     assert again == json.loads(json.dumps(first))
-    assert [(epoch, parts) for _, epoch, parts in calls] == [(2, False)] * 2
+    assert [step for _, step in calls] == [None, None]
     assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
     # What the numbers depend on asks for another run; zero-shot does not depend on DeAR's settings.
     changed: list[dict[str, Any]] = [

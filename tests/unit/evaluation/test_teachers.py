@@ -18,14 +18,16 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import UNFINISHED, run_all
+from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial
 from dear.methods.promptkd import PromptKdSettings
 from dear.methods.promptsrc import PromptSrcSettings
+from dear.progress import TrainingStep
 from dear.report.protocols import tables_of
 from dear.report.records import method_label
 from dear.training import loop
 from dear.training.settings import TrainOptions, TrainSettings
+from dear.writing import UNFINISHED
 from tests.unit.evaluation.test_runs import numbers
 from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
@@ -152,9 +154,9 @@ def test_an_interrupted_run_goes_on(stopped: int, small_clip: Clip, tmp_path: Pa
     (whole,) = run(small_clip, [PLAN])
     epochs = 0
 
-    def stop(_run: str, _epoch: int, parts: dict[str, float]) -> None:
+    def stop(_run: str, step: TrainingStep | None) -> None:
         nonlocal epochs
-        epochs += bool(parts)
+        epochs += step is not None and step.ends_epoch
         if epochs == stopped:
             raise KeyboardInterrupt
 

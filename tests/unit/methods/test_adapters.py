@@ -26,6 +26,7 @@ from dear.evaluation.runs import run_one
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
+from dear.progress import TrainingStep
 from dear.training.batches import training_images
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -119,8 +120,8 @@ class TestTipAdapter:
         whole, cut = (build("tip-adapter", small_clip, tuned=True, views=2) for _ in range(2))
         train(whole, few(), settings, seed=1)
 
-        def stop(epoch: int, _parts: dict[str, float]) -> None:
-            if epoch == 2:
+        def stop(step: TrainingStep) -> None:
+            if step.ends_epoch and step.epoch == 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

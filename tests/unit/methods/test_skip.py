@@ -31,6 +31,7 @@ from dear.methods.registry import build_method, frozen_clip
 from dear.methods.shared_settings import hand_templates
 from dear.methods.skip import SkipSettings
 from dear.methods.skip.method import SkipTuning, stay_chances
+from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import Noise, noise_dataset
@@ -214,8 +215,9 @@ def test_a_broken_off_training_goes_on(small_clip: Clip, tmp_path: Path) -> None
     class Stop(Exception):
         pass
 
-    def stop(*_: Any) -> None:
-        raise Stop
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch:
+            raise Stop
 
     with pytest.raises(Stop):
         train(make(small_clip, decay=20.0), images, FAST, seed=1, checkpoint=path, progress=stop)

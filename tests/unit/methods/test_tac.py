@@ -28,6 +28,7 @@ from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, kmeans, start
+from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import few, noise_dataset
@@ -211,8 +212,8 @@ class TestDropout:
         class Interrupted(Exception):
             pass
 
-        def stop(epoch: int, _parts: Any) -> None:
-            if epoch == 2:
+        def stop(step: TrainingStep) -> None:
+            if step.ends_epoch and step.epoch == 2:
                 raise Interrupted
 
         one, two, three = (make(small_clip, trained=False, views=2) for _ in range(3))

@@ -84,6 +84,8 @@ def test_aliases_and_merges_that_are_few_are_read(tmp_path: Path) -> None:
         ("a: " + "[" * 70 + "]" * 70, "levels of nesting"),
         ("a: " + "[" * 50_000, "nested too deeply"),
         ("a: !!int ''", "not readable YAML"),
+        ('a: "b\\0c"', "a text holds a zero byte"),
+        ('"b\\0c": a', "a text holds a zero byte"),
         ("a: !!bool maybe", "not readable YAML"),
         ("a: !!timestamp never", "not readable YAML"),
         ("a: 2026-13-45", "not readable YAML: month"),

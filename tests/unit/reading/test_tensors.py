@@ -1,6 +1,9 @@
 """Tensors and arrays from files: whole, of numbers."""
 
+import io
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +11,14 @@ import torch
 from safetensors.torch import save_file
 
 from dear.reading.files import ReadingError
-from dear.reading.tensors import map_array, map_tensors, read_tensors, require_finite
+from dear.reading.tensors import (
+    AT_ONCE,
+    map_array,
+    map_tensors,
+    read_tensors,
+    require_finite,
+    require_plain_torch_file,
+)
 
 
 @pytest.mark.parametrize("read", [read_tensors, map_tensors])
@@ -36,6 +46,17 @@ def test_infinities_that_cancel_and_sums_beyond_float32_are_told_apart() -> None
     require_finite([("x", torch.full((5,), 3e38)), ("h", torch.full((5,), 6e4).half())], "file")
 
 
+def test_values_are_tested_a_part_at_a_time() -> None:
+    """The bad ones are in the first and the last of three parts; complex ones are refused."""
+    many = torch.zeros(2 * AT_ONCE + 1)
+    many[[0, -1]] = float("nan")
+    with pytest.raises(ReadingError, match=r"2 of 2,097,153 values of 'x'"):
+        require_finite([("x", many)], "file")
+    with pytest.raises(ReadingError, match="the values of 'x' are complex"):
+        require_finite([("x", torch.zeros(3, dtype=torch.complex64))], "file")
+    require_finite([("x", torch.ones(3).to(torch.float8_e4m3fn))], "file")
+
+
 def test_arrays(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     array = np.arange(105, dtype=np.uint8).reshape(3, 5, 7)
@@ -61,3 +82,43 @@ def test_a_file_with_more_than_its_header_says_is_not_mapped(tmp_path: Path) -> 
     path.write_bytes((2**40).to_bytes(8, "little") + b"{}")
     with pytest.raises(ReadingError, match="its header is too long"):
         map_tensors(path)
+
+
+def saved(value: Any, *, new: bool = True) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=new)
+    return file
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_torch_file_has_no_tuples_whose_hash_takes_forever(new: bool) -> None:
+    layer = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    states = {"layer": layer.state_dict(), "optimizer": optimizer.state_dict(), "nested": ((1, (2, 3)), ())}
+    require_plain_torch_file(saved(states, new=new), "it")
+    pairs: Any = ()
+    for _ in range(36):  # 2^36 parts in less than a kilobyte
+        pairs = (pairs, pairs)
+    wide: Any = (1,) * 101  # and 101 x 100 parts in two levels
+    for value in ([pairs], [(wide,) * 100]):
+        with pytest.raises(ReadingError, match="it has a tuple of more than 10,000 parts"):
+            require_plain_torch_file(saved(value, new=new), "it")
+
+
+def test_a_torch_file_is_not_compressed_and_can_be_listed() -> None:
+    plain = saved({"x": torch.ones(5)})
+    require_plain_torch_file(plain, "it")
+    packed, members = io.BytesIO(), zipfile.ZipFile(plain)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in members.namelist():
+            archive.writestr(name, members.read(name))
+    with pytest.raises(ReadingError, match="it is compressed"):
+        require_plain_torch_file(packed, "it")
+    newer = bytearray(plain.getvalue())
+    newer[newer.index(b"PK\x01\x02") + 6] = 99  # the first entry needs version 9.9 to unpack
+    with pytest.raises(ReadingError, match="its members cannot be listed"):
+        require_plain_torch_file(io.BytesIO(newer), "it")
+    with pytest.raises(ReadingError, match="its pickle is damaged"):
+        require_plain_torch_file(io.BytesIO(b"\x80\x02tt."), "it")

@@ -28,7 +28,7 @@ def record(
         "protocol": "base-to-novel",
         "method": method,
         "variant": variant,
-        "settings": {"beta": 0.9} if trained else {},
+        "settings": {"method": {"beta": 0.9} if trained else {}, "train": {}},
         "dataset": {
             "name": data,
             "title": data.title(),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
 from dear.report.folder import write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
 from tests.unit.report.samples import record, report_html, role_table
@@ -175,3 +175,14 @@ def test_a_cell_that_begins_like_a_formula(first: str) -> None:
     assert lines[0][0::2] == [f"'{first}corner", f"'{first}column", f"'{first}column seeds"]
     assert (lines[1][0], lines[1][2]) == (f"'{first}row", "-3.0000")
     assert csv_text(f"a{first}\r") == f"a{first}\\x0d"
+
+
+def test_no_report_outside_of_the_folder(tmp_path: Path) -> None:
+    put(tmp_path / "runs", all_protocols()[:2])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "runs" / "report").symlink_to(tmp_path / "mine")
+    with pytest.raises(OutputError, match=r"runs/report is a link, which is not followed: .* --out"):
+        write_folder_report(tmp_path / "runs")
+    assert not [*(tmp_path / "mine").iterdir()]
+    write_folder_report(tmp_path / "runs", tmp_path / "runs" / "report")  # this the user names
+    assert (tmp_path / "mine" / "report.html").is_file()

@@ -4,12 +4,13 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.report.html import write_report
+from dear.report.html import OTHER_TOKENS_READ, write_report
+from dear.roles.settings import CoreMask
 from tests.unit.report.samples import record, report_html, retrieval
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -115,11 +116,12 @@ def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, An
 def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
     for run in material["records"]:
         if run["method"] == "dear":
-            run["settings"] = {"core_mask": "exclusive"}
+            run["settings"] = {"method": {"core_mask": "exclusive"}}
     assert "nor do these read the image (mask form exclusive)" in report_html(**material)
     for run in material["records"]:
-        run["settings"] = {"core_mask": "eq9"}
+        run["settings"] = {"method": {"core_mask": "eq9"}}
     assert "while these do read the image (mask form eq9)" in report_html(**material)
+    assert {*OTHER_TOKENS_READ} == {*get_args(CoreMask)}
 
 
 def test_location_follows_the_place() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dear.report.intervals import half_width, paired, t_quantile
+from dear.report.intervals import gain_interval, half_width, paired, share_interval, t_quantile
 
 
 def test_student_t() -> None:
@@ -14,3 +14,19 @@ def test_student_t() -> None:
     assert t_quantile(0.975, 100_000) == pytest.approx(1.95996, abs=1e-3)  # the normal distribution
     assert half_width([3.0]) is None
     assert paired([3.0, 5.0], [1.0, 5.0])[0] == 1
+
+
+def test_intervals_of_shares() -> None:
+    # Wilson's, by hand: 5 of 10 has (5 + z^2/2 -+ z sqrt(2.5 + z^2/4)) / (10 + z^2); of 0 the upper end is
+    # z^2 / (10 + z^2).
+    assert share_interval(5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+    assert share_interval(0, 10) == pytest.approx((0, 0.277533), abs=1e-6)
+    assert share_interval(10, 10) == pytest.approx((0.722467, 1), abs=1e-6)
+
+
+def test_intervals_of_gains() -> None:
+    # Agresti and Min's by hand for 12 gained and 3 lost of 70: p = 12.5/72 and 3.5/72.
+    assert gain_interval(12, 3, 70) == pytest.approx((0.020011, 0.229989), abs=1e-6)
+    assert gain_interval(3, 12, 70) == pytest.approx((-0.229989, -0.020011), abs=1e-6)
+    low, high = gain_interval(0, 0, 5)
+    assert low == -high < 0

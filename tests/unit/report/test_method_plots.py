@@ -5,7 +5,9 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from dear.report import method_plots
@@ -13,7 +15,15 @@ from dear.report.base_to_novel import base_to_novel_table
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell
 from dear.report.html import report_page
-from dear.report.method_plots import Costs, cost_plot, gain_bars, gains, place_labels
+from dear.report.method_plots import (
+    Costs,
+    cost_plot,
+    fusion_heat_map,
+    gain_bars,
+    gains,
+    place_labels,
+    training_curves,
+)
 from dear.report.protocols.few_shot import few_shot_plot
 from dear.report.records import mean_curves
 from tests.unit.report.samples import record, report_html
@@ -70,6 +80,47 @@ def test_labels_cover_neither_each_other_nor_points() -> None:
         assert not any(box.contains(*axes.transData.transform(point)) for point in points.values())
 
 
+def test_sixty_methods_are_named_and_a_name_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 points in rows: there is room, which begins at the second distance of some names."""
+    labels = list[str]()
+
+    def label(axes: Axes, name: str, *position: Any) -> Annotation:
+        labels.append(name)
+        return draw(axes, name, *position)
+
+    draw = method_plots._label
+    monkeypatch.setattr(method_plots, "_label", label)
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    axes = figure.add_subplot()
+    points = {f"method-{at}": (at % 6 + 0.1 * (at // 6 % 3), float(at // 6)) for at in range(60)}
+    axes.scatter(*zip(*points.values(), strict=True), s=26)
+    axes.margins(0.16, 0.14)
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in place_labels(axes, points)]
+    assert len(boxes) == 60
+    assert not [pair for pair in combinations(boxes, 2) if Bbox.intersection(*pair) is not None]
+    assert len(labels) == 120
+
+
+def test_a_figure_of_too_much_is_left_out() -> None:
+    """A figure of 3,000 weights took minutes; those of few are drawn."""
+    assert fusion_heat_map({"Tools": {f"feature-{at}": 0.1 for at in range(3000)}}) is None
+    assert training_curves({f"data-{at}": [1.0, 0.5] for at in range(101)}) is None
+    costs = [Costs(f"method-{at}", 60.0, 1000.0 + at, 9.0) for at in range(101)]
+    assert cost_plot(costs, None) is None
+    assert cost_plot(costs[:100], None) is not None
+    methods = ["zero-shot", *(f"method-{at}" for at in range(101))]
+    table = base_to_novel_table([record("tools", method, 0.5, 0.5) for method in methods])
+    assert gain_bars(table, "zero-shot") is None
+    page = report_page(title="t", records=[record("tools", "dear", 0.5, 0.5, fusion_weights=MANY_WEIGHTS)])
+    assert "fusion" not in {drawing.name for drawing in page.drawings}
+    curve = {shots: Cell(50.0) for shots in range(1, 2002)}
+    assert few_shot_plot({"Tools": {"dear": curve}}) is None
+
+
+MANY_WEIGHTS = {f"feature-{at}": 1 / 3000 for at in range(3000)}
+
+
 def test_costs_leave_out_what_is_not_known() -> None:
     methods = [Costs("zero-shot", 60.0, None, 1.0), Costs("dear", 70.0, 17_670.0, 9.0)]
     drawing = cost_plot(methods, "zero-shot")
@@ -108,7 +159,8 @@ def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> N
     records = [run(1, 0.4, 0.6), run(2, 0.6, 0.7), record("toys", "dear", 0.5, 0.5)]
     assert mean_curves(records, "val") == {"Tools": [pytest.approx(0.5), pytest.approx(0.65)]}
     assert mean_curves(records) == {"Tools": [1.0, 0.5], "Toys": [2.0, 1.5]}
-    drawing = method_plots.training_curves(mean_curves(records), mean_curves(records, "val"))
+    drawing = training_curves(mean_curves(records), mean_curves(records, "val"))
+    assert drawing is not None
     assert ["validation accuracy (%)", "Tools", 2, pytest.approx(65)] in [[*row] for row in drawing.data]
     assert "validation accuracy (%)" in texts(drawing)
     assert "by which" not in report_html(title="t", records=records[2:])
@@ -118,8 +170,10 @@ def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> N
 def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
     curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
     drawn = few_shot_plot({"Tools": {"dear": curve}})
+    assert drawn is not None
     assert "PolyCollection" in drawn.svg or "FillBetween" in drawn.svg
     without = few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
+    assert without is not None
     assert "PolyCollection" not in without.svg
     assert "FillBetween" not in without.svg
     assert [[*row] for row in drawn.data[1:]] == [

@@ -1,5 +1,6 @@
 """Damaged indexes: one line that says what to do, and what it says helps."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from torch.nn.functional import pad
 from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE, Catalogue
+from dear.retrieval.catalogue import FILE, LOCK, Catalogue
 from dear.retrieval.query import Index, by_image
+from dear.retrieval.scan import Shard
 from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.solid import Plain, gallery
 
@@ -168,17 +170,91 @@ def test_a_journal_that_names_another_file_is_refused(tmp_path: Path) -> None:
     build_index(Plain(), folder, out)
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    name, page = str(victim).encode(), 2**30 // 4096 + 1
-    journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(4) + bytes(4) + (1).to_bytes(4, "big")
-    journal += (512).to_bytes(4, "big") + (4096).to_bytes(4, "big")
-    journal = journal.ljust(512, b"\0") + page.to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
-    journal += (sum(name) & 0xFFFFFFFF).to_bytes(4, "big") + b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-    (out / f"{FILE}-journal").write_bytes(journal)
+    (out / f"{FILE}-journal").write_bytes(journal_that_names(victim))
     with pytest.raises(DataError, match="names another file"):
         Index.open(out)
     with pytest.raises(DataError, match="names another file"):
         build_index(Plain(), folder, out)
     assert victim.read_text() == "precious"
+
+
+def journal_that_names(victim: Path) -> bytes:
+    name, page = str(victim).encode(), 2**30 // 4096 + 1
+    journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(4) + bytes(4) + (1).to_bytes(4, "big")
+    journal += (512).to_bytes(4, "big") + (4096).to_bytes(4, "big")
+    journal = journal.ljust(512, b"\0") + page.to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
+    journal += (sum(name) & 0xFFFFFFFF).to_bytes(4, "big") + b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+    return journal
+
+
+@pytest.mark.parametrize("name", [FILE, LOCK])
+def test_a_database_that_is_a_link_to_one_with_a_journal(name: str, tmp_path: Path) -> None:
+    """SQLite takes the journal beside what a link leads to, and deletes the file that it names."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    victim, data = tmp_path / "victim", out / "data"
+    victim.write_text("precious")
+    data.mkdir()
+    (out / FILE).rename(data / FILE) if name == FILE else (data / LOCK).write_bytes((out / FILE).read_bytes())
+    (out / name).unlink(missing_ok=True)
+    (data / f"{name}-journal").write_bytes(journal_that_names(victim))
+    (out / name).symlink_to(Path("data", name))
+    for work in (
+        lambda: Catalogue.exists(out),
+        lambda: Index.open(out),
+        lambda: build_index(Plain(), folder, out),
+    ):
+        with pytest.raises(DataError, match=rf"{name}: it is a link"):
+            work()
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
+@pytest.mark.parametrize(
+    "name",
+    [FILE, LOCK, f"{FILE}-journal", f"{FILE}-wal", f"{LOCK}-journal", "vectors-1/0.f16", "vectors-1/0.faiss",
+     "vectors-1/0.faiss.part", "vectors-1", "vectors-2"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["link", "dangling", "device", "pipe"])
+def test_a_build_writes_to_no_file_elsewhere(name: str, kind: str, tmp_path: Path) -> None:
+    folder, out, mine = gallery(tmp_path / "images"), tmp_path / "index", tmp_path / "mine"
+    build_index(Plain(), folder, out)
+    hostile = out / name
+    (shutil.rmtree if hostile.is_dir() else Path.unlink)(hostile) if hostile.exists() else None
+    if hostile.parent == out and name.startswith("vectors"):
+        mine.mkdir()
+        (mine / "0.f16").write_text("precious")
+    else:
+        mine.write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(hostile)
+    else:
+        hostile.symlink_to({"link": mine, "dangling": tmp_path / "new", "device": "/dev/zero"}[kind])
+    (folder / "red.png").unlink()
+    for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
+        with pytest.raises(DataError, match=rf"the index .* is damaged \({name}: it is a (link|pipe)"):
+            work()
+    assert (mine / "0.f16" if mine.is_dir() else mine).read_text() == "precious"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_part_of_a_faiss_index_is_not_written_through_a_link(tmp_path: Path) -> None:
+    rows = Plain().images([torch.zeros(3, 4, 4, dtype=torch.uint8)] * 3)
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "0.faiss.part").symlink_to("mine")
+    approximate.save(approximate.build(rows[:, 0].numpy(), "flat", "float16"), tmp_path / "0.faiss")
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert not (tmp_path / "0.faiss").is_symlink()
+
+
+def test_a_shard_is_built_in_no_folder_elsewhere(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "shards"
+    (tmp_path / "mine").mkdir()
+    out.mkdir()
+    (out / "shard-1-of-2").symlink_to(tmp_path / "mine")
+    with pytest.raises(OutputError, match=r"shard-1-of-2 is a link, which is not followed"):
+        build_index(Plain(), folder, out, shard=Shard(1, 2))
+    assert not [*(tmp_path / "mine").iterdir()]
 
 
 def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path: Path) -> None:
@@ -193,3 +269,14 @@ def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path:
     for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
         with pytest.raises(DataError, match="more than the tables of an index: 'sqlite_autox'"):
             work()
+
+
+def test_a_row_of_many_long_paths_is_not_read(tmp_path: Path) -> None:
+    """Rows of SQLite may share the pages of a long value, so that a small file has many of them."""
+    folder, out = gallery(tmp_path), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        ((path,),) = database.execute("SELECT path FROM files WHERE row = 0 LIMIT 1")
+        database.execute("UPDATE files SET path = zeroblob(70000) WHERE path = ?", (path,))
+    with closing(Catalogue.open(out)) as catalogue, pytest.raises(DataError, match="too big"):
+        catalogue.files_of(0)

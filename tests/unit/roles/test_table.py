@@ -10,6 +10,7 @@ import pytest
 
 from dear.backbone.clip import Identity
 from dear.errors import OutputError, RoleTableError
+from dear.limits import LimitError
 from dear.roles.table import HeadRole, Role, RoleTable
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
@@ -70,6 +71,8 @@ def test_a_file_that_is_no_table_is_refused(content: str, tmp_path: Path) -> Non
         {"heads": [{"layer": 4}]},
         {"weights": {"model": "small"}},
         {"more": 1},
+        {"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": -0.1}}]},
+        {"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": 1.1}}]},
     ],
 )
 def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
@@ -92,6 +95,17 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write the role table"):
         table().save(tmp_path / "file" / "roles.json")
+
+
+def test_attributes_differ_and_are_few() -> None:
+    saved = table().to_json()
+    with pytest.raises(RoleTableError, match="an attribute is listed twice"):
+        RoleTable.from_json(saved | {"attributes": ["color", "object", "color"]}, "roles.json")
+    many = ["color", "object", *map(str, range(127))]
+    with pytest.raises(
+        LimitError, match=r"roles\.json: 129 attributes of a role table, above the limit of 128"
+    ):
+        RoleTable.from_json(saved | {"attributes": many}, "roles.json")
 
 
 def test_two_roles_for_one_head() -> None:

@@ -199,6 +199,21 @@ def test_a_token_is_needed_where_one_is_set(predictor: Predictor) -> None:
             assert client.get("/api/info", headers={"cookie": cookie}).status_code == 401
 
 
+def test_no_cookie_reaches_the_framework(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parser takes time quadratic in the escapes of a cookie, for every route."""
+
+    def parse(text: str) -> dict[str, str]:
+        raise AssertionError(f"{len(text)} characters are parsed")
+
+    monkeypatch.setattr("starlette.requests.cookie_parser", parse)
+    escapes = 'dear="' + "\\\\" * 7000 + '"'
+    with TestClient(create_app(Service(predictor, LIMITS), token="s3cret"), base_url=URL) as client:
+        assert client.get("/health", headers={"cookie": escapes}).status_code == 200
+        entered = {"cookie": f"{escapes}; dear_token=s3cret"}
+        assert client.post("/api/predict", content=png(picture()), headers=entered).status_code == 200
+        assert "fewer cookies" in refused(client.get("/health", headers={"cookie": escapes * 3}), 431)
+
+
 def test_wrong_tokens_are_limited_wherever_they_stand(predictor: Predictor) -> None:
     def wrong(client: TestClient, place: str, number: int) -> Any:
         given = f"wrong{number}"

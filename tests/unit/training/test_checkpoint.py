@@ -13,11 +13,13 @@ from dear.backbone import tiny
 from dear.backbone.clip import Clip
 from dear.evaluation.plan import Plan
 from dear.evaluation.records import read_record
-from dear.evaluation.runs import UNFINISHED, run_all
+from dear.evaluation.runs import run_all
 from dear.methods.dear import DearSettings
+from dear.progress import TrainingStep
 from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
+from dear.writing import UNFINISHED
 from tests.conftest import small_clip_of
 from tests.unit.training.test_pretrain import SMALL
 from tests.unit.training.world import few, noise_dataset, role_table, small_dear
@@ -32,8 +34,8 @@ State = dict[str, Any]
 def stopped(path: Path, epochs: int, clip: Clip, **options: Any) -> State:
     """The state after some epochs of a run that was stopped then."""
 
-    def stop(epoch: int, _parts: dict[str, float]) -> None:
-        if epoch == epochs:
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == epochs:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -166,8 +168,8 @@ def numbers(record: dict[str, Any]) -> list[Any]:
 def test_a_run_starts_over_only_if_it_is_asked_to(tmp_path: Path) -> None:
     (whole,) = runs(tmp_path / "whole")
 
-    def stop(_name: str, epoch: int, _parts: dict[str, float]) -> None:
-        if epoch == 2:
+    def stop(_name: str, step: TrainingStep | None) -> None:
+        if step is not None and step.ends_epoch and step.epoch == 2:
             raise KeyboardInterrupt
 
     out = tmp_path / "out"
@@ -231,3 +233,17 @@ def test_pretraining_starts_over_only_if_it_is_asked_to(
     assert got["loss"] == want["loss"]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "whole")]
     assert weights[0] == weights[1]
+
+
+def test_what_is_no_checkpoint_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.pt"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # sparse: more than any memory
+    with pytest.raises(CheckpointError, match="it is not a checkpoint of this version"):
+        read_state(path, CPU)
+    write_state(path, {"x": torch.ones(9)})
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "99")
+    with pytest.raises(CheckpointError, match=r"above the limit|at most 99"):
+        read_state(path, CPU)

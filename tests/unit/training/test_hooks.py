@@ -11,6 +11,7 @@ from torch.nn.functional import interpolate
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import train_views, view_numbers
 from dear.methods.coop.method import CoOp
+from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
@@ -149,8 +150,9 @@ def test_each_step_has_draws_of_its_own(small_clip: Clip, tmp_path: Path) -> Non
     class Interrupted(Exception):
         pass
 
-    def stop(*_: Any) -> None:
-        raise Interrupted
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch:
+            raise Interrupted
 
     with pytest.raises(Interrupted):
         trained(small_clip, Watched, checkpoint=tmp_path / "run.pt", progress=stop)

@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
+from dear.progress import TrainingStep
 from dear.training import batches
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
@@ -106,18 +107,27 @@ class TestSchedule:
 
 class TestTraining:
     def test_it_learns_and_reports_means_over_images(self, small_clip: Clip) -> None:
-        calls: list[tuple[int, dict[str, float]]] = []
+        calls: list[TrainingStep] = []
         method = small_dear(small_clip)
-        history = train(
-            method, few(), SETTINGS, seed=1, progress=lambda epoch, parts: calls.append((epoch, parts))
-        )
-        assert [epoch["epoch"] for epoch in history] == [epoch for epoch, _ in calls] == [1, 2, 3, 4, 5]
+        history = train(method, few(), SETTINGS, seed=1, progress=calls.append)
+        ends = [step for step in calls if step.ends_epoch]
+        assert [epoch["epoch"] for epoch in history] == [step.epoch for step in ends] == [1, 2, 3, 4, 5]
         assert history[-1]["loss"] < history[0]["loss"]
-        for epoch, (_, parts) in zip(history, calls, strict=True):
-            assert parts == {name: epoch[name] for name in ("loss", "ce", "reg", "fusion")}
+        for epoch, step in zip(history, ends, strict=True):
+            assert step.losses == {name: epoch[name] for name in ("loss", "ce", "reg", "fusion")}
             assert epoch["loss"] == pytest.approx(
                 epoch["ce"] + epoch["reg"] + 0.7 * epoch["fusion"], rel=1e-5
             )
+
+    def test_each_step_is_reported(self, small_clip: Clip) -> None:
+        calls: list[TrainingStep] = []
+        train(small_dear(small_clip), few(), SETTINGS, seed=1, progress=calls.append)
+        steps = calls[-1].of
+        assert [step.done for step in calls] == [*range(steps + 1)]
+        assert {(step.of, step.epochs) for step in calls} == {(steps, 5)}
+        assert [step.epoch for step in calls] == [0] + [1 + done * 5 // steps for done in range(steps)]
+        assert not calls[0].losses
+        assert all("loss" in step.losses for step in calls[1:])
 
     def test_a_smaller_last_batch_weighs_less(
         self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
@@ -197,8 +207,8 @@ class TestCheckpoint:
         want = train(whole, few(), SETTINGS, seed=1)
         path = tmp_path / "run" / "last.ckpt"
 
-        def stop(epoch: int, _parts: dict[str, float]) -> None:
-            if epoch == done:
+        def stop(step: TrainingStep) -> None:
+            if step.ends_epoch and step.epoch == done:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -253,8 +263,8 @@ class TestCheckpoint:
         def cut(_file: int) -> None:
             raise error
 
-        def spoil(epoch: int, _parts: dict[str, float]) -> None:
-            if epoch == 2:
+        def spoil(step: TrainingStep) -> None:
+            if step.ends_epoch and step.epoch == 2:
                 monkeypatch.setattr(os, "fsync", cut)
 
         with pytest.raises(OutputError if error is OSError else error):

@@ -10,6 +10,7 @@ from dear.data.images.transforms import train_views, view_numbers
 from dear.errors import SettingsError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
+from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
@@ -90,8 +91,8 @@ def test_an_average_over_epochs_survives_a_cut(small_clip: Clip, tmp_path: Path)
     whole = promptsrc(small_clip)
     train(whole, few(), settings, seed=1)
 
-    def cut(epoch: int, _parts: dict[str, float]) -> None:
-        if epoch == 2:
+    def cut(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == 2:
             raise KeyboardInterrupt
 
     path = tmp_path / "checkpoint"

@@ -10,6 +10,7 @@ import torch
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear
+from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import few, small_dear
@@ -86,8 +87,8 @@ def test_it_goes_on_after_an_interruption(done: int, small_clip: Clip, tmp_path:
     whole = small_dear(small_clip)
     want = train(whole, few(), STEPS, seed=1)
 
-    def stop(epoch: int, _parts: dict[str, float]) -> None:
-        if epoch == done:
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

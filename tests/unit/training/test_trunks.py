@@ -207,6 +207,25 @@ class TestRoom:
         cache.begin(FACTS, 4)
         assert not cache.holds(0, (1,))
 
+    @pytest.mark.parametrize("at", ["version", "group", "layer"])
+    def test_room_is_made_in_no_folder_elsewhere(self, at: str, tmp_path: Path) -> None:
+        """A cache folder of a stranger, whose links lead to folders of the user's."""
+        mine, cache = tmp_path / "mine", ViewCache(tmp_path / "views", 50, torch.float32)
+        thesis = mine / "thesis" / "chapters" / "1" / "text"
+        thesis.parent.mkdir(parents=True)
+        thesis.write_text("precious" * 9)
+        link, behind = {
+            "version": (cache.folder, mine),
+            "group": (cache.folder / "0", mine / "thesis"),
+            "layer": (cache.folder / "0" / "001", mine / "thesis"),
+        }[at]
+        link.parent.mkdir(parents=True)
+        link.symlink_to(behind)
+        cache.begin(FACTS, 4)
+        self.put(cache, 1)
+        assert thesis.read_text() == "precious" * 9
+        assert [*cache._folders()] == ([] if at == "version" else [cache._current])
+
     def test_a_folder_that_another_process_removes_meanwhile(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

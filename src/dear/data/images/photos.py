@@ -70,11 +70,37 @@ class DecodeCache:
         return self.folder / key[:2] / f"{key[2:]}.npy"
 
 
-class PhotoImages:
-    """Image files of a folder, decoded by threads when they are loaded.
+class LoadedImages:
+    """Labelled images that threads load. ``room`` bytes of pictures stay in memory: the first ones, because
+    with repeated passes over all of them, evicting the oldest would never give a hit.
+    """
 
-    With a store, each file is decoded only once. Without one, ``cache_bytes`` of pictures stay in memory: the
-    first ones, because with repeated passes over all of them, evicting the oldest would never give a hit.
+    def __init__(self, labels: Int[Tensor, "item"], room: int, threads: int) -> None:
+        self.labels, self._room, self.threads = labels, room, threads
+        self._pictures: dict[int, UInt8[Tensor, "3 height width"]] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
+        """The pictures at the given indices. Raises DataError naming an image that cannot be read."""
+        numbers: list[int] = indices.tolist()
+        unread = [index for index in dict.fromkeys(numbers) if index not in self._pictures]
+        pictures = dict(zip(unread, in_parallel(self._picture, unread, self.threads), strict=True))
+        for index, picture in pictures.items():
+            if picture.nbytes <= self._room:
+                self._pictures[index] = picture
+                self._room -= picture.nbytes
+        return [pictures[index] if index in pictures else self._pictures[index] for index in numbers]
+
+    def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
+        raise NotImplementedError
+
+
+class PhotoImages(LoadedImages):
+    """Image files of a folder, decoded when they are loaded: with a store only once, without one
+    ``cache_bytes`` of pictures stay in memory.
+
     The identity covers relative paths, labels, file sizes and the short side, not contents.
     """
 
@@ -98,34 +124,20 @@ class PhotoImages:
                     f"{len(faulty)} of {len(paths)} images {fault} {folder}; the first is {faulty[0]}. "
                     f"Is the data set unpacked completely? {SKIP}"
                 )
-        self.folder, self.paths, self.labels = folder, tuple(paths), labels
-        self.short_side, self._room = short_side, cache_bytes
-        self.store, self.threads = store, threads
+        super().__init__(labels, cache_bytes if store is None else 0, threads)
+        self.folder, self.paths, self.short_side, self.store = folder, tuple(paths), short_side, store
         items = zip(paths, labels.tolist(), sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
-        self._pictures: dict[int, UInt8[Tensor, "3 height width"]] = {}
         self._keys: dict[int, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
     def load(self, indices: Int[Tensor, "batch"]) -> list[UInt8[Tensor, "3 _height _width"]]:
         """The pictures at the given indices. Raises DataError naming a file that cannot be decoded."""
-        numbers: list[int] = indices.tolist()
         try:
-            pictures = in_parallel(self._picture, numbers, self.threads)
+            return super().load(indices)
         except DataError as error:
             raise DataError(f"{error} {SKIP}") from error
-        if self.store is None:
-            for index, picture in zip(numbers, pictures, strict=True):
-                if index not in self._pictures and picture.nbytes <= self._room:
-                    self._pictures[index] = picture
-                    self._room -= picture.nbytes
-        return pictures
 
     def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
-        if index in self._pictures:
-            return self._pictures[index]
         path = self.folder / self.paths[index]
         if self.store is None:
             return decode(path, self.short_side)

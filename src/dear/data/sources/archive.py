@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from dear.data.images.raster import SUFFIXES
+from dear.data.images.raster import FORMATS, SUFFIXES
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
@@ -19,6 +19,7 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, 
 """What zipfile raises for a damaged or invalid archive."""
 LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
+LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
 MODEST = 2**28
 """Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
 
@@ -37,7 +38,8 @@ def unpack(archive: Path, cache: Path) -> Path:
                 _require_safe(archive, member)
             members = [member for member in members if _is_data(member.filename)]
             if not members:
-                raise DataError(f"{archive} contains no images.")
+                raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
+            _require_tree(archive, members)
             from dear.data.dataset import fingerprint  # loads torch
 
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*stamp(archive))}"
@@ -65,8 +67,15 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         for member in members:
             path = part / member.filename
             path.parent.mkdir(parents=True, exist_ok=True)
-            with file.open(member) as source, path.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
+            try:
+                with file.open(member) as source, path.open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+            except DAMAGED as error:
+                remedy = "pack" if isinstance(error, NotImplementedError) else "copy or pack"
+                where = _where(file.filename, member.filename)
+                raise DataError(
+                    f"{where} cannot be unpacked ({error}): {remedy} it again, with Deflate."
+                ) from error
         try:
             part.rename(target)
         except OSError:
@@ -92,13 +101,36 @@ def stamp(file: Path) -> tuple[str, ...]:
 
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
     # zipfile truncates names at a zero byte and converts backslashes only on Windows: check the original.
-    require_inside(f"{archive}, {member.orig_filename!r}", member.orig_filename)
+    where = _where(archive, member.orig_filename)
+    require_inside(where, member.orig_filename)
     if stat.S_ISLNK(member.external_attr >> 16):
-        raise DataError(f"{archive}, {member.filename!r} is a link; links in a zip are not followed.")
-    if member.compress_type == zipfile.ZIP_LZMA:  # asks for up to 4 GiB, whatever the size of its content
-        raise DataError(f"{archive}, {member.filename!r} is packed with LZMA: pack it with Deflate.")
+        raise DataError(f"{where} is a link, which is not followed: pack the file itself.")
+    # The others are unpacked beyond the stated size before it is compared.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"{where} is packed by method {member.compress_type}: pack it with Deflate.")
     if member.flag_bits & 1:
-        raise DataError(f"{archive} is encrypted: unpack it by hand and give the folder.")
+        raise DataError(f"{where} is encrypted: unpack the zip by hand and give the folder.")
+
+
+def _require_tree(archive: Path, members: list[zipfile.ZipInfo]) -> None:
+    """Raise DataError for members that cannot all be files of one folder, LimitError for too many levels."""
+    paths = set[Path]()
+    for member in members:
+        path, where = Path(member.filename), _where(archive, member.filename)
+        at_most("folder_depth", len(path.parts) - 1, where)
+        if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+            raise DataError(f"{where} has a name of more than {LONGEST_NAME} bytes: rename it.")
+        if path in paths:
+            raise DataError(f"{where} is in the zip twice: pack it once.")
+        paths.add(path)
+    if double := next((parent for path in paths for parent in path.parents if parent in paths), None):
+        where = _where(archive, str(double))
+        raise DataError(f"{where} is both a file and a folder: rename one.")
+
+
+def _where(archive: object, name: str) -> str:
+    """A member of a zip, for messages: the end of a long name."""
+    return f"{archive}, {name if len(name) <= LONGEST_NAME else '...' + name[-LONGEST_NAME:]!r}"
 
 
 def _is_data(name: str) -> bool:

@@ -18,8 +18,8 @@ from dear.data.sources.huggingface_files import (
     CellReader,
     arrow_files,
     labels_of,
-    require_confined,
     require_usable,
+    saved_tables,
 )
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
@@ -42,19 +42,28 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     The image files are unpacked unchanged into the cache folder, unless they already were. Raises DataError
     if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
     """
-    parts = _loaded(name)
+    return read_tables(name, _loaded(name), settings)[0]
+
+
+def read_tables(
+    name: str, parts: Mapping[str, Any], settings: DataSettings, *, unpack: bool = True
+) -> tuple[Listing, str]:
+    """The lists of a data set's tables, by the names of its splits, and the column of its images. Unless they
+    are unpacked, the path of an image is that of its row: train/000000017. Raises as `read_huggingface`.
+    """
     features = next(iter(parts.values())).features
     image, label = _columns(name, features, settings.label)
     require_usable(name, parts, image, label)
-    labels = {part: labels_of(name, table, label) for part, table in parts.items()}
+    labels = {part: labels_of(f"{name}, {part}", table, label) for part, table in parts.items()}
     names = _names(features[label], [*chain.from_iterable(labels.values())])
     require_distinct(name, names, names)
-    folder = _unpacked(name, parts, image, settings.cache_folder())
+    folder = _unpacked(name, parts, image, settings.cache_folder()) if unpack else Path(name)
     numbered = hasattr(features[label], "names")
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
     rows_by_part = dict[str, tuple[Row, ...]]()
     for part, part_labels in labels.items():
-        files = sorted(os.listdir(folder / part))
+        numbered_rows = [f"{row:09}" for row in range(len(part_labels))]
+        files = sorted(os.listdir(folder / part)) if unpack else numbered_rows
         keys = [key if numbered else str(key) for key in part_labels]
         rows = [
             Row(f"{part}/{file}", numbers[key])
@@ -65,8 +74,10 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
             rows_by_part[part] = tuple(rows)
     short_name = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
     split = _split(rows_by_part, settings, names, short_name)
-    notes = (*split.notes, f"its columns {image} and {label} are read; its images are unpacked in {folder}")
-    return Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
+    note = f"its columns {image} and {label} are read"
+    notes = (*split.notes, note + (f"; its images are unpacked in {folder}" if unpack else ""))
+    listed = Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
+    return listed, image
 
 
 def _loaded(name: str) -> dict[str, Any]:
@@ -82,13 +93,12 @@ def _loaded(name: str) -> dict[str, Any]:
         if folder.is_dir():
             if not is_saved(folder):
                 raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
-            require_confined(folder)
-            loaded = datasets.load_from_disk(str(folder), keep_in_memory=False)
+            loaded: Any = saved_tables(folder)
         else:
             repository, _, configuration = name.partition(":")
             with _quiet_hub():
                 loaded = datasets.load_dataset(repository, configuration or None, keep_in_memory=False)
-        parts = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"all": loaded}
+        parts = dict(loaded) if isinstance(loaded, dict) else {"all": loaded}
         parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
         at_most("table_rows", sum(map(len, parts.values())), name)
         for table in parts.values():

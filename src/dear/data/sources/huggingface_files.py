@@ -27,25 +27,53 @@ SHARING = ("string_view", "binary_view", "list_view", "large_list_view", "run_en
 EXPERIMENTAL = b"ARROW:experimental_compression"  # how Arrow 0.17 marked compressed batches
 
 
-def require_confined(folder: Path) -> None:
-    """Check the lists of a folder of save_to_disk, which name its splits and their Arrow files, before the
-    library datasets opens what they name.
+def saved_tables(folder: Path) -> dict[str, Any]:
+    """The tables of a folder of save_to_disk by split, "all" without splits. Only the files that were checked
+    are opened; a format that a table was saved with, for which its library loads others, is not read.
 
-    Raises DataError for malformed lists, for what is not a regular file below the folder, and for an Arrow
-    file whose content takes more memory than the file has bytes.
+    Raises DataError for a folder with both kinds of lists, for malformed lists, for what is not a regular
+    file below the folder or is listed twice, and for an Arrow file whose content takes more memory than the
+    file has bytes.
     """
-    parts, splits_list = [folder], folder / SPLITS_LIST
-    if splits_list.is_file():
-        content = typed(read_json(splits_list), dict[str, Any], splits_list)
-        names = typed(content.get("splits"), list[str], splits_list, "splits")
-        parts = [file_below([folder], name, f"{splits_list}, splits") for name in names]
-    for part in parts:
-        read_json(_regular(folder, part / INFO))
-        state = typed(read_json(_regular(folder, part / STATE)), dict[str, Any], part / STATE)
-        files = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
-        for file in files:
-            name = typed(file.get("filename"), str, part / STATE, "_data_files.filename")
-            _require_uncompressed(_regular(folder, part / name))
+    folder = folder.absolute()
+    splits_list = folder / SPLITS_LIST
+    if not splits_list.is_file():
+        return {"all": _saved_table(folder, folder)}
+    if extra := [name for name in (STATE, INFO) if (folder / name).exists()]:
+        raise DataError(
+            f"{folder} has {SPLITS_LIST}, of a data set with splits, and {extra[0]}, of one without: remove "
+            "what does not belong to it, or save it again into an empty folder."
+        )
+    content = typed(read_json(splits_list), dict[str, Any], splits_list)
+    names = typed(content.get("splits"), list[str], splits_list, "splits")
+    parts = _distinct(folder, names, f"{splits_list}, splits")
+    return {name: _saved_table(folder, part) for name, part in zip(names, parts, strict=True)}
+
+
+def _saved_table(folder: Path, part: Path) -> Any:
+    import datasets
+
+    info = typed(read_json(_regular(folder, part / INFO)), dict[str, Any], part / INFO)
+    state = typed(read_json(_regular(folder, part / STATE)), dict[str, Any], part / STATE)
+    listed = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
+    names = [typed(file.get("filename"), str, part / STATE, "_data_files.filename") for file in listed]
+    tables = []
+    for file in _distinct(folder, [str(part / name) for name in names], str(part / STATE)):
+        _require_uncompressed(_regular(folder, file))
+        features = datasets.DatasetInfo(features=info.get("features"))
+        tables.append(datasets.Dataset.from_file(str(file), info=features))
+    return datasets.concatenate_datasets(tables)
+
+
+def _distinct(folder: Path, names: Iterable[str], where: str) -> list[Path]:
+    """The paths that lists name below the folder, links resolved."""
+    paths = dict[Path, None]()
+    for name in names:
+        path = file_below([folder], name, where)
+        if path in paths:
+            raise DataError(f"{where}: {name[-200:]!r} is listed twice: save the data set again.")
+        paths[path] = None
+    return [*paths]
 
 
 def data_folders(name: str) -> tuple[Path, ...]:
@@ -139,11 +167,24 @@ def arrow_files(name: str, tables: Mapping[str, Any]) -> list[Path]:
 
 
 def labels_of(name: str, table: Any, column: str) -> list[Any]:
-    """The labels of the rows, equal ones as one object. Raises LimitError for too many or too long ones."""
+    """The labels of the rows, equal ones as one object; -1 of a numbered class is a label that is held back.
+
+    Raises DataError for a row without a label or with a number that has no name, LimitError for too many or
+    too long labels.
+    """
     labels, seen = list[Any](), dict[Any, Any]()
+    count = len(getattr(table.features[column], "names", ()))
     for batch in table.select_columns([column]).with_format("arrow").iter(BATCH):
         for label in batch[column].to_pylist():
             if label not in seen:
+                where = f"{name}, row {len(labels) + 1}"
+                if label is None or label != label:  # NaN
+                    raise DataError(f"{where} has no label in the column {column}: remove it or label it.")
+                if count and not -1 <= label < count:
+                    raise DataError(
+                        f"{where} has the label {label} in the column {column}, which has {count} names, "
+                        "counted from 0: correct it."
+                    )
                 at_most("classes", len(seen) + 1, name)
                 at_most("class_name", len(str(label)), name)
             labels.append(seen.setdefault(label, label))
@@ -209,6 +250,6 @@ def _bytes_on_disk(file: Path) -> int:
 
 
 def _regular(folder: Path, path: Path) -> Path:
-    file = file_below([folder], os.path.abspath(path), str(path)[:500])
+    file = file_below([folder], str(path), str(path)[:500])
     with opened(file):
         return file

@@ -109,7 +109,9 @@ def require_inside(where: str, path: str) -> None:
         return  # a fast path, for tables of a million rows
     forms = PurePosixPath(path), PureWindowsPath(path)
     if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
-        raise DataError(f"{where}: the path {path!r} leads out of the image folder.")
+        raise DataError(
+            f"{where}: the path {path[:200]!r} leads out of the image folder: name a file below it."
+        )
 
 
 def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Report = refuse) -> None:

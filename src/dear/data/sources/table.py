@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +53,28 @@ def read_table(
     entries = _entries(table, confined, report)
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
+    return listing_of(table, table.stem, table.parent, entries, settings, report=report)
+
+
+def listing_of(
+    table: Path,
+    name: str,
+    folder: Path,
+    entries: list[Entry],
+    settings: DataSettings,
+    *,
+    keys: Sequence[str] | None = None,
+    report: Report = refuse,
+) -> Listing:
+    """The lists of a table's entries, whose paths are relative to ``folder``. With ``keys``, the labels in
+    label order, labels are names even if they are digits. Raises DataError as `read_table`.
+    """
     names_file = settings.classnames
     names = read_names(names_file) if names_file else None
-    entries = _labelled(entries, names, str(names_file), report)
-    keys = _keys(table, entries, None if names is None else len(names))
-    classnames = keys if names is None else in_order(keys, names, str(names_file))
+    if keys is None:
+        entries = _labelled(entries, names, str(names_file), report)
+        keys = _keys(table, entries, None if names is None else len(names))
+    classnames = [*keys] if names is None else in_order(keys, names, str(names_file))
     with reporting(report):
         require_distinct(str(names_file or table), keys, classnames)
     labels = {key: label for label, key in enumerate(keys)}
@@ -65,15 +82,9 @@ def read_table(
     if any(entry.split for entry in entries):
         split = _by_split(table, entries, rows)
     else:
-        split = make_split(rows, settings, classnames, table.stem)
+        split = make_split(rows, settings, classnames, name)
     return Listing(
-        table.stem,
-        table.parent,
-        tuple(keys),
-        tuple(classnames),
-        split.splits,
-        split.origin,
-        notes=split.notes,
+        name, folder, tuple(keys), tuple(classnames), split.splits, split.origin, notes=split.notes
     )
 
 
@@ -159,13 +170,22 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
-    if len(path) > LONGEST_PATH:
-        raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
+    require_path(where, path)
     if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
         require_inside(where, path)
     return Entry(where, path, label.strip(), (split or "").strip())
+
+
+def require_path(where: str, path: str) -> None:
+    """Raise DataError for a path that no file can have."""
+    if len(path) > LONGEST_PATH:
+        raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: the path {shown(path)} has a character that no file name has.") from error
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:

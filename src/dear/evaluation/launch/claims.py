@@ -2,16 +2,19 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from dear.errors import OutputError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.records import make_folder
-from dear.writing import atomic_write
+from dear.limits import LimitError
+from dear.reading.files import ReadingError, read_text, require_plain
+from dear.reading.typed import shown
+from dear.writing import UNFINISHED, output_file, within
 
-MARK, LOCK = ".recipe", ".lock"
+MARK, LOCK = ".recipe", ".dear.lock"
 
 
 def require_distinct_folders(experiments: Sequence[Experiment]) -> None:
@@ -32,15 +35,27 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             why = "no permission" if existing.is_dir() else f"{existing} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
-        if recipe and (out / MARK).is_file():
-            _require_owner(out, recipe, (out / MARK).read_text(encoding="utf-8", errors="replace").strip())
+        within(out, UNFINISHED)
+        if recipe:
+            _require_owner(out, recipe)
 
 
-def _require_owner(out: Path, recipe: str, owner: str) -> None:
+def _require_owner(out: Path, recipe: str) -> bool:
+    """True if a folder's mark names a recipe, False without a mark or an owner in it. Raises OutputError for
+    another recipe, or a mark that is no plain text.
+    """
+    try:
+        owner = read_text(out / MARK).strip()
+    except (ReadingError, LimitError) as error:
+        if isinstance(error, ReadingError) and error.missing:
+            return False
+        raise OutputError(f"{error} Choose another place with --out.") from error
     if owner not in ("", recipe):
         raise OutputError(
-            f"{out} holds the runs of the recipe {owner}, not of {recipe}: choose another place with --out."
+            f"{out} holds the runs of the recipe {shown(owner)}, not of {recipe}: choose another place with "
+            "--out."
         )
+    return bool(owner)
 
 
 @contextmanager
@@ -51,31 +66,22 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     with _lock(out) as lock:
         _hold(lock.fileno(), out)
         try:
-            if recipe:
-                _mark(out, recipe)
+            if recipe and not _require_owner(out, recipe):
+                with output_file(out / MARK) as mark:
+                    mark.write(f"{recipe}\n".encode())
             yield
         finally:
-            (out / LOCK).unlink(missing_ok=True)
+            if not os.fstat(lock.fileno()).st_size:  # else it is not ours, which are empty
+                (out / LOCK).unlink(missing_ok=True)
 
 
 def _lock(out: Path) -> TextIO:
     try:
+        with suppress(FileNotFoundError):
+            require_plain(out / LOCK, links=False)
         return (out / LOCK).open("a")
-    except OSError as error:
-        raise OutputError(f"cannot write to {out}: {error}. Choose another place with --out.") from error
-
-
-def _mark(out: Path, recipe: str) -> None:
-    """Write whose runs a folder holds, unless that is already recorded; an empty mark has no owner."""
-    mark = out / MARK
-    try:
-        owner = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.exists() else ""
-        if not owner:
-            with atomic_write(mark) as file:
-                file.write(f"{recipe}\n".encode())
-    except OSError as error:
-        raise OutputError(f"cannot write {mark}: {error}. Choose another place with --out.") from error
-    _require_owner(out, recipe, owner)
+    except (OSError, ReadingError) as error:
+        raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
 
 
 def _hold(file: int, out: Path) -> None:

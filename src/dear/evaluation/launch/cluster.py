@@ -100,7 +100,7 @@ def _collect(
             raise DearError(record)
         records[job] = _stored(*tasks[job], record)
         idle[number] = worker
-        tell(f"{record['dataset']['name']}-{record['method']}", len(record["train"]["epochs"]), {})
+        tell(f"{record['dataset']['name']}-{record['method']}", None)
     return records
 
 

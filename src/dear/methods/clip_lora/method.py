@@ -46,9 +46,7 @@ class ClipLora(Method):
             uniform(like, generator, tower.depth, 3, s.rank, tower.width) for tower in (clip.image, clip.text)
         )
         self.image_down, self.text_down = nn.Parameter(image), nn.Parameter(text)
-        self.image_up, self.text_up = (
-            nn.Parameter(torch.zeros_like(down.mT).contiguous()) for down in (image, text)
-        )
+        self.image_up, self.text_up = (nn.Parameter(down.new_zeros(down.mT.shape)) for down in (image, text))
         self.image_dropout: UpdateDropout | None = None  # those of the current step
         self.text_dropout: UpdateDropout | None = None
 

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
+from dear.limits import at_most
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.dear import DearSettings, FusionLoss
 from dear.methods.declaration import MethodSettings
@@ -113,6 +114,7 @@ class Dear(Method):
         """
         s, clip, attributes = self.settings, self.clip, len(self.roles.attributes)
         like = clip.image.projection  # width embed
+        at_most("learned_tokens", s.tokens * attributes, "dear.tokens, for each attribute of the role table")
         tokens = normal(like, generator, s.tokens * attributes, clip.image.width, std=s.token_std)
         self.attribute_tokens = nn.Parameter(tokens)  # token width
         tokens = normal(like, generator, s.text_tokens, clip.text.width, std=s.token_std)

@@ -17,7 +17,7 @@ from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, by_attribute, corrected, fit
 from dear.methods.declaration import MethodSettings
-from dear.methods.shared import name_hashes
+from dear.methods.shared import name_hashes, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
 
 AT_ONCE = 250
@@ -108,7 +108,7 @@ class DearPlus(Method):
         self.register_buffer("shares", shares.to(like), persistent=False)
         self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
         self.register_buffer("centre", exact.new_zeros(count, embed))
-        self.register_buffer("whitening", torch.eye(embed).to(exact).repeat(count, 1, 1))
+        self.register_buffer("whitening", exact.new_empty(count, embed, embed).copy_(torch.eye(embed)))
         self.register_buffer("freedom", exact.new_zeros(count))
         self.register_buffer("parts", exact.new_tensor([1.0, *[0.0] * count]))
         self.correction = nn.Parameter(like.new_zeros(embed, embed))
@@ -157,9 +157,8 @@ class DearPlus(Method):
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """The frozen text features; which of the classes have evidence is prepared with them."""
-        matches = name_hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
-        self.with_evidence = matches.any(dim=1)
-        self.row = matches.long().argmax(dim=1) if len(self.trained) else self.with_evidence.long()
+        rows = rows_by_name(self.trained, self.classnames)
+        self.with_evidence, self.row = rows >= 0, rows.clamp(min=0)
         return self.frozen_text
 
     def evidence(
@@ -230,7 +229,8 @@ class DearPlus(Method):
         return super().stored_tensors() | {name: getattr(self, name) for name in ("trained", *SAVED)}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """As many classes as a trained method has evidence for."""
+        """As many classes as a trained method has evidence for. Raises SettingsError for a class twice."""
+        require_distinct(tensors.get("trained", self.trained))
         self._resize(len(tensors["means"]) if "means" in tensors else 0)
 
 

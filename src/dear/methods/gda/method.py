@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.gda import GdaSettings
-from dear.methods.shared import name_hashes
+from dear.methods.shared import name_hashes, require_distinct, rows_by_name
 
 REPEATS = 16
 """Times that the text feature of a class without images counts in its mean, as in the code."""
@@ -95,10 +95,10 @@ class GDA(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         """The frozen text features; the discriminant of the current classes is prepared with them."""
         text = self.frozen_text
-        matches = name_hashes(self.classnames).to(self.trained.device)[:, None] == self.trained
-        with_images = matches.any(dim=1)
+        rows = rows_by_name(self.trained, self.classnames)
+        with_images = rows >= 0
         weight, bias = torch.zeros_like(text), text.new_zeros(len(text))
-        rows = matches[with_images].long().argmax(dim=1)
+        rows = rows[with_images]
         weight[with_images], bias[with_images] = self.weight[rows], self.bias[rows]
         if len(self.vectors) and not with_images.all():
             weight[~with_images], bias[~with_images] = self._without_images(text[~with_images])
@@ -119,7 +119,7 @@ class GDA(Method):
         for word in words:
             nearest = vectors[(vectors @ word).topk(count).indices]
             means.append(torch.cat([nearest, word.expand(REPEATS, -1)]).mean(dim=0))
-            moment = (nearest - word).T @ (nearest - word) / (count - 1)
+            moment = (nearest - word).T @ (nearest - word) / max(1, count - 1)
             precision += shrunk_precision(moment, count) / len(words)
         weight, bias = discriminant(torch.stack(means), precision)
         return weight.to(text), bias.to(text)
@@ -140,7 +140,8 @@ class GDA(Method):
         return {name: getattr(self, name) for name in ("trained", "weight", "bias", "vectors")}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """As many classes and features as a trained method has."""
+        """As many classes and features as a trained method has. Raises SettingsError for a class twice."""
+        require_distinct(tensors.get("trained", self.trained))
         sizes = {name: len(tensors[name]) if name in tensors else 0 for name in ("weight", "vectors")}
         self._resize(sizes["weight"], sizes["vectors"])
 

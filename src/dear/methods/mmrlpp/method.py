@@ -35,13 +35,13 @@ class MMRLPlus(Representation):
         def aligner(layers: int, outputs: int) -> list[nn.Parameter]:
             weight, bias = linear_values(like, generator, s.space, outputs)
             down = uniform(like, generator, layers, outputs, s.residual_rank)
-            up = torch.zeros(layers, s.residual_rank, s.space).to(like)
+            up = like.new_zeros(layers, s.residual_rank, s.space)
             return [*map(nn.Parameter, (weight, down, up)), *clones(layers, bias)]
 
         self.image_weight, self.image_a, self.image_b, self.image_bias = aligner(image_layers, width)
         self.text_weight, self.text_a, self.text_b, self.text_bias = aligner(text_layers, clip.text.width)
         self.projection_a = nn.Parameter(uniform(like, generator, width, s.projection_rank))
-        self.projection_b = nn.Parameter(torch.zeros(s.projection_rank, embed).to(like))
+        self.projection_b = nn.Parameter(like.new_zeros(s.projection_rank, embed))
 
     def for_target(self, target: str | None) -> None:
         """Mix tokens by the target's beta, if it has one; otherwise by that of training."""

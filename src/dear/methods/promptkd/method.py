@@ -64,10 +64,10 @@ class PromptKD(Method):
         first, _ = linear_values(like, generator, self.clip.image.embed_dim, width)
         second, bias = linear_values(like, generator, width, width)
         self.first, self.second, self.bias = nn.Parameter(first), nn.Parameter(second), nn.Parameter(bias)
-        self.norm_weight = nn.Parameter(torch.ones_like(bias))
-        self.norm_bias = nn.Parameter(torch.zeros_like(bias))
-        self.register_buffer("running_mean", torch.zeros_like(bias))
-        self.register_buffer("running_var", torch.ones_like(bias))
+        self.norm_weight = nn.Parameter(bias.new_ones(width))
+        self.norm_bias = nn.Parameter(bias.new_zeros(width))
+        self.register_buffer("running_mean", bias.new_zeros(width))
+        self.register_buffer("running_var", bias.new_ones(width))
         self.register_buffer("class_features", like.new_zeros(0, width))
 
     def set_teacher(self, teacher: Method) -> None:
@@ -149,7 +149,8 @@ class PromptKD(Method):
         if self.teacher is not None:
             return
         features = tensors.get("class_features")
-        if features is not None and features.ndim == 2 and features.shape[1] != len(self.first):
-            self._project_into(features.shape[1])
-            self.class_features = self.first.new_full((len(self.classnames), features.shape[1]), torch.nan)
+        if features is not None and features.ndim == 2:
+            if features.shape[1] != len(self.first):
+                self._project_into(features.shape[1])
+            self.class_features = self.first.new_full((len(self.classnames), len(self.first)), torch.nan)
         self.open_vocabulary = False

@@ -57,8 +57,8 @@ class PromptSRC(Method):
         )
         text[0] = initial_context(clip, s.words, s.text_tokens, s.token_std, generator)
         self.image_prompts, self.text_prompts = nn.Parameter(image), nn.Parameter(text)
-        self.register_buffer("image_average", torch.zeros_like(image))
-        self.register_buffer("text_average", torch.zeros_like(text))
+        self.register_buffer("image_average", image.new_zeros(image.shape))
+        self.register_buffer("text_average", text.new_zeros(text.shape))
         self._teacher: Tensor | None = None
 
     @torch.no_grad()

@@ -53,7 +53,7 @@ class ProVP(Method):
         tower, patch = clip.image, s.start_patch or clip.image.patch_size
         bound = math.sqrt(6 / (3 * patch**2 + tower.width))
         drawn = uniform(tower.projection, generator, tower.depth, s.tokens, tower.width)
-        self.image_prompts = nn.Parameter(drawn * (bound * math.sqrt(tower.width)))  # drawn within 1 / sqrt
+        self.image_prompts = nn.Parameter(drawn.mul_(bound * math.sqrt(tower.width)))  # drawn within 1 / sqrt
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ class SkipTuning(Method):
             clip.text.trainable_copy(self.text_from),
         )
         seed = torch.randint(2**31, (), generator=generator)
-        self.register_buffer("mask_seed", seed.to(clip.image.projection.device))
+        self.register_buffer("mask_seed", seed)
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ class SkipTuning(Method):
         super().set_classes(classnames, self.settings.templates_for(templates)[0])
         draw = torch.Generator().manual_seed(int(self.mask_seed))
         chances = stay_chances(len(classnames), self.settings)
-        self.kept_ranks = (torch.rand(len(classnames), generator=draw) < chances).to(self.mask_seed.device)
+        self.kept_ranks = (torch.rand(len(classnames), generator=draw) < chances).to(self.frozen_text.device)
 
     def image_block(self, layer: int) -> Block:
         late = layer - self.image_from

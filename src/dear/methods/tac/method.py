@@ -84,7 +84,7 @@ class TAC(Method):
             )
             for tower, depth, tokens in towers
         ]
-        if s.words:
+        if s.words and not like.is_meta:
             prompts[1][0] = self._first_prompt()
         self.image_prompts, self.text_prompts = map(nn.Parameter, prompts)
         maps = [linear_values(like, generator, embed, tower.width) for tower, _, _ in towers]
@@ -92,7 +92,7 @@ class TAC(Method):
             (nn.Parameter(weight), nn.Parameter(bias)) for weight, bias in maps
         )
         for name, parameter in [*self.named_parameters()]:
-            self.register_buffer(f"{name}_average", torch.zeros_like(parameter))
+            self.register_buffer(f"{name}_average", parameter.new_zeros(parameter.shape))
         first = torch.randint(2**62, (1,), generator=generator)
         self.register_buffer("start", first.to(like.device))
         self._set_centres(like.new_zeros(0, embed))

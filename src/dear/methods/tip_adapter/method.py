@@ -9,11 +9,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
+from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.tip_adapter import TipAdapterSettings
 
 EPS = 1e-4
 """Of AdamW, in the code: gradients of the keys are small."""
+AT_ONCE = 2**24
+"""Entries of the table of keys and classes that are made together."""
 
 
 class TipAdapter(Method):
@@ -76,8 +79,10 @@ class TipAdapter(Method):
         del decoupled
         s, features = self.settings, image[0]
         near = torch.exp(-s.beta * (1 - features @ self.keys.T))
-        values = self.labels[:, None] == torch.arange(len(text), device=text.device)
-        return self.scale * features @ text.T + s.alpha * near @ values.to(near.dtype)
+        at_once = max(1, AT_ONCE // max(1, len(self.labels)))
+        classes = torch.arange(len(text), device=text.device).split(at_once)
+        votes = [near @ (self.labels[:, None] == part).to(near.dtype) for part in classes]
+        return self.scale * features @ text.T + s.alpha * torch.cat(votes, dim=1)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         return [group | {"eps": EPS} for group in super().parameter_groups()]
@@ -87,6 +92,9 @@ class TipAdapter(Method):
         return {"keys": self.keys, "labels": self.labels}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """A cache of as many images as there are labels."""
+        """A cache of as many images as there are labels. Raises SettingsError for labels of no class."""
+        labels = tensors.get("labels", self.labels)
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classnames):
+            raise SettingsError(f"its tensor labels holds other numbers than 0 to {len(self.classnames) - 1}")
         items = tensors["labels"].numel() if "labels" in tensors else 0
         self._fill(self.keys.new_zeros(items, self.keys.shape[1]), self.labels.new_zeros(items))

@@ -171,7 +171,8 @@ def _grid(ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], public
         entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
         cells: list[Cell | None] = [None if entry is None else entry[m] for m in MEASURES]
         rows.append(GridRow(row.shown, tuple(cells)))
-    chances = [chance_pairs(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in shared]
+    complete = {*shared}
+    chances = [chance_pairs(run) for run in by_variant[has_runs[0].label or ""] if data_set(run) in complete]
     rows = [*marked(rows)]
     if (chance := average(chances)) is not None:
         rows.insert(0, GridRow(CHANCE, tuple(chance[m] for m in MEASURES)))

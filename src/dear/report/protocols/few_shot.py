@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 
 from dear.errors import DataError
-from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, plain_axes
+from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, drawable, plain_axes
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Figure, ProtocolReport
 from dear.report.records import (
@@ -18,12 +18,12 @@ from dear.report.records import (
     class_count,
     data_set,
     data_set_title,
-    distinct,
     grouped,
     method_label,
 )
 
 ACROSS = 3  # panels beside each other
+PANEL = 20  # marks that take as long to draw as an empty panel
 AVERAGE = "Average"
 Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 """Data set title (the average last) -> method -> shots -> accuracy."""
@@ -41,10 +41,10 @@ def few_shot_curves(records: Iterable[Record]) -> Curves:
     data_sets = grouped(records, data_set)
     for name, of_data in data_sets.items():
         for method, runs in grouped(of_data, method_label).items():
-            for shots in sorted(distinct(run.get("shots") for run in runs)):
-                by_seed = {
-                    run.get("seed"): 100 * accuracy(run, "all") for run in runs if run.get("shots") == shots
-                }
+            by_shots: dict[int, dict[Any, float]] = {}
+            for run in runs:
+                by_shots.setdefault(run["shots"], {})[run.get("seed")] = 100 * accuracy(run, "all")
+            for shots, by_seed in sorted(by_shots.items()):
                 title = data_set_title(of_data[0])
                 curves.setdefault(title, {}).setdefault(method, {})[shots] = Cell.of([*by_seed.values()])
                 sums.setdefault((method, shots), {})[name] = by_seed
@@ -84,14 +84,17 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
     )
 
 
-def few_shot_plot(curves: Curves) -> Drawing:
-    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
-    there is no curve.
+def few_shot_plot(curves: Curves) -> Drawing | None:
+    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. None for too many
+    curves. Raises DataError if there is none.
     """
     titles = sorted(curves, key=lambda title: title != AVERAGE)
     if not titles:
         raise DataError("there is no few-shot run to draw")
     methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
+    shots_of_all = {n for title in titles for curve in curves[title].values() for n in curve}
+    if not drawable(len(titles), max(len(methods) * len(shots_of_all), PANEL)):
+        return None
     colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
     down = -(-len(titles) // ACROSS)
 
@@ -161,7 +164,7 @@ class FewShotReport(ProtocolReport):
             "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
             "over seeds."
         )
-        return {"few-shot": Figure(curves, "Few-shot accuracy by number of shots", caption)}
+        return {"few-shot": Figure(curves, "Few-shot accuracy by number of shots", caption)} if curves else {}
 
 
 REPORT = FewShotReport()

@@ -71,13 +71,12 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             varying[factor] = group
     if not varying:
         return dict(results[0])
-    precision = {
-        feature: {
-            factor: fmean(result["precision"][feature][factor] for result in group)
-            for factor, group in varying.items()
-        }
-        for feature in results[0]["precision"]
-    }
+    precision: dict[str, dict[str, float]] = {}
+    for feature in results[0].get("precision") or {}:
+        for factor, group in varying.items():
+            by_run = [(result.get("precision") or {}).get(feature, {}).get(factor) for result in group]
+            if measured := [share for share in by_run if share is not None]:
+                precision.setdefault(feature, {})[factor] = fmean(measured)
     chance = {
         factor: fmean(result["chance"][factor] for result in group) for factor, group in varying.items()
     }

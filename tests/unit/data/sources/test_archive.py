@@ -84,7 +84,7 @@ def test_a_copied_directory_gives_no_images_of_another(tmp_path: Path) -> None:
         )
     packed.write_bytes(forged)
     assert {member.filename: member.CRC for member in zipfile.ZipFile(packed).infolist()} == checksums
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match="cannot be unpacked"):
         archive.unpack(packed, tmp_path / "cache")
     assert (first / "a/0.png").read_bytes() == bytes(100)
 
@@ -96,6 +96,33 @@ def test_paths_that_climb_out(tmp_path: Path, settings: DataSettings, name: str)
         file.writestr(zipfile.ZipInfo(name), b"x")
     refused(tmp_path / "bad.zip", settings, "leads out of the image folder")
     assert not [*tmp_path.rglob("out.png")]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a/" * 65 + "1.png"], r"bad\.zip, .*a/1\.png': 65 levels of folders in a zip, above .* 64"),
+        (["a/" * 1500 + "1.png"], r"\.\.\.a?/a/.*: 1,500 levels of folders in a zip"),
+        (["a/" + "x" * 252 + ".png"], r"xxx\.png' has a name of more than 255 bytes: rename it"),
+        (["a/1.png", "a/./1.png"], r"bad\.zip, 'a/\./1\.png' is in the zip twice: pack it once"),
+        (["a/b.png/1.png", "a/b.png"], r"bad\.zip, 'a/b\.png' is both a file and a folder: rename one"),
+    ],
+)
+def test_names_that_are_no_tree_of_files(tmp_path: Path, names: list[str], message: str) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        for name in names:
+            file.writestr(name, b"x")
+    with pytest.raises((DataError, LimitError), match=message):
+        archive.unpack(tmp_path / "bad.zip", tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_deepest_folders_and_the_longest_name(tmp_path: Path) -> None:
+    name = "a/" * 64 + "x" * 251 + ".png"
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as file:
+        file.writestr(name, b"x")
+    folder = archive.unpack(tmp_path / "deep.zip", tmp_path / "cache")
+    assert [path.read_bytes() for path in folder.iterdir()] == [b"x"]
 
 
 def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
@@ -112,7 +139,7 @@ def test_damage_leaves_nothing(tmp_path: Path, settings: DataSettings) -> None:
     place = data.index(b"IDAT")  # in the first image: its checksum does not fit any more
     data[place + 5] ^= 255
     whole.write_bytes(data)
-    with pytest.raises(DataError, match=r"d\.zip is damaged or not a zip"):
+    with pytest.raises(DataError, match=r"d\.zip, 'ant/0\.png' cannot be unpacked \(.*\): copy or pack it"):
         load(whole, settings)
     assert [*(tmp_path / "cache/archives").iterdir()] == []
     whole.write_bytes(data[:99])
@@ -156,7 +183,10 @@ def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: 
         archive.unpack(tmp_path / "small.zip", tmp_path / "cache")
 
 
-def test_lzma_is_refused(tmp_path: Path, settings: DataSettings) -> None:
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w", zipfile.ZIP_LZMA) as file:
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_methods_that_unpack_beyond_the_stated_size_are_refused(
+    method: int, tmp_path: Path, settings: DataSettings
+) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w", method) as file:
         file.writestr("a/1.png", b"x")
-    refused(tmp_path / "bad.zip", settings, "packed with LZMA: pack it with Deflate")
+    refused(tmp_path / "bad.zip", settings, f"packed by method {method}: pack it with Deflate")

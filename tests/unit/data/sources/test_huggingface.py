@@ -97,6 +97,34 @@ def test_the_hub_in_one_line(settings: DataSettings, monkeypatch: pytest.MonkeyP
         load_dataset("hf:someone/photos", settings)
 
 
+class TestLabels:
+    """A row without a class, or with one that has no name, is neither dropped nor a class of its own."""
+
+    def test_null(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, None, 1]).save_to_disk(tmp_path / "numbers")  # type: ignore[list-item]
+        refused(tmp_path / "numbers", settings, r"numbers, all, row 2 has no label in the column label")
+        made([0, 1], kind=["a", None]).save_to_disk(tmp_path / "texts")
+        by_kind = DataSettings(cache=settings.cache, label="kind")
+        refused(tmp_path / "texts", by_kind, r"texts, all, row 2 has no label in the column kind")
+
+    def test_not_a_number(self, tmp_path: Path, settings: DataSettings) -> None:
+        table = made([0, 1]).add_column("level", [1.5, float("nan")])
+        datasets.DatasetDict(test=table).save_to_disk(tmp_path / "mine")
+        refused(
+            tmp_path / "mine",
+            DataSettings(cache=settings.cache, label="level"),
+            "mine, test, row 2 has no label in the column level",
+        )
+
+    @pytest.mark.parametrize("label", [2, -2])
+    def test_numbers_without_a_name(self, label: int, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        table = arrow_table(tmp_path / "mine")
+        column = table.column_names.index("label")
+        forge(tmp_path / "mine", table.set_column(column, "label", pyarrow.array([0, label])))
+        refused(tmp_path / "mine", settings, f"row 2 has the label {label} .*, which has 2 names")
+
+
 def arrow_table(folder: Path) -> Any:
     """The table of a saved data set."""
     (arrow,) = folder.glob("*.arrow")
@@ -161,6 +189,33 @@ class TestPaths:
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine/dataset_dict.json").write_text('{"splits": ["../other"]}')
         refused(tmp_path / "mine", settings, "'../other' is not a file of the data set")
+
+    @pytest.mark.parametrize("extra", ["state.json", "dataset_info.json"])
+    def test_lists_of_both_kinds(self, extra: str, tmp_path: Path, settings: DataSettings) -> None:
+        """Its library reads the state, whatever dataset_dict.json says."""
+        made([0, 1]).save_to_disk(tmp_path / "other")
+        datasets.DatasetDict(test=made([0, 1])).save_to_disk(tmp_path / "mine")
+        assert len(load(tmp_path / "mine", settings).test) == 2
+        (tmp_path / "mine/dataset_dict.json").write_text('{"splits": []}')
+        refused(tmp_path / "mine", settings, "mine is empty")
+        shutil.copy(tmp_path / "other" / extra, tmp_path / "mine")
+        refused(tmp_path / "mine", settings, rf"mine has dataset_dict.json, .* and {extra}, .*: remove")
+
+    def test_a_format_loads_no_library(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        state |= {"_format_type": "tensorflow", "_format_kwargs": {"sort": 1}, "_format_columns": ["none"]}
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        data = load(tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0))
+        assert data.test.labels.tolist() == [0, 1]
+
+    def test_files_that_are_listed_twice(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        name = state["_data_files"][0]["filename"]
+        state["_data_files"] += [{"filename": f"./{name}"}]
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        refused(tmp_path / "mine", settings, "is listed twice: save the data set again")
 
     def test_labels_that_would_be_opened(self, tmp_path: Path, settings: DataSettings) -> None:
         table = made([0, 1])

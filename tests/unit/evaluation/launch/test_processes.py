@@ -72,7 +72,7 @@ def test_two_processes_give_the_records_of_one(
     found = launch(
         [experiment(tmp_path / "two")],
         Machines("cpu", jobs=2),
-        lambda name, _epoch, _parts: names.append(name),
+        lambda name, _step: names.append(name),
     )
     assert [numbers(record) for record in found[0]] == [numbers(record) for record in alone]
     written = {path.name for path in (tmp_path / "two").glob("*.json")}

@@ -1,0 +1,122 @@
+"""Data sets that are Python objects: images or paths with labels, data frames, torchvision's folders of
+images, and tables of the library datasets.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from dear.data.settings import DataSettings
+from dear.data.sources.huggingface import read_tables
+from dear.data.sources.listing import Listing
+from dear.data.sources.table import Entry, listing_of, require_path
+from dear.errors import DataError, listing
+from dear.reading.typed import shown
+
+ReadImage = Callable[[str], Any]
+"""Gives the image of a row's path, for images that are not files."""
+
+NAME = "images"
+LARGEST = 2**31  # of a label that is a number
+"""The name of a data set that is not in files."""
+COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
+LABELS = ("label", "labels", "class")
+FORMS = (
+    "give a folder, a file, (images, labels), a data frame with columns path and label, a data set of the "
+    "library datasets, or torchvision's ImageFolder"
+)
+
+
+def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage | None]:
+    """The lists of a data set, and what gives its images if they are not files. Raises DataError."""
+    datasets: Any = sys.modules.get("datasets")  # who has such an object has imported it
+    if datasets is not None and isinstance(data, datasets.Dataset | datasets.DatasetDict):
+        return _tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings, datasets)
+    if hasattr(data, "samples") and hasattr(data, "classes"):
+        labels = [data.classes[label] for _, label in data.samples]
+        return read_pairs(data.samples, labels, settings, keys=data.classes)
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        columns = [str(column) for column in (data if isinstance(data, Mapping) else data.columns)]
+        images = next((column for column in COLUMNS if column in columns), None)
+        classes = next((column for column in (settings.label, *LABELS) if column in columns), None)
+        if images is None or classes is None:
+            names = listing(columns, 20)
+            raise DataError(f"the columns are {names}: path (or image) and label are needed, split is read.")
+        splits = data["split"] if "split" in columns else None
+        return read_pairs(data[images], data[classes], settings, splits=splits)
+    if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
+        return read_pairs(data[0], data[1], settings)
+    raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
+
+
+def read_pairs(
+    images: Any, labels: Any, settings: DataSettings, *, keys: Sequence[str] | None = None, splits: Any = None
+) -> tuple[Listing, ReadImage | None]:
+    """`read_object` for images and their labels: names of classes, or whole numbers from 0 without a gap.
+    ``keys`` are the names in label order, by default sorted; ``splits`` are train, val or test for each.
+
+    Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
+    data set as the folder.
+    """
+    from dear.data.images.memory import each_image, local_path  # loads torch
+
+    images, labels = [*each_image(images)], _values(labels)
+    splits = [""] * len(images) if splits is None else _values(splits)
+    if not images or not len(images) == len(labels) == len(splits):
+        raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label an image.")
+    numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
+    if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
+        kind = type(odd[0]).__name__
+        raise DataError(f"{odd[0]!r:.100} ({kind}) is not a label: give names, or whole numbers from 0.")
+    if not numbered and keys is None:
+        keys = sorted({label.strip() for label in labels})
+    for row, label in enumerate(labels):
+        if numbered and abs(label) > LARGEST:
+            raise DataError(f"row {row}: the label is above {LARGEST:,}.")
+        if isinstance(label, str) and label.encode(errors="ignore").decode() != label:
+            raise DataError(f"row {row}: the label {shown(label)} is no valid text.")
+    in_files = all(isinstance(image, str | os.PathLike) for image in images)
+    folder, names = Path(NAME), [f"{number:06}" for number in range(len(images))]
+    if in_files:
+        for row, image in enumerate(images):
+            require_path(f"row {row}", os.fspath(image))
+        files = [os.path.abspath(local_path(image)) for image in images]
+        folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
+        names = [Path(file).relative_to(folder).as_posix() for file in files]
+    rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
+    entries = [Entry(f"row {row}", name, label.strip(), split.strip()) for row, (name, label, split) in rows]
+    listed = listing_of(folder, folder.name or NAME, folder, entries, settings, keys=keys)
+    return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
+
+
+def _tables(
+    parts: Mapping[str, Any], settings: DataSettings, datasets: Any
+) -> tuple[Listing, ReadImage | None]:
+    """Tables of the library datasets, as they are: its cache files do not say which rows were selected."""
+    tables = {part: table.with_format(None) for part, table in parts.items() if len(table)}
+    if not tables:
+        raise DataError("the data set is empty.")
+    name = next(iter(tables.values())).info.dataset_name or NAME
+    listed, image = read_tables(name, tables, settings, unpack=False)
+    undecoded = datasets.Image(decode=False)
+    cells = {
+        part: table.select_columns([image]).cast_column(image, undecoded) for part, table in tables.items()
+    }
+
+    def read(path: str) -> Any:
+        part, _, row = path.rpartition("/")
+        cell = cells[part][int(row)][image] or {}
+        return cell.get("bytes") or cell.get("path") or b""
+
+    return listed, read
+
+
+def _values(column: Any) -> list[Any]:
+    """A column as a list of Python's own values."""
+    values = column.tolist() if hasattr(column, "tolist") else column
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise DataError(f"{type(column).__name__} is not a list of labels: give one label an image.")
+    return [*values]

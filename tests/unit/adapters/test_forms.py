@@ -1,0 +1,181 @@
+"""Images in every form that Python has them: all forms of a picture give what its file gives."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.predictor import Predictor
+from dear.adapters.results import Prediction
+from dear.backbone.clip import Clip
+from dear.errors import DataError
+from tests.contract.test_methods import CLASSES, OTHERS, images
+from tests.unit.adapters.test_bundle import fitted
+
+MakeClip = Callable[..., Clip]
+
+
+@pytest.fixture
+def predictor(make_small_clip: MakeClip) -> Predictor:
+    clip = make_small_clip()
+    return Predictor(fitted("dear", clip)[0], clip=clip)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Five pictures of random levels, 31 x 41, as PNG."""
+    shape = (5, 31, 41, 3)
+    levels = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
+    for number, picture in enumerate(levels):
+        Image.fromarray(picture.numpy()).save(tmp_path / f"{number}.png")
+    return [tmp_path / f"{number}.png" for number in range(5)]
+
+
+def pixels(path: Path) -> np.ndarray:
+    """Height x width x 3, by Pillow alone."""
+    return np.asarray(Image.open(path))
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "path": lambda path: path,
+    "text": str,
+    "Pillow": Image.open,
+    "array": pixels,
+    "array, mirrored twice": lambda path: np.ascontiguousarray(pixels(path)[:, ::-1])[:, ::-1],
+    "array in [0, 1]": lambda path: pixels(path) / 255,
+    "tensor": lambda path: torch.tensor(pixels(path)).permute(2, 0, 1),
+    "tensor in [0, 1]": lambda path: torch.tensor(pixels(path)).permute(2, 0, 1) / 255,  # ToTensor's
+    "bytes": Path.read_bytes,
+    "bytearray": lambda path: bytearray(path.read_bytes()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_what_the_file_gives(form: str, predictor: Predictor, paths: list[Path]) -> None:
+    """One image gives one result, a list a list."""
+    [expected] = predictor.predict([paths[0]])
+    image = FORMS[form](paths[0])
+    prediction = predictor.predict(image)
+    assert isinstance(prediction, Prediction)
+    assert prediction.top == expected.top
+    assert prediction.image == (str(paths[0]) if form in ("path", "text") else None)
+    assert predictor([image])[0].top == expected.top
+    feature = predictor.encode(paths[0])
+    assert feature.shape == (3, 17)
+    assert torch.equal(predictor.encode(image), feature)
+    assert torch.equal(predictor.encode([image])[0], feature)
+    assert torch.equal(predictor.logits(image), predictor.logits([paths[0]])[0])
+
+
+class Pictures(Dataset[Any]):
+    """A torch Dataset without an end of its own: any index gives an item."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index % len(self.items)]
+
+
+def test_several_images_in_every_container(predictor: Predictor, paths: list[Path]) -> None:
+    expected = [prediction.top for prediction in predictor.predict(paths)]
+    arrays = [pixels(path) for path in paths]
+    tensors = [torch.tensor(array).permute(2, 0, 1) for array in arrays]
+    labelled = [(tensor, number) for number, tensor in enumerate(tensors)]
+    containers: dict[str, Any] = {
+        "tuple": tuple(paths),
+        "generator": (path for path in paths),
+        "row of paths": np.array([str(path) for path in paths]),
+        "batch of arrays": np.stack(arrays),
+        "batch of tensors": torch.stack(tensors),
+        "Dataset": Pictures(arrays),
+        "labelled Dataset": Pictures(labelled),
+        "columns": Pictures([{"image": array, "label": 0} for array in arrays]),
+        "samples of ImageFolder": [(str(path), 0) for path in paths],
+        "loader": DataLoader(Pictures(tensors), batch_size=2),
+        "labelled loader": DataLoader(Pictures(labelled), batch_size=2),
+        "loader of columns": DataLoader(Pictures([{"image": t, "label": 0} for t in tensors]), batch_size=2),
+        "loader of paths": DataLoader(Pictures([(str(path), 1) for path in paths]), batch_size=2),
+        "loader of lists": DataLoader(Pictures(labelled), batch_size=2, collate_fn=list),
+    }
+    for name, container in containers.items():
+        assert [prediction.top for prediction in predictor.predict(container)] == expected, name
+    assert predictor.predict([]) == []
+    assert predictor.encode([]).shape == (0, 3, 17)
+    assert predictor.predict_proba([]).shape == (0, len(CLASSES))
+
+
+def test_probabilities_are_the_softmax_of_the_logits(predictor: Predictor, paths: list[Path]) -> None:
+    """Over the temperature, which is 1.7; computed by numpy."""
+    shares = predictor.predict_proba(paths)
+    powers = np.exp(predictor.logits(paths).double().numpy() / 1.7)
+    assert isinstance(shares, np.ndarray)
+    np.testing.assert_allclose(shares, powers / powers.sum(axis=1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
+    assert shares.shape == (5, len(predictor.classes))
+    single = predictor.predict_proba(paths[0])
+    np.testing.assert_allclose(single, shares[0], rtol=1e-4)
+    best = predictor.predict(paths[0]).best
+    assert best.name == predictor.classes[int(single.argmax())]
+    assert best.probability == pytest.approx(float(single.max()), rel=1e-6)
+    assert predictor.predict_proba(paths, OTHERS).shape == (5, len(OTHERS))
+
+
+def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> None:
+    """Not rounded to 8 bits: what `preprocess` gives is taken again."""
+    views = images()
+    assert torch.equal(predictor.preprocess(views[0]), views[0])
+    torch.testing.assert_close(predictor.encode([*views]), predictor.encode(views))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (7, "int is not an image: give a path, a Pillow image"),
+        (None, "NoneType is not an image"),
+        ({"image": "a.png"}, "dict is not an image"),
+        ([["a.png", "b.png"]], "list is not an image"),
+        (np.zeros((3, 9, 8), np.uint8), r"ndarray of uint8 and shape \(3, 9, 8\) is not an image"),
+        (np.zeros((9, 8), np.uint8), r"ndarray of uint8 and shape \(9, 8\) is not"),
+        (np.zeros((9, 8, 3), np.int64), "ndarray of int64 and shape"),
+        (torch.zeros(9, 8, 3, dtype=torch.uint8), r"Tensor of uint8 and shape \(9, 8, 3\) is not"),
+        (torch.zeros(3, 0, 8), "Tensor of float32 and shape"),
+        (torch.zeros(3, 9, 8, dtype=torch.int64), "Tensor of int64"),
+        (torch.full((3, 20, 20), -2.5), "numbers from -2.5 to -2.5: give uint8, or numbers in"),
+        (torch.full((2, 3, 20, 20), float("nan")), "numbers from nan to nan"),
+        (b"words", "cannot read the image of 5 bytes: it is not an image of a supported format"),
+        (b"", "cannot read the image of 0 bytes"),
+        ("https://example.org/a.jpg", "https://example.org/a.jpg is an address, not a file: download it"),
+        (Path("https://example.org/a.jpg"), "is an address, not a file"),
+        ("data:image/png;base64,AAAA", "is an address, not a file"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_one_line(predictor: Predictor, image: Any, message: str) -> None:
+    for use in (predictor.predict, predictor.encode, predictor.predict_proba):
+        with pytest.raises(DataError, match=message) as caught:
+            use(image)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_bundle_predicts_by_itself(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, paths: list[Path], tmp_path: Path
+) -> None:
+    clip = make_small_clip()
+    bundle, _ = fitted("dear", clip)
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: clip)
+    expected = Predictor(bundle).predict(paths[0], top=2, classes=OTHERS)
+    assert bundle.predict(paths[0], 2, OTHERS) == expected
+    bundle.save_pretrained(tmp_path / "mine")
+    read = Predictor.from_pretrained(tmp_path / "mine", "cpu", precision="32-true")
+    assert read.predict(paths[0], top=2, classes=OTHERS) == expected
+    with pytest.raises(DataError, match=r"nowhere\.png"):
+        Bundle.from_pretrained(tmp_path / "mine").predict("nowhere.png")

@@ -1,0 +1,51 @@
+"""Progress without a terminal: a line for each finished part, and in between one every half minute with the
+time left, from the second step on.
+"""
+
+import pytest
+
+from dear.cli.progress import RunProgress, StepProgress, time_text
+from dear.progress import TrainingStep
+
+
+class Clock:
+    """A clock that is set by hand, in seconds."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_steps_of_a_computation(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with StepProgress(clock) as progress:
+        for done in range(11):  # 20 s each: 160 s are left at 40 s, 100 s at 100 s
+            progress("training", done, 10)
+            clock.now += 20
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "training: 2 of 10, 3 min left", "training: 4 of 10, 2 min left", "training: 6 of 10, 80 s left",
+        "training: 8 of 10, 40 s left", "training: 10 of 10",
+    ]  # fmt: skip
+
+
+def test_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with RunProgress(2, clock) as progress:
+        for done in range(1, 11):
+            clock.now += 60
+            progress("a", TrainingStep(done, 10, 1 + (done - 1) // 5, 2, losses={"loss": 1.234}))
+        progress("a", None)
+        progress("b", None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "[0/2] a epoch 1/2, loss 1.23"
+    assert lines[1] == "[0/2] a epoch 1/2, loss 1.23, 18 min left"  # 2 of 20 tenths in 2 minutes
+    assert lines[9] == "[0/2] a epoch 2/2, loss 1.23, 10 min left"
+    assert lines[10:] == ["[1/2] a", "[2/2] b"]
+
+
+def test_durations() -> None:
+    assert [time_text(seconds) for seconds in (0.2, 59, 89, 90, 3600, 5400, 86_400)] == [
+        "1 s", "59 s", "89 s", "2 min", "60 min", "2 h", "24 h",
+    ]  # fmt: skip

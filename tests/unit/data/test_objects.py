@@ -1,0 +1,209 @@
+"""Data sets that are Python objects: the same data set as the files they come from, and what is refused."""
+
+import warnings
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dear.data.dataset import Dataset
+from dear.data.images.memory import HeldImages
+from dear.data.loading import load_dataset, load_for_training
+from dear.data.settings import DataSettings
+from dear.errors import DataError
+from tests.unit.data.photos import COUNTS, class_folders, load
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(split by dear|are read)")
+        yield
+
+
+def listed(folder: Path) -> tuple[list[str], list[str]]:
+    """The files of a folder of classes in another order, and the names of their classes."""
+    paths = sorted(folder.rglob("*.png"), key=lambda path: path.name)
+    return [str(path) for path in paths], [path.parent.name for path in paths]
+
+
+def level(data: Dataset, part: str) -> list[tuple[int, str]]:
+    """The level of each image of a split, with its class: as drawn, the number of the image in its class."""
+    images = getattr(data, part)
+    pictures = images.load(torch.arange(len(images)))
+    names = [data.classnames[label] for label in images.labels.tolist()]
+    return sorted(zip((int(picture.max()) for picture in pictures), names, strict=True))
+
+
+def test_paths_and_labels_are_the_folder_that_they_come_from(tmp_path: Path, settings: DataSettings) -> None:
+    """The same images, split, classes and identity, in whatever form and order."""
+    folder = class_folders(tmp_path / "mine", COUNTS)
+    expected = load(folder, settings)
+    paths, labels = listed(folder)
+    numbers = {name: number for number, name in enumerate(sorted(COUNTS))}
+    forms: dict[str, Any] = {
+        "pair": (paths, labels),
+        "arrays": [np.array(paths), np.array(labels)],
+        "columns": {"image_path": paths, "class": labels},
+        "ImageFolder": SimpleNamespace(
+            samples=[(path, numbers[label]) for path, label in zip(paths, labels, strict=True)],
+            classes=[*numbers],
+        ),
+    }
+    for name, form in forms.items():
+        data = load_dataset(form, settings)
+        assert data.identity == expected.identity, name
+        assert (data.name, data.classnames, data.keys) == ("mine", ("ant", "sea horse"), ("ant", "sea_horse"))
+    numbered = load_dataset((paths, torch.tensor([numbers[label] for label in labels])), settings)
+    assert numbered.classnames == ("0", "1")
+    assert torch.equal(numbered.train.labels, expected.train.labels)
+
+
+def test_torchvisions_folder(tmp_path: Path, settings: DataSettings) -> None:
+    """Its classes may be digits with gaps, which are names."""
+    torchvision = pytest.importorskip("torchvision")
+    folder = class_folders(tmp_path / "mine", {"7": 4, "12": 3})
+    data = load_dataset(torchvision.datasets.ImageFolder(str(folder)), settings)
+    assert data.identity == load(folder, settings).identity
+    assert data.classnames == ("12", "7")
+
+
+def test_a_data_frame_of_pandas(tmp_path: Path, settings: DataSettings) -> None:
+    pandas = pytest.importorskip("pandas")
+    folder = class_folders(tmp_path / "mine", COUNTS)
+    paths, labels = listed(folder)
+    frame = pandas.DataFrame({"note": range(18), "path": paths, "label": labels})[::-1]
+    assert load_dataset(frame, settings).identity == load(folder, settings).identity
+    frame["split"] = ["test", "train"] * 9
+    data = load_dataset(frame, settings)
+    assert (len(data.train), len(data.test), data.val) == (9, 9, None)
+    frame.loc[3, "label"] = float("nan")
+    with pytest.raises(DataError, match=r"^nan \(float\) is not a label: give names"):
+        load_dataset(frame, settings)
+
+
+@pytest.mark.parametrize("form", ["Pillow", "arrays", "one array", "bytes"])
+def test_images_in_memory(form: str, tmp_path: Path, settings: DataSettings) -> None:
+    """Their identity is of pixels and labels: the same in every form, other if one differs."""
+    folder = class_folders(tmp_path / "mine", COUNTS)
+    paths, labels = listed(folder)
+    arrays = [np.asarray(Image.open(path)) for path in paths]
+    forms: dict[str, Any] = {
+        "Pillow": [Image.open(path) for path in paths],
+        "arrays": arrays,
+        "one array": np.stack(arrays),
+        "bytes": [Path(path).read_bytes() for path in paths],
+    }
+    data = load_dataset((forms[form], labels), settings)
+    assert (data.name, data.classnames) == ("images", ("ant", "sea horse"))
+    assert (len(data.train), len(data.test)) == (13, 5)  # 7 * 0.7 = 5 and 11 * 0.7 = 8, rounded
+    assert level(data, "train") + level(data, "test") != []
+    assert sorted(level(data, "train") + level(data, "test")) == sorted(
+        (int(Path(path).stem), label.replace("_", " ")) for path, label in zip(paths, labels, strict=True)
+    )
+    assert data.identity == load_dataset((arrays, labels), settings).identity
+    other = [*arrays[:-1], arrays[-1] + np.uint8(1)]
+    assert data.identity != load_dataset((other, labels), settings).identity
+    assert data.identity != load_dataset((arrays, labels[::-1]), settings).identity
+
+
+def test_large_images_are_reduced_once_and_read_again_beyond_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dear.data.images.memory.CACHE_BYTES", 23 * 30 * 3)
+    reads = list[str]()
+    array = np.random.default_rng(3).integers(0, 256, (46, 60, 3), dtype=np.uint8)
+
+    def read(name: str) -> np.ndarray:
+        reads.append(name)
+        return array
+
+    images = HeldImages([("a", 0), ("b", 1)], read, short_side=23)
+    reduced = np.asarray(Image.fromarray(array).resize((30, 23), Image.Resampling.BICUBIC))
+    for _ in range(2):
+        for picture in images.load(torch.tensor([1, 0])):
+            assert np.array_equal(picture.permute(1, 2, 0).numpy(), reduced)
+    assert reads == ["a", "b", "b", "b"]
+
+
+def test_tables_of_the_library_datasets(tmp_path: Path, settings: DataSettings) -> None:
+    """As they are in memory: selected and shuffled rows are not those of the files behind them."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["sea_horse", "ant"])}
+    )
+
+    def table(levels: range) -> Any:
+        pictures = [Image.new("RGB", (7, 5), (n, n, n)) for n in levels]
+        rows = {"image": pictures, "label": [n % 2 for n in levels]}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    parts = datasets.DatasetDict(
+        train=table(range(8)), validation=table(range(8, 12)), test=table(range(20, 24))
+    )
+    data = load_dataset(parts, settings)
+    assert data.classnames == ("sea horse", "ant")
+    assert level(data, "train") == [(n, ("sea horse", "ant")[n % 2]) for n in range(8)]
+    assert level(data, "val") == [(n, ("sea horse", "ant")[n % 2]) for n in range(8, 12)]
+    table(range(40)).save_to_disk(tmp_path / "saved")
+    saved = datasets.load_from_disk(str(tmp_path / "saved"))
+    few = load_dataset(saved.shuffle(seed=1).select(range(20)), settings)
+    rest = load_dataset(saved.shuffle(seed=1).select(range(20, 40)), settings)
+    both = [level(data, part) for data in (few, rest) for part in ("train", "test")]
+    assert sorted(chain(*both)) == [(n, ("sea horse", "ant")[n % 2]) for n in range(40)]
+    assert few.identity != rest.identity
+    settings = DataSettings(cache=settings.cache, label="sort")
+    with pytest.raises(DataError, match="name one of image, label with"):
+        load_dataset(parts, settings)
+
+
+def test_all_to_train_on(settings: DataSettings) -> None:
+    arrays = list(np.zeros((3, 5, 7, 3), np.uint8))
+    data = load_for_training(arrays, ["b", "a", "b"], ["b", "a"], settings)
+    assert (len(data.train), len(data.test), data.classnames) == (3, 0, ("b", "a"))
+    assert sorted(data.train.labels.tolist()) == [0, 0, 1]
+    assert data.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (["a.png", "b.png"], "list is not a data set: give a folder, a file, .images, labels., a data frame"),
+        (7, "int is not a data set"),
+        (([], []), "there are 0 images and 0 labels"),
+        ((["a.png"], ["ant", "bee"]), "there are 1 images and 2 labels"),
+        ((["a.png"], "ant"), "str is not a list of labels"),
+        ((["a.png"], [1.0]), r"1.0 \(float\) is not a label"),
+        ((["a.png"], [True]), r"True \(bool\) is not a label"),
+        ((["a.png", "b.png"], [0, 2]), "labels run from 0 to 2, but no image has label 1"),
+        ((["a.png", "b.png"], [0, 10**5000]), "row 1: the label is above"),
+        ((["a.png"], ["\ud800"]), r"row 0: the label '\\ud800' is no valid text"),
+        ((["\udcff\ud800.png"], ["ant"]), "row 0: the path .* has a character that no file name has"),
+        ((["/" + "a" * 5000], ["ant"]), "row 0: the path has 5,001 characters"),
+        ((["https://example.org/a.png"], ["ant"]), "is an address, not a file"),
+        ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), "2 of|1 of .* images are not in /nowhere"),
+        (
+            ([b"words", b"words"], ["ant", "ant"]),
+            "image 00000. of the data: cannot read the image of 5 bytes",
+        ),
+        (([7, 7], ["ant", "ant"]), "image 00000. of the data: int is not an image"),
+        (
+            {"file": ["a.png"], "kind": ["ant"]},
+            "the columns are file, kind: path .or image. and label are needed",
+        ),
+        (
+            {"path": ["a.png"], "label": ["ant"], "split": ["some"]},
+            "the split 'some' is not train, val or test",
+        ),
+    ],
+)
+def test_what_is_no_data_set_is_refused_in_one_line(data: Any, message: str, settings: DataSettings) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load_dataset(data, settings)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,54 @@
+"""A folder of runs that a stranger made: what lies in it is not followed, waited for or removed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dear.errors import OutputError
+from dear.evaluation.launch.claims import LOCK, MARK, check_folders, claimed
+from dear.evaluation.recipe import load_recipe
+from tests.unit.evaluation.test_recipe import GOOD, written
+
+
+def test_no_lock_of_others_is_removed(tmp_path: Path) -> None:
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
+    (tmp_path / "x").mkdir()
+    for name in (".lock", LOCK):  # dear's own are empty
+        (tmp_path / "x" / name).write_text("precious")
+    with claimed(one), pytest.raises(OutputError, match="another process is writing"), claimed(one):
+        pass
+    assert [(tmp_path / "x" / name).read_text() for name in (".lock", LOCK)] == ["precious"] * 2
+    (tmp_path / "x" / LOCK).write_text("")  # of a process that was killed
+    with claimed(one):
+        pass
+    assert not (tmp_path / "x" / LOCK).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
+@pytest.mark.parametrize("name", [LOCK, MARK, "unfinished"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "device", "pipe"])
+def test_what_a_stranger_put_in_the_folder(name: str, kind: str, tmp_path: Path) -> None:
+    """A pipe would be waited for, /dev/zero read to the end of memory, a link written through."""
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "mine").mkdir() if name == "unfinished" else (tmp_path / "mine").write_text("precious")
+    hostile = tmp_path / "x" / name
+    if kind == "pipe":
+        os.mkfifo(hostile)
+    else:
+        hostile.symlink_to(
+            {"link": tmp_path / "mine", "dangling": tmp_path / "new", "device": "/dev/zero"}[kind]
+        )
+    if (name, kind) == ("unfinished", "pipe") or (name, kind) == (MARK, "dangling"):
+        return  # an error when a checkpoint is written; replaced
+    refused = pytest.raises(OutputError, match=r"is a link|a pipe|a device|of the recipe 'precious'")
+    if name == LOCK:
+        with refused as error, claimed(one):
+            pass
+    else:
+        with refused as error:
+            check_folders([one])
+    assert len(str(error.value)) < 500
+    assert not (tmp_path / "new").exists()
+    assert name == "unfinished" or (tmp_path / "mine").read_text() == "precious"

@@ -1,0 +1,147 @@
+"""Records of strangers: what is read is bounded, work is linear, and no character of theirs is raw."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dear.errors import DataError
+from dear.limits import LimitError
+from dear.report import records as report_records
+from dear.report.folder import read_folder, write_folder_report
+from dear.report.intervals import t_quantile
+from dear.report.protocols.retrieval import averaged
+from dear.report.records import checked, distinct, distinct_by_key, mean_fusion_weights
+from tests.unit.report.samples import record, role_table
+
+
+class Key(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Key.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_distinct_values_are_found_in_linear_time() -> None:
+    keys = [Key(f"key {number}") for number in range(100_000)]
+    Key.compared = 0
+    assert distinct([*keys, *keys]) == keys
+    assert Key.compared < 10**6  # of 10^10 pairs
+    # Equal as before, whatever can be hashed: 1 and 1.0, lists, mappings in any order.
+    values = [1, "1", 1.0, [1, {"a": [2]}], {"a": 1, "b": []}, None, {"b": [], "a": 1.0}, [1.0, {"a": [2]}]]
+    assert distinct(values) == [1, "1", [1, {"a": [2]}], {"a": 1, "b": []}, None]
+
+
+def test_values_by_key() -> None:
+    assert distinct_by_key([{"a": 1, "b": [2]}, {"b": [2], "c": 3}, {"b": [4]}]) == {
+        "a": [1, None],
+        "b": [[2], [4]],
+        "c": [3, None],
+    }
+    # 1,000 mappings with 100 keys of their own: 10^8 look-ups if each key were asked for everywhere.
+    mappings = [{f"{number} {key}": 0 for key in range(100)} for number in range(1000)]
+    assert len(distinct_by_key(mappings)) == 100_000
+    runs = [record("tools", "dear", 0.5, 0.5, fusion_weights=dict(weights)) for weights in mappings]
+    runs[0]["fusion_weights"]["cls"] = 0.5
+    assert mean_fusion_weights(runs)["Tools"]["cls"] == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"epochs": [{"loss": 2.0}, {"loss": 1e308}]}}, r"train.epochs\[1\].loss is 1e\+308"),
+        ({"train": {"epochs": [{"loss": -1e308}]}}, "loss is -1e.308: it must be a number from -3.4e.38"),
+        ({"settings": {"method": "beta"}}, "settings.method is 'beta': it must be keys and values"),
+        ({"seconds": {"train": 1e308}}, "seconds.train is"),
+        ({"fusion_weights": {"cls": 1e39}}, "fusion_weights.cls is"),
+        ({"method": "x" * 301}, "301 characters of a name, above the limit of 300"),
+        ({"fusion_weights": {"x" * 301: 0.5}}, "301 characters of a name"),
+        (
+            {"roles": {"source": "x", "table": role_table() | {"attributes": [*map(str, range(201))]}}},
+            "204 att",
+        ),
+        (
+            {"roles": {"source": "x", "table": role_table() | {"heads": role_table()["heads"] * 500}}},
+            "3,000 heads",
+        ),
+    ],
+)
+def test_what_is_refused_names_the_file(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(record("tools", "dear", 0.5, 0.5)))
+    assert len(read_folder(tmp_path)) == 1
+    path.write_text(json.dumps(record("tools", "dear", 0.5, 0.5) | changes))
+    with pytest.raises(DataError, match=rf"run\.json: .*{message}.* Remove it"):
+        read_folder(tmp_path)
+
+
+def test_the_largest_losses_are_drawn(tmp_path: Path) -> None:
+    epochs = [{"loss": 3.4e38}, {"loss": -3.4e38}]
+    (tmp_path / "run.json").write_text(
+        json.dumps(record("tools", "dear", 0.5, 0.5, train={"epochs": epochs}))
+    )
+    assert (tmp_path / "report" / "figure-training.svg") in write_folder_report(tmp_path).files
+
+
+def test_a_table_of_too_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 records of as many methods and data sets would be a table of 160,000 cells."""
+    runs = [record(f"data {at}", "dear", 0.5, 0.5, variant=f"variant {at}") for at in range(400)]
+    monkeypatch.setattr(report_records, "readable", list)
+    with pytest.raises(LimitError, match="160,000 methods times data sets"):
+        checked(runs)
+    assert len(checked(runs[:300])) == 300
+
+
+def test_retrievals_that_lack_a_feature_or_a_factor() -> None:
+    first = {"precision": {"cls": {"color": 0.5}, "shape": {}}, "chance": {"color": 0.25}}
+    other = {"precision": {"cls": {"color": 0.7}}, "chance": {"color": 0.25}}
+    mean = averaged([first, other, {"chance": {"color": 0.25}}])
+    assert mean["precision"] == {"cls": {"color": pytest.approx(0.6)}}
+
+
+def test_factors_are_bounded(tmp_path: Path) -> None:
+    run = record("tools", "dear", 0.5, 0.5, protocol="retrieval")
+    run["results"] = {"precision": {"cls": {f"factor {at}": 0.5 for at in range(201)}}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(DataError, match=r"its results: 201 .* factors, above the limit of 200"):
+        read_folder(tmp_path)
+
+
+def test_a_quantile_is_computed_once_for_each_number_of_degrees() -> None:
+    t_quantile.cache_clear()
+    assert [t_quantile(0.975, 10) for _ in range(9)] == [pytest.approx(2.228, abs=1e-3)] * 9
+    assert t_quantile.cache_info().misses == 1
+
+
+def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None:
+    title = "To\x1b[31m\u202eols</script>"
+    dataset = {"name": "to\x1bols", "title": title, "classes": ["a\x1b[2J", "b\u2066"]}
+    mistakes = {
+        "part": ["base"], "classes": dataset["classes"], "images": [2, 2], "correct": [1, 2],
+        "predicted": [1, 3], "confusions": [[0, 1, 1]], "left_out": 0, "examples": [],
+    }  # fmt: skip
+    changes = {
+        "variant": "v\x1b[3m\x07", "dataset": dataset, "settings": {"method": {"a\x1b": "\x9b"}},
+        "environment": {"c\x1b": "d\x00"}, "fusion_weights": {"f\x1b": 1.0}, "mistakes": [mistakes],
+    }  # fmt: skip
+    runs = [
+        record("tools", "zero-shot", 0.4, 0.5, dataset=dataset),
+        record("tools", "dear", 0.5, 0.6) | changes,
+    ]
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.json").write_text(json.dumps(run))
+    texts = {
+        path.name: path.read_text() for path in write_folder_report(tmp_path).files if path.suffix != ".png"
+    }
+    assert {"report.html", "report.md", "base-to-novel.tex", "figure-bars.svg", "classes.csv"} <= {*texts}
+    for name, text in texts.items():
+        assert not {*"\x00\x07\x1b\x9b\u202e\u2066"} & {*text}, name
+    assert "</script>" not in texts["report.html"]
+    assert r"To\x1b[31m\u202eols&lt;/script&gt;" in texts["report.html"]
+    assert r"(v\x1b[3m\x07)" in texts["figure-bars.svg"]
