@@ -1,4 +1,4 @@
-"""Roles discovered from TEXTSPAN files against what others say of the same heads (docs/roles-study.md).
+"""Roles discovered from TEXTSPAN files against what others say of the same heads (docs/roles.md).
 
     python benchmarks/role_judges.py labels SPANS.txt --weights "ViT-B-16 laion2b_s34b_b88k"
     python benchmarks/role_judges.py picks SPANS.txt --weights "ViT-L-14 laion2b_s32b_b82k"

@@ -1,4 +1,4 @@
-"""The figures of docs/roles-study.md: a TEXTSPAN result against the published roles of ViT-B/16, and what
+"""The figures of docs/roles.md: a TEXTSPAN result against the published roles of ViT-B/16, and what
 conventions, image sets and samples change in the tiny CLIP's roles.
 
     python benchmarks/roles_study.py TEXTSPAN.txt       rules, clusters and shares; about 3 minutes

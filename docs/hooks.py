@@ -136,6 +136,6 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links, lists, and names of the public API, which lead to their pages."""
     place = _origins.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    if place == "docs/reference/api.md":
+    if place == "docs/api.md":
         markdown = NAME.sub(r"| [`\1`][\1] |", markdown)
     return "\n".join(relist(relink(markdown, place).split("\n")))

@@ -3,7 +3,7 @@ network on it (CLIP-Adapter). From this folder:
 
     dear run few-shot --methods zero-shot,add_a_method:Adapter --adapter.share 0.5 --data street-signs
 
-docs/how-to/add-a-method.md explains how to add a method to the package.
+docs/add-a-method.md explains how to add a method to the package.
 """
 
 from dataclasses import dataclass

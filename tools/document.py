@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help, and the table of limits in docs/reliability.md:
+"""Write docs/cli.md from the commands' own help, and the table of limits in docs/limits.md:
 `python -m tools.document [--check]`.
 
 Run it in the root of the repository.
@@ -15,7 +15,7 @@ from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
 from dear.limits import LIMITS, SETTABLE, variable
 
-PAGE, LIMITED = Path("docs/cli.md"), Path("docs/reliability.md")
+PAGE, LIMITED = Path("docs/cli.md"), Path("docs/limits.md")
 HEADER = """# The command line
 
 Generated from `--help-all` by `make docs`; `make check` fails when it is out of date. Do not edit.

@@ -35,7 +35,7 @@ def parser_of(one: Shown) -> tuple[CommandParser, list[str]]:
 
 def test_the_pages_show_commands() -> None:
     """So that a change of their form does not empty the tests below."""
-    assert {"README.md", "docs/quickstart.md", "docs/how-to/use.md"} <= {one.page for one in DEAR}
+    assert {"README.md", "docs/start.md", "docs/use.md"} <= {one.page for one in DEAR}
     assert len(DEAR) > 20
     assert len(MENTIONED) > 50
 
@@ -91,5 +91,5 @@ def test_other_commands_have_what_they_name() -> None:
 
 
 def test_the_table_of_extras_has_all_of_them() -> None:
-    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/start.md").read_text(encoding="utf-8")
     assert {*re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)} == EXTRAS

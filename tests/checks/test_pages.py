@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_has_every_limit_and_no_other() -> None:
-    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/limits.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
     told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
     assert len(told) == len(rows) == len(SETTABLE)
@@ -26,7 +26,7 @@ def test_the_page_has_every_limit_and_no_other() -> None:
 
 
 def test_the_policy_names_the_schemas() -> None:
-    policy = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
+    policy = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (run record|bundle|role table)[^|]*\| (\d+) \|", policy, re.M)
     numbers = {"run record": records.SCHEMA, "bundle": bundle_config.SCHEMA, "role table": tables.SCHEMA}
     assert {name: int(number) for name, number in rows} == numbers

@@ -10,7 +10,7 @@ import pytest
 import dear
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SUBMODULES = {*re.findall(r"`(dear\.methods\.\w+)`", PAGE)}
 """For authors of methods, named at the end of the page."""

@@ -23,7 +23,7 @@ def hooks() -> ModuleType:
 
 
 def test_every_public_name_has_one_entry_in_the_pages_of_the_api() -> None:
-    pages = (path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference/api").glob("*.md"))
+    pages = (path.read_text(encoding="utf-8") for path in (ROOT / "docs/api").glob("*.md"))
     entries = sorted(name for page in pages for name in re.findall(r"^::: dear\.(\w+)$", page, re.M))
     assert entries == sorted({*dear.__all__} - {"__version__"})
 
@@ -41,13 +41,13 @@ def test_every_page_is_in_the_navigation() -> None:
 @pytest.mark.parametrize(
     ("place", "link", "wanted"),
     [
-        ("README.md", "docs/how-to/use.md#the-bundle", "how-to/use.md#the-bundle"),
+        ("README.md", "docs/use.md#the-bundle", "use.md#the-bundle"),
         ("README.md", "CONTRIBUTING.md", "CONTRIBUTING.md"),
         ("README.md", "LICENSE", "source/LICENSE.md"),
         ("CONTRIBUTING.md", "README.md", "index.md"),
-        ("docs/how-to/use.md", "../methods.md", "../methods.md"),
-        ("docs/how-to/use.md", "../../examples", "../source/examples.md"),
-        ("docs/how-to/use.md", "../../README.md", "../index.md"),
+        ("docs/api/use.md", "../methods.md", "../methods.md"),
+        ("docs/use.md", "../examples", "source/examples.md"),
+        ("docs/use.md", "../README.md", "index.md"),
         (
             "docs/concepts.md",
             "../src/dear/backbone/tiny/README.md",

@@ -1,4 +1,4 @@
-"""The requests of docs/how-to/serve.md, run as written against `dear serve` and a bundle on the tiny CLIP."""
+"""The requests of docs/use.md, run as written against `dear serve` and a bundle on the tiny CLIP."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from dear.cli.main import main
 from dear.data.world.tasks import load_task
 from tests.documented import blocks
 
-PAGE = "docs/how-to/serve.md"
+PAGE = "docs/use.md"
 START, REQUESTS = blocks(PAGE, "sh")[:2]
 [PYTHON] = blocks(PAGE, "python")
 ADDRESS = "http://127.0.0.1:7860"

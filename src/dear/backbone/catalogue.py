@@ -17,7 +17,7 @@ IMAGES = 2  # compared under random weights
 PAGE = """\
 # Which backbones load
 
-Written by `dear models{options} --write docs/reference/models.md`; do not edit.
+Written by `dear models{options} --write docs/models.md`; do not edit.
 
 Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
 weights) and checked part by part against what the towers of `dear.backbone` reproduce:
@@ -82,7 +82,7 @@ def difference(name: str) -> float:
 
 
 def markdown(verdicts: Sequence[Verdict], version: str, compare_below: float = 0.0) -> str:
-    """The Markdown of docs/reference/models.md."""
+    """The Markdown of docs/models.md."""
     fits = [v for v in verdicts if v.works]
     others = [v for v in verdicts if not v.works]
     compared = compare_below > 0

@@ -32,7 +32,7 @@ class Contributions:
     all terms are divided by the length of the embedding. The sum is the unit embedding.
 
     The difference of a head's contributions depends on the image, through the final deviation and the
-    length, so TEXTSPAN may choose other phrases (docs/roles-study.md has counts).
+    length, so TEXTSPAN may choose other phrases (docs/roles.md has counts).
 
     Source of "public": Gandelsman et al., ICLR 2024; yossigandelsman/clip_prs at e122b8a, prs_hook.py.
     """

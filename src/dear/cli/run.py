@@ -127,7 +127,7 @@ def command_recipe(
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
-    docs/reference/recipes.md describes the keys of a recipe. A run whose record already exists is not
+    docs/reproduce.md describes the keys of a recipe. A run whose record already exists is not
     repeated, and an interrupted one resumes where it stopped.
 
     Args:

@@ -54,7 +54,7 @@ def command(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     limits: RequestLimits = RequestLimits(),
 ) -> Served:
-    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/how-to/serve.md).
+    """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).
 
     Args:
         bundle: Folder of the bundle, or its name on the hub.

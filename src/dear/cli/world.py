@@ -13,7 +13,7 @@ RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
 NEXT = """\
 Next:
-  your own images   dear fit FOLDER --out my-classifier          (layout: docs/how-to/own-data.md; with a real
+  your own images   dear fit FOLDER --out my-classifier          (layout: docs/your-data.md; with a real
                     CLIP, ViT-B-16, from the hub: the tiny one knows drawings only)
   all methods       dear run base-to-novel --data FOLDER --methods all
   the ablations     dear run ablation --seeds 1,2,3"""

@@ -188,7 +188,7 @@ def _most_confident(
 
 
 def record_entry(part: Sequence[str | int], mistakes: Mistakes, images: Images) -> dict[str, Any]:
-    """The entry of a record's ``mistakes`` for a part of the results (docs/reference/records.md): rare
+    """The entry of a record's ``mistakes`` for a part of the results (docs/reproduce.md): rare
     confusions are only counted, probabilities have six digits.
 
     Args:

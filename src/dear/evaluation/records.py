@@ -1,4 +1,4 @@
-"""Run records: one JSON object per run, written atomically (docs/reference/records.md). Every part is checked
+"""Run records: one JSON object per run, written atomically (docs/reproduce.md). Every part is checked
 once, when it is read, so that other code can rely on it. Light to import.
 """
 

@@ -1,4 +1,4 @@
-"""The schema version and structure of run records (docs/reference/records.md). Light to import because the
+"""The schema version and structure of run records (docs/reproduce.md). Light to import because the
 report uses it too.
 """
 

@@ -33,7 +33,7 @@ LITTLE = 0.5
 """Below this loss roles of the analysed heads will do little [ours]: the larger part of what distinguishes
 the embeddings of images then comes from elsewhere, where no mask of these heads reaches. Without the heads of
 its last third of layers the tiny CLIP loses 0.98; random weights, where every layer adds about the same, lose
-0.30 to 0.34 (docs/how-to/roles.md).
+0.30 to 0.34 (docs/roles.md).
 """
 
 

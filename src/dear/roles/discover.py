@@ -38,7 +38,7 @@ DISCOVER = "discover"
 MAX_IMAGES = 10_000
 """As many images as `dear roles discover` uses by default."""
 FEW_IMAGES = 1000
-"""Fewer images than this cause a warning [ours]: roles were stable for 10,000 (docs/roles-study.md)."""
+"""Fewer images than this cause a warning [ours]: roles were stable for 10,000 (docs/roles.md)."""
 TIMED_IMAGES, TIMED_PHRASES = 4, 16
 CLUSTERS = 60.0
 """Seconds for what does not grow with the images, chiefly clusters and their map [ours]: 125 for 48 heads of

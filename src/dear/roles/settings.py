@@ -26,7 +26,7 @@ class RoleSettings:
         rule: How roles follow: from quantiles of concept entropy, as the paper's text says, or from the
             dominant concept alone, as its table of roles follows from its concepts: core attributes are core,
             style is generalization, any other concept is other-specialized. On ViT-B/16 quantile gives 18 of
-            48 heads their role in that table, concept 35, and "always core" 28 (docs/roles-study.md).
+            48 heads their role in that table, concept 35, and "always core" 28 (docs/roles.md).
         quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
         over: Concepts that the entropy is over: all, or the selected core attributes alone (two readings of
             the paper). A head with no phrase of a core attribute then has the highest entropy [ours].

@@ -10,7 +10,7 @@ from dear.roles.table import HeadRole, HeadStability, RoleTable, Stability
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
-11 of 20 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles-study.md).
+11 of 20 such heads have the published concept, of those from 0.65 on 11 of 13 (docs/roles.md).
 """
 FLAT = 0.75
 """Share of unclear heads above which a table is flat [ours]: with random weights of ViT-B/16 all 48 heads are

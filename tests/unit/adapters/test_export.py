@@ -19,7 +19,7 @@ from dear.methods.registry import METHODS
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
 
-GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "use.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "use.md"
 MakeClip = Callable[..., Clip]
 
 

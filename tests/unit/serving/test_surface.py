@@ -29,7 +29,7 @@ from fastapi.testclient import TestClient
 from dear.serving.api import create_app
 
 SECRET = b"only for those who may read this file"
-GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "serve.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "use.md"
 # Addresses that the servers of Gradio and FastAPI answer, and others that lead to files elsewhere.
 ADDRESSES = [
     "/config",
