@@ -2,8 +2,8 @@
 
     make screenshots PHOTOS=FOLDER
 
-The folder has a folder of photographs for each class. The page is of a classifier fitted to them, and offers the
-first photograph of each class, which the fit does not see. README's are of Caltech-101 (CC BY 4.0). Needs
+The folder has a folder of photographs for each class. The page is of a classifier fitted to them, and offers
+the first photograph of each class, which the fit does not see. README's are of Caltech-101 (CC BY 4.0). Needs
 chromium, nothing from the network, and some minutes.
 """
 
