@@ -274,7 +274,7 @@ def short_table(measurements: Sequence[Measurement], tasks: Sequence[str]) -> st
 
 
 def main_table(measurements: Sequence[Measurement]) -> str:
-    """The study's table: each method without its variants, the highest joint HM on the small tasks first, with
+    """The study's table: each method without its variants, highest joint HM on the small tasks first, with
     its gain over zero-shot CLIP there, and HMs on the large tasks where it was run on all of them.
     """
     small = Results(_unchanged(measurements), downstream_names())
