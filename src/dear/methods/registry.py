@@ -70,7 +70,7 @@ FROZEN = "zero-shot"
 
 DEFAULT_METHOD = "dear"
 FIT_METHOD = "dear+"
-"""What `dear fit` takes: chosen by a rule of docs/choose.md, on drawings."""
+"""What `dear fit` takes: chosen by a rule of docs/study.md, on drawings."""
 """The default for fitting: the method that the package is named after."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
