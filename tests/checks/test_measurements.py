@@ -1,26 +1,19 @@
 """The stored measurements: what a record becomes, and the tables that are made of them."""
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from dear.data.world.tasks import downstream_names
-from dear.report.records import UNLABELLED
 from tests.unit.report.samples import record
 from tools.document import with_table
 from tools.measurements import (
-    FIGURE,
     FILE,
     Measurement,
     Results,
-    figure,
     generated,
-    main_table,
     read_measurements,
     write_measurements,
 )
-from tools.results_figure import Estimate, Row, results_figure
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,48 +54,9 @@ def test_differences_are_paired_over_shared_seeds() -> None:
     assert results.seeds("dear") == "1"
 
 
-def test_the_main_table_and_the_figure_leave_out_variants() -> None:
-    """Base 60 and novel 80 on all tasks: HM 68.57; jointly 12.5 on both halves. No large task was run."""
-    runs = [
-        measured(task, method, 1, 0.6, 0.8)
-        for task in downstream_names()
-        for method in ("zero-shot", "dear", "dear (shuffled)", f"promptkd ({UNLABELLED})")
-    ]
-    lines = main_table(runs).splitlines()
-    names = [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]]
-    assert {*names} == {"`zero-shot`", "`dear`", "`promptkd` †"}
-    row = "60.0 | 80.0 | 68.6 | 12.5 | +0.0 ± 0.0 |  |  |"
-    assert lines[2 + names.index("`dear`")] == f"| `dear` | {row}"
-    drawn = figure(runs)
-    assert drawn.count("<circle") == 1 + 3  # the legend, three methods
-    assert ">promptkd †<" in drawn
-    assert "shuffled" not in drawn
-
-
-def test_the_figure_draws_means_and_intervals_on_its_axis() -> None:
-    """The axis is 610 wide and starts at 130; an interval ends with the axis."""
-    drawn = results_figure([Row("a<b", {"joint HM": Estimate(50, 10), "base": Estimate(99, 5)})], 'a "b"')
-    assert '<circle cx="435.0" ' in drawn  # 130 + 0.5 * 610
-    assert 'd="M374.0 74H496.0"' in drawn  # 40 and 60%
-    assert 'd="M703.4 54H740.0"' in drawn  # 94 and, cut, 100%
-    assert "a&lt;b" in drawn
-    root = ElementTree.fromstring(drawn)
-    assert root.attrib["aria-label"] == 'a "b"'
-    without = results_figure([Row("c", {"base": Estimate(50, None)})], "")
-    assert 'class="e"' not in without
-
-
-def test_the_tables_and_the_figure_are_those_of_the_measurements() -> None:
+def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
     measurements = read_measurements(ROOT / FILE)
     for path, named in generated(measurements).items():
         page = (ROOT / path).read_text(encoding="utf-8")
         for name, table in named.items():
             assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"
-    assert (ROOT / FIGURE).read_text(encoding="utf-8") == figure(measurements)
-
-
-def test_a_table_without_its_markers_is_refused() -> None:
-    """Else a page whose markers were moved would get the table at its end."""
-    for page in ("", "<!-- main: begin -->", "<!-- main: end --> <!-- main: begin -->"):
-        with pytest.raises(ValueError, match="no markers of the table main"):
-            with_table(page, "main", "a table")
