@@ -14,13 +14,10 @@ from tests.unit.report.samples import record
 from tools.document import with_table
 from tools.measurements import (
     FILE,
-    README,
-    STUDY,
     Measurement,
     Results,
+    generated,
     read_measurements,
-    readme_table,
-    tables,
     write_measurements,
 )
 
@@ -96,7 +93,7 @@ def test_what_the_page_says_of_the_best_methods_is_measured() -> None:
 
 def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
     measurements = read_measurements(ROOT / FILE)
-    for path, named in ((STUDY, tables(measurements)), (README, readme_table(measurements))):
+    for path, named in generated(measurements).items():
         page = (ROOT / path).read_text(encoding="utf-8")
         for name, table in named.items():
             assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"
