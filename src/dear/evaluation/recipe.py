@@ -235,11 +235,19 @@ def _roles(path: Path, folder: Path) -> Path:
 
 
 def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
-    """Settings of data sets whose files are relative to a folder."""
+    """Settings of data sets whose files are relative to a folder. Raises SettingsError for a cache, which is
+    written, outside of the folder.
+    """
     paths: dict[str, Any] = {}
     for name in ("root", "classnames", "cache"):
         if (path := getattr(settings, name)) is not None:
             paths[name] = _in_folder(path, name, folder)
+    cache = paths.get("cache")
+    if cache is not None and not cache.resolve().is_relative_to(folder.resolve()):
+        raise SettingsError(
+            f"the key 'cache' is {shown(str(settings.cache))}, which is not below the recipe's folder: name "
+            "the place yourself, with the variable DEAR_CACHE."
+        )
     if settings.template is not None and "{" not in settings.template:  # a file of templates
         paths["template"] = str(_in_folder(Path(settings.template), "template", folder))
     return replace(settings, **paths)

@@ -172,6 +172,17 @@ def test_where_a_recipe_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert two.roles == Path("ground-truth")
 
 
+@pytest.mark.parametrize("place", ["/etc/x", "~", "../x", "caches/../../x", "link/x"])
+def test_a_cache_stays_below_the_folder_of_a_recipe(place: str, tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "link").symlink_to(tmp_path)
+    path = written(tmp_path / "recipes", GOOD + f'dataset: {{cache: "{place}"}}\n')
+    with pytest.raises(RecipeError, match=rf"the key 'cache' is '{place}', which is not below .* DEAR_CACHE"):
+        load_recipe(path)
+    path = written(tmp_path / "recipes", GOOD + "dataset: {cache: caches/here}\n")
+    assert load_recipe(path).dataset.cache == tmp_path / "recipes" / "caches" / "here"
+
+
 @pytest.mark.parametrize("place", ["/etc/x", "~/runs", "~no-such-user/runs", "~"])
 def test_only_who_runs_a_recipe_chooses_a_place_elsewhere(place: str, tmp_path: Path) -> None:
     path = written(tmp_path, GOOD.replace("runs/x", f'"{place}"'))
