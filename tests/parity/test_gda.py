@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import Method, TrainingImages
 from dear.methods.gda import GdaSettings
-from dear.methods.gda.method import discriminant, shrunk_precision
+from dear.methods.gda.method import discriminant, moment_precision, shrunk_precision
 from dear.methods.registry import build_method
 from tests.parity import small
 from tests.parity.make_gda import NEW, VIEWS
@@ -64,6 +64,19 @@ def test_shrinking_by_hand() -> None:
     torch.testing.assert_close(
         shrunk_precision(torch.diag(torch.tensor([3.0, 1])), 5), torch.diag(torch.tensor([1 / 8, 1 / 4]))
     )
+
+
+@pytest.mark.parametrize("items", [1, 2, 5, 31])
+def test_the_precision_of_neighbours_is_the_shrunk_inverse(items: int) -> None:
+    """Held to the inverse of the whole matrix, as the code has it, for fewer rows than columns and more."""
+    rows = torch.randn(items, 13, generator=torch.Generator().manual_seed(items), dtype=torch.float64)
+    moment = rows.T @ rows / max(1, items - 1)
+    torch.testing.assert_close(moment_precision(rows), shrunk_precision(moment, items), rtol=1e-11, atol=0)
+
+
+def test_neighbours_that_equal_the_text_have_no_precision() -> None:
+    zeros = torch.zeros(5, 3, dtype=torch.float64)
+    assert moment_precision(zeros).equal(shrunk_precision(zeros.T @ zeros, 5))
 
 
 def test_classes_keep_their_rules_among_each_other(clip: Clip) -> None:

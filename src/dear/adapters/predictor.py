@@ -308,11 +308,18 @@ class Predictor:
         """True if the method must stay set to classes that it scores: text features are not all it uses."""
         return self.method.text_depends_on_image or not self.method.cosine_scores
 
+    @property
+    def _in_pieces(self) -> bool:
+        """True if classes can be encoded apart: the method uses their text features alone, learned or
+        frozen.
+        """
+        return not self._stays_set or self.method.keeps_text_tower
+
     def pieces(self, names: tuple[str, ...], prompts: int) -> list[tuple[str, ...]]:
         """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if the
         method scores with more than their text features.
         """
-        size = len(names) if self._stays_set else max(1, prompts // len(self.bundle.templates))
+        size = max(1, prompts // len(self.bundle.templates)) if self._in_pieces else len(names)
         return [names[first : first + size] for first in range(0, len(names), size)]
 
     @torch.no_grad()
@@ -328,10 +335,16 @@ class Predictor:
                 yield None
             method = copy.copy(self.method)  # shares all parameters, but not the classes
             method.set_classes(piece, self.bundle.templates)
-            texts.append(Vocabulary.of(method, self._vocabulary.precision).text)
+            frozen = self._stays_set and self._in_pieces
+            texts.append(
+                method.frozen_text if frozen else Vocabulary.of(method, self._vocabulary.precision).text
+            )
+        text = texts[0] if len(texts) == 1 else torch.cat(texts)
         if not self._stays_set:
             method = self.method  # the prompts of the copy are not needed, and much larger than the features
-        text = texts[0] if len(texts) == 1 else torch.cat(texts)
+        elif self._in_pieces:
+            method.set_encoded(names, text)
+            text = Vocabulary.of(method, self._vocabulary.precision).text
         vocabulary = Vocabulary(names, method, text, decoupled, self._vocabulary.precision)
         if not self._stays_set:
             self._cache(vocabulary)

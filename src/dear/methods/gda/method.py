@@ -112,16 +112,12 @@ class GDA(Method):
         """W and b of classes without images, from their text features."""
         words, vectors = text.double(), self.vectors.double()
         count = min(self.settings.neighbours, len(vectors))
-        means, precision = (
-            [],
-            torch.zeros(text.shape[1], text.shape[1], dtype=words.dtype, device=text.device),
-        )
+        means, precision = [], words.new_zeros(words.shape[1], words.shape[1])
         for word in words:
             nearest = vectors[(vectors @ word).topk(count).indices]
-            means.append(torch.cat([nearest, word.expand(REPEATS, -1)]).mean(dim=0))
-            moment = (nearest - word).T @ (nearest - word) / max(1, count - 1)
-            precision += shrunk_precision(moment, count) / len(words)
-        weight, bias = discriminant(torch.stack(means), precision)
+            means.append((nearest.sum(dim=0) + REPEATS * word) / (count + REPEATS))
+            precision += moment_precision(nearest - word)
+        weight, bias = discriminant(torch.stack(means), precision / len(words))
         return weight.to(text), bias.to(text)
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
@@ -154,6 +150,24 @@ def shrunk_precision(covariance: Float[Tensor, "embed embed"], items: int) -> Fl
     identity = torch.eye(embed, dtype=covariance.dtype, device=covariance.device)
     inverse: Tensor = torch.linalg.pinv((items - 1) * covariance + covariance.trace() * identity)
     return embed * inverse
+
+
+def moment_precision(vectors: Float[Tensor, "item embed"]) -> Float[Tensor, "embed embed"]:
+    """`shrunk_precision` of the second moment X^T X / (n - 1) of the rows of X, without an inverse of its
+    size: (X^T X + t I)^-1 = (I - X^T (X X^T + t I)^-1 X) / t, with t its trace (Woodbury). As there, one row
+    gives I d / t, and rows of nothing but zeros give zeros.
+    """
+    count, embed = vectors.shape
+    trace = vectors.square().sum() / max(1, count - 1)
+    identity = torch.eye(embed, dtype=vectors.dtype, device=vectors.device)
+    if not trace > 0:
+        return torch.zeros_like(identity)
+    if count == 1:
+        return identity * (embed / trace)
+    inner = vectors @ vectors.T
+    inner.diagonal().add_(trace)
+    solved: Tensor = torch.linalg.solve(inner, vectors)
+    return (identity - vectors.T @ solved) * (embed / trace)
 
 
 def discriminant(
