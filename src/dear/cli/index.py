@@ -43,10 +43,10 @@ def command_build(
         sources: Folder of the bundle, or its name on the hub, and folder of the images, searched recursively;
             with --features heads the latter alone.
         features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        model: Backbone, with --features heads: an open_clip architecture, or tiny. ViT-B-16 with
-            laion2b_s34b_b88k from the hub if not given.
-        roles: Role table, with --features heads: a file, or discovered, ground-truth or published; the
-            package's table for these weights if not given.
+        model: Backbone, with --features heads: an open_clip architecture, or tiny. By default ViT-B-16 with
+            laion2b_s34b_b88k from the hub.
+        roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
+            the package's table for these weights.
         out: Folder of the index.
         kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
         storage: How vectors are stored in memory during searches.
@@ -234,7 +234,7 @@ def command_query(
         query: An image file; with --text, a text.
         text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each feature, 1 if not given; negative weights prefer dissimilar images.
+        weights: Weight of each feature. By default 1. A negative weight prefers dissimilar images.
         words: Features of an image query to compare with words instead, such as color=red.
         count: How many images to find.
         effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.

@@ -55,8 +55,8 @@ def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFix
     short = shown(["fit", "--help"], capsys)
     assert settings_in(short) == set()
     assert "\n  --train." not in short
-    assert "--train.*, --dataset.*. 'dear fit --help-all'" in short
-    assert short.endswith("'dear fit --method NAME --help' shows them.\n")
+    assert "--train.*, --dataset.*. 'dear fit --help-all'" in " ".join(short.split())
+    assert short.endswith("Settings of a method: 'dear fit --method NAME --help'.\n")
     assert settings_in(text := shown(["fit", "--method", "maple", "--help"], capsys)) == {"maple"}
     assert "\n  --train." not in text
     assert settings_in(text := shown(["fit", "--help-all"], capsys)) == {"dear-plus"}

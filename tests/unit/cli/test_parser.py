@@ -216,9 +216,13 @@ def test_help_shows_dashes_descriptions_and_defaults(monkeypatch: pytest.MonkeyP
     assert "  --tasks TEXT,...              Names of tasks." in lines
     assert text.count("--config") == 1
     assert "--training.epochs" not in text
-    assert "'dear run sample --help-all'" in text
+    assert "  --json" not in text
+    assert (
+        "More options: --config, --print-config, --json, --training.*. 'dear run sample --help-all'" in text
+    )
     complete = help_text(build_parser("run sample", sample), everything=True).splitlines()
     assert "How to train:" in complete
+    assert "  --json                        Print one JSON object, for programs." in complete
     assert "  --training.epochs INT         Passes over the shots. (default: 7)" in complete
     monkeypatch.setenv("COLUMNS", "40")
     assert help_text(build_parser("run sample", sample)) == text

@@ -1,0 +1,61 @@
+"""Help that one can read: short first, everything on demand, and each shared option once in docs/cli.md."""
+
+import re
+
+import pytest
+
+from dear.cli.help import EXPERT, CommandHelp, help_text
+from dear.cli.parsing import build_parser
+from dear.cli.registry import COMMANDS
+from tests.documented import ROOT
+
+PARSERS = {name: build_parser(name, command.load()[0]) for name, command in COMMANDS.items()}
+PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+OPTION = re.compile(r"^  (--[a-z-]+)(?![a-z.-])", re.M)
+"""A line of help that begins with an option of the command itself, not of a group such as --train."""
+LINES = 43
+"""What fits a screen: the longest, of `dear run domain-generalization`, has so many."""
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_help_fits_a_screen_and_names_what_it_leaves_out(name: str) -> None:
+    parser = PARSERS[name]
+    text = help_text(parser)
+    assert len(text.splitlines()) <= LINES
+    listed = {*OPTION.findall(text)}
+    options = CommandHelp(parser).names
+    (more,) = re.findall(r"^More options: (.*?)\. 'dear", text, re.M | re.S)
+    named = {option for option in re.split(r",\s+", more) if not option.endswith(".*")}
+    assert listed | named == options
+    assert not listed & named
+    assert listed & EXPERT == set()
+    assert {*OPTION.findall(help_text(parser, everything=True))} == options
+
+
+def test_options_for_experts_are_options() -> None:
+    assert {option for parser in PARSERS.values() for option in CommandHelp(parser).names} >= EXPERT
+
+
+def section(heading: str) -> str:
+    (text,) = re.findall(rf"^{re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    return str(text)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_page_has_each_option_of_a_command_once(name: str) -> None:
+    own, _, names = section(f"## dear {name}").rpartition("\nShared: ")
+    shared = {*re.findall(r"`(--[a-z-]+)`", names)}
+    for anchor in re.findall(r"\]\(#(every-command|runs)\)", names):
+        title = anchor.capitalize().replace("-", " ")
+        (part,) = re.findall(rf"^### {title}\n(.*?)^###", PAGE, re.M | re.S)
+        shared |= {*OPTION.findall(part)}
+    listed = OPTION.findall(own)
+    assert {*listed} | shared == CommandHelp(PARSERS[name]).names
+    assert not {*listed} & shared
+
+
+def test_a_shared_option_has_one_description() -> None:
+    names = re.findall(r"^  (--[a-z.-]+)", section("## Shared options"), re.M)
+    assert len(names) > 60
+    assert len({*names}) == len(names)
+    assert len(PAGE.split()) < 9000
