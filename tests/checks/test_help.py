@@ -13,7 +13,7 @@ PARSERS = {name: build_parser(name, command.load()[0]) for name, command in COMM
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 OPTION = re.compile(r"^  (--[a-z-]+)(?![a-z.-])", re.M)
 """A line of help that begins with an option of the command itself, not of a group such as --train."""
-LINES = 43
+LINES = 41
 """What fits a screen: the longest, of `dear run domain-generalization`, has so many."""
 
 
@@ -22,10 +22,10 @@ def test_help_fits_a_screen_and_names_what_it_leaves_out(name: str) -> None:
     parser = PARSERS[name]
     text = help_text(parser)
     assert len(text.splitlines()) <= LINES
-    listed = {*OPTION.findall(text)}
+    listed = {*OPTION.findall(text.partition("\nmore options")[0])}
     options = CommandHelp(parser).names
-    (more,) = re.findall(r"^More options: (.*?)\. 'dear", text, re.M | re.S)
-    named = {option for option in re.split(r",\s+", more) if not option.endswith(".*")}
+    (more,) = re.findall(r"^more options, .*:\n((?:  .*\n?)+)", text, re.M)
+    named = {option for option in re.split(r",\s+", more.strip()) if not option.endswith(".*")}
     assert listed | named == options
     assert not listed & named
     assert listed & EXPERT == set()

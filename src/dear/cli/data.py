@@ -128,7 +128,7 @@ def command_check(
 ) -> Check:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 
-    Continues after a fault and lists them all; the exit code is 1 if there is one. Warnings (a single class,
+    All faults are listed, and the exit code is 1 if there is one. Warnings (a single class,
     uneven classes, images of the same content) do not change it.
 
     Args:

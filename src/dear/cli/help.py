@@ -48,11 +48,14 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
         elif method is None:
             hidden.append(f"{group}.*")
     if hidden:
-        parts.append(_filled(f"More options: {', '.join(hidden)}. '{parser.name} --help-all' explains them."))
+        names = fill(
+            ", ".join(hidden), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        parts.append(f"more options, which '{parser.name} --help-all' explains:\n{names}")
     if parser.usual and not visible >= {*METHODS}:
         choice = next((name for name in ("--methods", "--method") if name in page.names), "")
         named = f" {choice} NAME" if choice else ""
-        parts.append(f"Settings of a method: '{parser.name}{named} --help{'' if choice else '-all'}'.")
+        parts.append(f"settings of a method: '{parser.name}{named} --help{'' if choice else '-all'}'")
     return "\n\n".join(parts) + "\n"
 
 
@@ -156,10 +159,10 @@ def _methods() -> dict[str, str]:
 
 
 def _invocation(option: Argument) -> str:
-    """How an option is typed: "--shots INT", and "images..." for a positional argument."""
+    """How an option is typed: "--shots INT", and "IMAGES..." for a positional argument."""
     several = sequence_of(option.hint) is not None
     if option.index is not None:
-        return name_of(option) + "..." * several
+        return name_of(option).upper() + "..." * several
     kind = next(_kinds(option.hint))
     if kind is bool:
         return option.name if option.field_info.default is False else f"{option.name}, {option.negatives[0]}"

@@ -40,9 +40,10 @@ def command_discover(
 ) -> WrittenTable:
     """Find the role of every attention head of a CLIP's last layers.
 
-    Decomposes the image embedding over heads, finds the phrases that span each head (TEXTSPAN), clusters them
-    into concepts, and gives each head a role by its concept entropy. The same input gives the same table.
-    The page also shows how much of the embedding each layer's heads carry, and images that heads respond to.
+    The image embedding is decomposed over heads. TEXTSPAN finds the phrases that span each head, clusters of
+    phrases are concepts, and the entropy of a head's concepts gives its role. The same input gives the same
+    table. Its page also shows what share of the embedding each layer's heads carry, and which images heads
+    respond to.
 
     Args:
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k

@@ -43,10 +43,9 @@ def command_demo(
     roles: Path | None = None,
     start_over: bool = False,
 ) -> Demo:
-    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare it with zero-shot, write a
-    report.
+    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, and report on it beside zero-shot.
 
-    Runs offline on a CPU, in a few minutes. The same seed gives the same table.
+    This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
     Args:
         out: Folder of the report and the run records.
