@@ -6,10 +6,12 @@ Run it in the root of the repository.
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.cli.help import CommandHelp, help_of_methods
+from cyclopts import Argument
+
+from dear.cli.help import CommandHelp
 from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
@@ -22,6 +24,7 @@ HEADER = """# The command line
 Generated from the commands by `make docs`; `make check` fails when it is out of date. Do not edit.
 
 An option that three commands or more describe alike is listed once, under [shared options](#shared-options).
+`[options]` in a usage stands for both kinds; a list is typed with commas, `--seeds 1,2,3`.
 `dear COMMAND --help` shows what most people set, and `dear COMMAND --help-all` everything.
 """
 COMMANDS_THAT_SHARE = 3
@@ -37,11 +40,15 @@ def page(commands: Mapping[str, Command]) -> str:
     """
     helps = {name: CommandHelp(build_parser(name, command.load()[0])) for name, command in commands.items()}
     shared = Shared(helps)
-    sections = [HEADER, _section("## dear", overview(commands))]
+    sections = [HEADER, f"## dear\n\n```text\n{overview(commands)}\n```\n"]
     sections += [shared.command(described) for described in helps.values()]
     fit = build_parser("fit", commands["fit"].load()[0])
     sections += ["## Shared options\n", *shared.sections()]
-    sections.append(_section("## Settings of the methods", help_of_methods(fit)))
+    methods = CommandHelp(fit)
+    sections.append("## Settings of the methods\n")
+    for group in shared.methods:
+        title, options = methods.titles.get(group), methods.groups.get(group, [])
+        sections += [f"### {title.capitalize()}\n", _items(methods, options)] if title else []
     return "\n".join(sections)
 
 
@@ -55,42 +62,43 @@ class Shared:
 
     def __init__(self, helps: Mapping[str, CommandHelp]) -> None:
         self.commands = len(helps)
-        self.methods = {f"--{name.replace('_', '-')}" for name in option_groups()}
+        self.methods = [f"--{name.replace('_', '-')}" for name in option_groups()]
         users: dict[str, list[str]] = {}
+        names_of_options: dict[str, str] = {}
         groups: dict[str, list[CommandHelp]] = {}
         for name, described in helps.items():
             for option in described.keywords:
-                users.setdefault(described.entry(option), []).append(name)
-            for group in described.titles.keys() - self.methods:
+                item = _item(described, option)
+                names_of_options[item] = option.name
+                users.setdefault(item, []).append(name)
+            for group in described.titles.keys() - {*self.methods}:
                 groups.setdefault(group, []).append(described)
-        most = {text.split()[0]: text for text in sorted(users, key=lambda text: len(users[text]))}
+        most = {names_of_options[text]: text for text in sorted(users, key=lambda text: len(users[text]))}
         self.users = {
             text: names
             for text, names in users.items()
-            if len(names) >= COMMANDS_THAT_SHARE and most[text.split()[0]] == text
+            if len(names) >= COMMANDS_THAT_SHARE and most[names_of_options[text]] == text
         }
         self.groups = {
-            group: first.section(first.titles[group], first.groups[group])
+            group: f"{first.titles[group]}:\n\n{_items(first, first.groups[group])}"
             for group, (first, *others) in sorted(groups.items())
             if others
         }
 
     def command(self, described: CommandHelp) -> str:
         """The section of a command: what it has of its own, and the names of what it shares."""
-        keywords = {option.name: described.entry(option) for option in described.keywords}
+        keywords = {option.name: _item(described, option) for option in described.keywords}
         shared = [name for name, text in keywords.items() if text in self.users]
-        parts = [described.head()]
-        if len(shared) < len(keywords):
-            parts.append(
-                described.section(
-                    "options", [option for option in described.keywords if option.name not in shared]
-                )
-            )
-        parts += [
-            described.section(title, described.groups[group])
-            for group, title in described.titles.items()
-            if group not in {*self.groups, *self.methods}
-        ]
+        only_here = [text for text in keywords.values() if text not in self.users]
+        parts = [f"## {described.name}\n", f"```text\n{described.usage()}\n```\n"]
+        parts += [f"{paragraph}\n" for paragraph in described.description()]
+        if described.positional:
+            parts.append(_items(described, described.positional))
+        if only_here:
+            parts.append("\n".join([*only_here, ""]))
+        for group, title in described.titles.items():
+            if group not in {*self.groups, *self.methods}:
+                parts += [f"{title}:\n", _items(described, described.groups[group])]
         names = []
         for title, texts in self.lists().items():
             common = [name for name in shared if keywords[name] in texts]
@@ -101,11 +109,9 @@ class Shared:
             for group in described.titles
             if group in self.groups
         ]
-        if self.methods & {*described.titles}:
+        if {*self.methods} & {*described.titles}:
             names.append("[settings of methods](#settings-of-the-methods)")
-        return "\n".join(
-            [_section(f"## {described.name}", "\n\n".join(parts)), f"Shared: {', '.join(names)}.", ""]
-        )
+        return "\n".join([*parts, f"Shared: {', '.join(names)}.\n"])
 
     def lists(self) -> dict[str, list[str]]:
         """The texts of the shared options, by which commands have them."""
@@ -118,8 +124,8 @@ class Shared:
     def sections(self) -> list[str]:
         """The shared options, by which commands have them, then the groups."""
         return [
-            *(_section(f"### {title}", "\n".join(texts)) for title, texts in self.lists().items()),
-            *(_section(f"### {_heading(group)}", text) for group, text in self.groups.items()),
+            *("\n".join([f"### {title}\n", *texts, ""]) for title, texts in self.lists().items()),
+            *(f"### {_heading(group)}\n\n{text}" for group, text in self.groups.items()),
         ]
 
 
@@ -164,8 +170,14 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(" ", "-")
 
 
-def _section(heading: str, text: str) -> str:
-    return f"{heading}\n\n```text\n{text.rstrip()}\n```\n"
+def _items(described: CommandHelp, options: Sequence[Argument]) -> str:
+    return "\n".join([*(_item(described, option) for option in options), ""])
+
+
+def _item(described: CommandHelp, option: Argument) -> str:
+    """An option as an item of a list, whose text a browser breaks where there is no room."""
+    typed, about = described.described(option)
+    return f"- `{typed}` {about}"
 
 
 if __name__ == "__main__":

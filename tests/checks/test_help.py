@@ -13,6 +13,8 @@ PARSERS = {name: build_parser(name, command.load()[0]) for name, command in COMM
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 OPTION = re.compile(r"^  (--[a-z-]+)(?![a-z.-])", re.M)
 """A line of help that begins with an option of the command itself, not of a group such as --train."""
+ITEM = re.compile(r"^- `(--[a-z-]+)(?![a-z.-])", re.M)
+"""The same on the page."""
 LINES = 41
 """What fits a screen: the longest, of `dear run domain-generalization`, has so many."""
 
@@ -48,14 +50,14 @@ def test_the_page_has_each_option_of_a_command_once(name: str) -> None:
     for anchor in re.findall(r"\]\(#(every-command|runs)\)", names):
         title = anchor.capitalize().replace("-", " ")
         (part,) = re.findall(rf"^### {title}\n(.*?)^###", PAGE, re.M | re.S)
-        shared |= {*OPTION.findall(part)}
-    listed = OPTION.findall(own)
+        shared |= {*ITEM.findall(part)}
+    listed = ITEM.findall(own)
     assert {*listed} | shared == CommandHelp(PARSERS[name]).names
     assert not {*listed} & shared
 
 
 def test_a_shared_option_has_one_description() -> None:
-    names = re.findall(r"^  (--[a-z.-]+)", section("## Shared options"), re.M)
+    names = re.findall(r"^- `(--[a-z.-]+)", section("## Shared options"), re.M)
     assert len(names) > 60
     assert len({*names}) == len(names)
     assert len(PAGE.split()) < 9000

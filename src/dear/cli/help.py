@@ -59,12 +59,6 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
     return "\n\n".join(parts) + "\n"
 
 
-def help_of_methods(parser: CommandParser) -> str:
-    """The part of the help that is about the settings of methods, of all methods."""
-    page = CommandHelp(parser)
-    return "\n\n".join(page.section(page.titles[group], page.groups[group]) for group in _methods()) + "\n"
-
-
 def descriptions(described: Any) -> dict[str, str]:
     """What the docstring of a function or a class, or of one that the class inherits from, says of each
     parameter.
@@ -115,11 +109,14 @@ class CommandHelp:
         """The names of the command's own options."""
         return {option.name for option in self.keywords}
 
+    def usage(self) -> str:
+        """How the command is typed, with what it requires."""
+        required = [_invocation(option) for option in [*self.positional, *self.keywords] if option.required]
+        return " ".join([self.name, *required, "[options]"])
+
     def head(self) -> str:
         """Usage, what the command does, and its arguments."""
-        required = [_invocation(option) for option in [*self.positional, *self.keywords] if option.required]
-        usage = " ".join([f"usage: {self.name}", *required, "[options]"])
-        parts = [_filled(usage, indent=4), *self.description()]
+        parts = [_filled(f"usage: {self.usage()}", indent=4), *map(_filled, self.description())]
         if self.positional:
             parts.append(self.section("arguments", self.positional))
         return "\n\n".join(parts)
@@ -135,18 +132,22 @@ class CommandHelp:
         """What the command does, in paragraphs."""
         text = parse(self.function.__doc__ or "", DocstringStyle.GOOGLE).description or ""
         for paragraph in text.split("\n\n"):
-            yield _filled(" ".join(paragraph.split()))
+            yield " ".join(paragraph.split())
 
     def section(self, title: str, options: Sequence[Argument]) -> str:
         """Options under a title, in two columns."""
         return "\n".join([fill(f"{title}:", WIDTH), *map(self.entry, options)])
 
+    def described(self, option: Argument) -> tuple[str, str]:
+        """How an option is typed, and what it does."""
+        return _invocation(option), " ".join(filter(None, [self.about(option), _default(option)]))
+
     def entry(self, option: Argument) -> str:
         """An option and its description, in two columns."""
-        about = " ".join(filter(None, [self.about(option), _default(option)]))
+        typed, about = self.described(option)
         indent = " " * COLUMN
         text = fill(about, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-        start = f"  {_invocation(option)}"
+        start = f"  {typed}"
         return f"{start:{COLUMN}}{text.lstrip()}" if len(start) < COLUMN - 1 else f"{start}\n{text}"
 
 
