@@ -6,6 +6,7 @@ Run it in the root of the repository.
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -44,12 +45,27 @@ def page(commands: Mapping[str, Command]) -> str:
     sections += [shared.command(described) for described in helps.values()]
     fit = build_parser("fit", commands["fit"].load()[0])
     sections += ["## Shared options\n", *shared.sections()]
-    methods = CommandHelp(fit)
-    sections.append("## Settings of the methods\n")
-    for group in shared.methods:
-        title, options = methods.titles.get(group), methods.groups.get(group, [])
-        sections += [f"### {title.capitalize()}\n", _items(methods, options)] if title else []
+    sections += ["## Settings of the methods\n", *settings_of_methods(CommandHelp(fit), shared.methods)]
     return "\n".join(sections)
+
+
+def settings_of_methods(described: CommandHelp, groups: Sequence[str]) -> list[str]:
+    """The settings that several methods describe alike, then those of each method alone."""
+    items = {
+        group: [_item(described, option).replace(f"{group}.", "--METHOD.") for option in options]
+        for group in groups
+        if (options := described.groups.get(group))
+    }
+    uses = Counter(item for listed in items.values() for item in listed)
+    alike = [item for item in uses if uses[item] >= COMMANDS_THAT_SHARE]
+    sections = ["\n".join(["### Settings of several methods\n", *alike, ""])]
+    for group, listed in items.items():
+        sections.append(f"### {described.titles[group].capitalize()}\n")
+        own = [item.replace("--METHOD.", f"{group}.") for item in listed if item not in alike]
+        others = [f"`{item.split('.')[1].split()[0].strip(',`')}`" for item in listed if item in alike]
+        sections += ["\n".join([*own, ""])] if own else []
+        sections += [f"As [several](#settings-of-several-methods): {', '.join(others)}.\n"] if others else []
+    return sections
 
 
 class Shared:
@@ -92,10 +108,9 @@ class Shared:
         only_here = [text for text in keywords.values() if text not in self.users]
         parts = [f"## {described.name}\n", f"```text\n{described.usage()}\n```\n"]
         parts += [f"{paragraph}\n" for paragraph in described.description()]
-        if described.positional:
-            parts.append(_items(described, described.positional))
-        if only_here:
-            parts.append("\n".join([*only_here, ""]))
+        listed = [*(_item(described, option) for option in described.positional), *only_here]
+        if listed:
+            parts.append("\n".join([*listed, ""]))
         for group, title in described.titles.items():
             if group not in {*self.groups, *self.methods}:
                 parts += [f"{title}:\n", _items(described, described.groups[group])]

@@ -7,6 +7,7 @@ import pytest
 from dear.cli.help import EXPERT, CommandHelp, help_text
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
+from dear.methods.registry import option_groups
 from tests.documented import ROOT
 
 PARSERS = {name: build_parser(name, command.load()[0]) for name, command in COMMANDS.items()}
@@ -59,5 +60,18 @@ def test_the_page_has_each_option_of_a_command_once(name: str) -> None:
 def test_a_shared_option_has_one_description() -> None:
     names = re.findall(r"^- `(--[a-z.-]+)", section("## Shared options"), re.M)
     assert len(names) > 60
+    names += (several := re.findall(r"^- `(--METHOD\.[a-z.-]+)", PAGE, re.M))
+    assert len(several) > 2
     assert len({*names}) == len(names)
-    assert len(PAGE.split()) < 9000
+
+
+@pytest.mark.parametrize("group", option_groups())
+def test_the_page_has_each_setting_of_a_method_once(group: str) -> None:
+    method, prefix = option_groups()[group], f"--{group.replace('_', '-')}"
+    options = CommandHelp(PARSERS["fit"]).groups.get(prefix, [])
+    part = (
+        section("## Settings of the methods").partition(f"### Settings of {method}\n")[2].partition("###")[0]
+    )
+    listed = re.findall(rf"^- `{re.escape(prefix)}\.([a-z0-9-]+)", part, re.M)
+    names = re.findall(r"`([a-z0-9-]+)`", part.partition("As [several]")[2])
+    assert sorted([*listed, *names]) == sorted(option.name.rpartition(".")[2] for option in options)
