@@ -69,8 +69,8 @@ site: $(VENV)/.site ## Build the documentation site, site/index.html, and check 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "look at it: $(BIN)/mkdocs serve, or open site/index.html"
 
-screenshots: $(VENV)/.dev ## Make the pictures of README anew, with an installed chromium
-	$(BIN)/python docs/images/make_screenshots.py
+screenshots: $(VENV)/.dev ## Make the pictures of the page (of PHOTOS, a folder of folders) and of the report, with chromium
+	$(BIN)/python docs/images/make_screenshots.py "$(PHOTOS)"
 
 # The three runs that produced the package's weights; src/dear/backbone/tiny/README.md has their details.
 LATE := --late 3 --restart 0 --emphasis color,texture --no-bf16

@@ -9,7 +9,15 @@ ROOT = Path(__file__).parents[1]
 GENERATED = {"docs/cli.md"}
 PAGES = [
     name
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(
+            page
+            for folder in ("docs", "recipes", "benchmarks")
+            for page in sorted((ROOT / folder).rglob("*.md"))
+        ),
+    )
     if (name := path.relative_to(ROOT).as_posix()) not in GENERATED
 ]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -154,8 +154,10 @@ def limits_table() -> str:
 
 
 def with_table(page: str, name: str, table: str) -> str:
-    """A page with the text between a table's markers replaced."""
+    """A page with the text between a table's markers replaced. Raises ValueError if it lacks a marker."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if not 0 <= page.find(begin) < page.find(end):
+        raise ValueError(f"the page has no markers of the table {name}: {begin} and, below it, {end}")
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
     return f"{before}{begin}\n{table}\n{end}{after}"

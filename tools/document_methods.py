@@ -1,4 +1,4 @@
-"""Write a measured table of docs/methods.md from run records:
+"""Write a measured table of recipes/study/TABLES.md from run records:
 `python -m tools.document_methods TABLE FOLDER [--alone FOLDER]`.
 
 Run it in the root of the repository. TABLE is the name in the markers around the table; the rest of the
@@ -18,7 +18,7 @@ from dear.report.comparison import methods_grid
 from dear.report.records import Record, data_set, grouped, method_label, readable
 from tools.document import with_table
 
-PAGE = Path("docs/methods.md")
+PAGE = Path("recipes/study/TABLES.md")
 TABLES = ("all", "seeds")
 """Each method trained as its authors do (`recipes/methods/all.yaml`), with one seed and with three."""
 
@@ -49,7 +49,7 @@ def measured_table(records: Sequence[Record], alone: Sequence[Record] | None = N
 
 def main() -> int:
     """Write the table into the page."""
-    parser = argparse.ArgumentParser(description="Write a measured table of docs/methods.md.")
+    parser = argparse.ArgumentParser(description="Write a measured table of recipes/study/TABLES.md.")
     parser.add_argument("table", choices=TABLES, help="its name in the page")
     parser.add_argument("records", type=Path, help="folder of run records")
     parser.add_argument("--alone", type=Path, help="folder of records of runs that had a process each")

@@ -1,9 +1,9 @@
-"""Write the measured tables of docs/study.md from run records:
+"""Write measured tables of recipes/study/TABLES.md from run records:
 `python -m tools.document_study --methods FOLDER --variants FOLDER FOLDER ...`.
 
 Run it in the root of the repository, after `recipes/methods/all.yaml` and `recipes/study`; the tables of the
-large tasks are written from `--large FOLDER`, the folder of `recipes/study/large.yaml`. The tables of the
-second round are those of tools.measurements; the rest of the page is written by hand.
+large tasks are written from `--large FOLDER`, the folder of `recipes/study/large.yaml`. The tables with joint
+scores are those of tools.measurements; the rest of the page is written by hand.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tools.facts import OF_ONE_FACTOR, Fact, check_facts
 if TYPE_CHECKING:
     from tools.headroom import Headroom
 
-STUDY = Path("docs/study.md")
+TABLES = Path("recipes/study/TABLES.md")
 NUMBERS = {2: "two", 4: "four", 8: "eight", 12: "twelve"}
 
 Halves = tuple[float, float]
@@ -170,12 +170,12 @@ def _records(folder: Path) -> list[Record]:
 
 
 def main() -> int:
-    """Write the tables into the pages."""
+    """Write the tables into the page."""
     from dear.backbone.load import load_clip
     from dear.data.loading import load_dataset
     from tools.headroom import headroom
 
-    parser = argparse.ArgumentParser(description="Write the measured tables of docs/study.md.")
+    parser = argparse.ArgumentParser(description="Write measured tables of recipes/study/TABLES.md.")
     parser.add_argument("--methods", type=Path, required=True, help="folder of recipes/methods/all.yaml")
     parser.add_argument("--variants", type=Path, nargs="+", required=True, help="folders of DeAR's variants")
     parser.add_argument("--large", type=Path, help="folder of recipes/study/large.yaml")
@@ -187,7 +187,7 @@ def main() -> int:
     ]
     clip = load_clip("tiny")
     rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names()}
-    page = STUDY.read_text(encoding="utf-8")
+    page = TABLES.read_text(encoding="utf-8")
     page = with_table(page, "facts", facts_table(records, rooms))
     page = with_table(page, "methods", methods_table(records))
     page = with_table(page, "variants", variants_table(default, variants))
@@ -195,7 +195,7 @@ def main() -> int:
         of_large = _records(given.large)
         rooms = {name: headroom(clip, load_dataset(name)) for name in downstream_names(size="large")}
         page = with_table(page, "large-facts", facts_table(of_large, rooms, "large"))
-    STUDY.write_text(page, encoding="utf-8")
+    TABLES.write_text(page, encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,7 @@
 """The measurements that the study rests on, a row for each run, so that its tables can be made anew from a
 checkout without repeating the runs: `python -m tools.measurements FOLDER...` adds the records of runs of
-base-to-novel and writes the tables of docs/study.md and README; without a folder it writes the tables alone.
+base-to-novel and writes the figure and the table of docs/study.md, the tables of recipes/study/TABLES.md and
+that of README; without a folder it writes these alone.
 
 A run that was measured before is replaced. Run it in the root of the repository.
 """
@@ -19,13 +20,15 @@ from dear.data.world.names import Size
 from dear.data.world.tasks import downstream_names
 from dear.evaluation.records import read_record
 from dear.evaluation.schema import harmonic_mean
-from dear.methods.registry import FROZEN
-from dear.report.intervals import paired
-from dear.report.records import Record, accuracy, data_set, method_label
+from dear.methods.registry import FROZEN, METHODS
+from dear.report.intervals import half_width, paired
+from dear.report.records import UNLABELLED, Record, accuracy, data_set, method_label
 from tools import end_with
 from tools.document import with_table
+from tools.results_figure import Estimate, Row, results_figure
 
-FILE, STUDY, README = Path("docs/measured/base_to_novel.csv"), Path("docs/study.md"), Path("README.md")
+FILE, FIGURE = Path("docs/measured/base_to_novel.csv"), Path("docs/images/results.svg")
+STUDY, TABLES, README = Path("docs/study.md"), Path("recipes/study/TABLES.md"), Path("README.md")
 SHORT = (
     "zero-shot",
     "coop",
@@ -145,6 +148,8 @@ Value = Callable[[Measurement], float]
 
 BASE: Value = attrgetter("base")
 NOVEL: Value = attrgetter("novel")
+JOINT_BASE: Value = attrgetter("joint_base")
+JOINT_NOVEL: Value = attrgetter("joint_novel")
 
 
 class Results:
@@ -175,6 +180,10 @@ class Results:
     def hm(self, method: str, base: Value, novel: Value, tasks: Sequence[str] | None = None) -> float:
         """HM of the averages over tasks."""
         return harmonic_mean(self.mean(method, base, tasks), self.mean(method, novel, tasks))
+
+    def joint(self, method: str, tasks: Sequence[str] | None = None) -> float:
+        """HM of the averages over tasks, each half among all classes."""
+        return self.hm(method, JOINT_BASE, JOINT_NOVEL, tasks)
 
     def gap(self, method: str, other: str, value: Value) -> str:
         """Mean difference over tasks, with half the width of its 95% t interval, over the seeds that both
@@ -230,20 +239,16 @@ def joint_table(measurements: Sequence[Measurement], tasks: Sequence[str], unsee
         "| joint HM minus zero-shot's | class feature alone | novel by zero-shot |",
         "| --- | --- |" + " ---: |" * 7,
     ]
-
-    def joint(method: str, tasks: Sequence[str] | None = None) -> float:
-        return results.hm(method, lambda run: run.joint_base, lambda run: run.joint_novel, tasks)
-
-    for method in sorted(results.by_method, key=joint):
+    for method in sorted(results.by_method, key=results.joint):
         alone = results.hm(method, lambda run: run.joint_base_alone, lambda run: run.joint_novel_alone)
         switched = results.hm(
             method, lambda run: run.joint_base_switched, lambda run: run.joint_novel_switched
         )
         numbers = [
-            f"{results.mean(method, lambda run: run.joint_base):.1f}",
-            f"{results.mean(method, lambda run: run.joint_novel):.1f}",
-            f"{joint(method):.1f}",
-            f"{joint(method, unseen):.1f}",
+            f"{results.mean(method, JOINT_BASE):.1f}",
+            f"{results.mean(method, JOINT_NOVEL):.1f}",
+            f"{results.joint(method):.1f}",
+            f"{results.joint(method, unseen):.1f}",
             results.gap(method, FROZEN, lambda run: run.joint_hm),
             f"{alone:.1f}",
             f"{switched:.1f}",
@@ -258,7 +263,7 @@ def short_table(measurements: Sequence[Measurement], tasks: Sequence[str]) -> st
     rows = []
     for method in results.by_method:
         base, novel = results.mean(method, BASE), results.mean(method, NOVEL)
-        joint = results.hm(method, lambda run: run.joint_base, lambda run: run.joint_novel)
+        joint = results.joint(method)
         hm = harmonic_mean(base, novel)
         rows.append((joint, f"| `{method}` | {base:.1f} | {novel:.1f} | {hm:.1f} | {joint:.1f} |"))
     lines = [
@@ -268,8 +273,59 @@ def short_table(measurements: Sequence[Measurement], tasks: Sequence[str]) -> st
     return "\n".join([*lines, *(row for _, row in sorted(rows))])
 
 
+def main_table(measurements: Sequence[Measurement]) -> str:
+    """The study's table: each method without its variants, highest joint HM on the small tasks first, with
+    its gain over zero-shot CLIP there, and HMs on the large tasks where it was run on all of them.
+    """
+    small = Results(_unchanged(measurements), downstream_names())
+    large = Results(_unchanged(measurements), downstream_names(size="large"))
+    lines = [
+        "| method | base | novel | HM | joint HM | joint gain | large: HM | large: joint HM |",
+        "| --- |" + " ---: |" * 7,
+    ]
+    for method in sorted(small.by_method, key=small.joint, reverse=True):
+        numbers = [
+            f"{small.mean(method, BASE):.1f}",
+            f"{small.mean(method, NOVEL):.1f}",
+            f"{small.hm(method, BASE, NOVEL):.1f}",
+            f"{small.joint(method):.1f}",
+            small.gap(method, FROZEN, lambda run: run.joint_hm),
+            f"{large.hm(method, BASE, NOVEL):.1f}" if method in large.by_method else "",
+            f"{large.joint(method):.1f}" if method in large.by_method else "",
+        ]
+        lines.append(f"| {_marked(f'`{method}`')} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def figure(measurements: Sequence[Measurement]) -> str:
+    """The study's figure as SVG: base, novel and joint HM of each method without its variants on the small
+    tasks, the highest joint HM first. Intervals are of the mean over tasks.
+    """
+    results = Results(_unchanged(measurements), downstream_names())
+
+    def estimate(method: str, mean: float, value: Value) -> Estimate:
+        return Estimate(mean, half_width(results.by_task(method, value)))
+
+    rows = [
+        Row(
+            _marked(method),
+            {
+                "base": estimate(method, results.mean(method, BASE), BASE),
+                "novel": estimate(method, results.mean(method, NOVEL), NOVEL),
+                "joint HM": estimate(method, results.joint(method), lambda run: run.joint_hm),
+            },
+        )
+        for method in sorted(results.by_method, key=results.joint, reverse=True)
+    ]
+    return results_figure(
+        rows,
+        "Base and novel accuracy and joint HM of each method on the twelve small tasks, with 95% intervals "
+        f"over tasks. The highest joint HM is that of {rows[0].method}.",
+    )
+
+
 def tables(measurements: Sequence[Measurement]) -> dict[str, str]:
-    """The generated tables of the study by the names of their markers."""
+    """The generated tables of recipes/study/TABLES.md by the names of their markers."""
     named = {}
     for size in get_args(Size):
         tasks = downstream_names(size=size), downstream_names("unseen", size)
@@ -278,9 +334,25 @@ def tables(measurements: Sequence[Measurement]) -> dict[str, str]:
     return named
 
 
-def readme_table(measurements: Sequence[Measurement]) -> dict[str, str]:
-    """The generated table of README by the name of its markers."""
-    return {"results": short_table(measurements, downstream_names())}
+def generated(measurements: Sequence[Measurement]) -> dict[Path, dict[str, str]]:
+    """All generated tables, by page and by the names of their markers."""
+    return {
+        STUDY: {"main": main_table(measurements)},
+        TABLES: tables(measurements),
+        README: {"results": short_table(measurements, downstream_names())},
+    }
+
+
+def _unchanged(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those of methods without a variant."""
+    labels = {*METHODS, *(f"{name} ({UNLABELLED})" for name in METHODS)}
+    return [run for run in measurements if run.method in labels]
+
+
+def _marked(label: str) -> str:
+    """A method with a dagger where it saw unlabelled images, which the page explains."""
+    remark = f" ({UNLABELLED})"
+    return label.replace(f"{remark}`", "` †").replace(remark, " †")
 
 
 def main() -> None:
@@ -296,11 +368,12 @@ def main() -> None:
         known[run.run] = run
     write_measurements(known.values())
     measurements = read_measurements()
-    for path, named in ((STUDY, tables(measurements)), (README, readme_table(measurements))):
+    for path, named in generated(measurements).items():
         page = path.read_text(encoding="utf-8")
         for name, table in named.items():
             page = with_table(page, name, table)
         path.write_text(page, encoding="utf-8")
+    FIGURE.write_text(figure(measurements), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Make page.png and report.png, the pictures of README: what `dear serve` and `dear demo` show (tiny CLIP).
+"""Make page.png and report.png: what `dear serve` and `dear demo` show (tiny CLIP).
 
-    make screenshots
+    make screenshots PHOTOS=FOLDER
 
-Needs chromium, nothing from the network, and some minutes.
+The folder has a folder of photographs for each class. The page is of a classifier fitted to them, and offers
+the first photograph of each class, which the fit does not see. README's are of Caltech-101 (CC BY 4.0). Needs
+chromium, nothing from the network, and some minutes.
 """
 
 import shutil
@@ -25,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TASKS = "street-signs,postcard-scenes,turned-tools"
 SIZE = {"width": 1100, "height": 825}  # of a tab, in CSS pixels
-COLOURS = 192  # of the palette, which makes the files small
+COLOURS = 256  # of the palette, which makes the files small
 LARGEST = 300_000  # bytes
 PATIENCE = 60.0  # seconds
 
@@ -35,12 +37,12 @@ def dear(*arguments: str | Path) -> list[str]:
 
 
 @contextmanager
-def serving(bundle: Path) -> Iterator[str]:
+def serving(bundle: Path, examples: Path) -> Iterator[str]:
     """The address of `dear serve`, while it runs."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}/"
-    server = subprocess.Popen(dear("serve", bundle, "--port", str(port)))
+    server = subprocess.Popen(dear("serve", bundle, "--examples", examples, "--port", str(port)))
     try:
         until = time.monotonic() + PATIENCE
         while True:
@@ -57,6 +59,19 @@ def serving(bundle: Path) -> Iterator[str]:
         server.wait()
 
 
+def divide(photos: Path, place: Path) -> tuple[Path, Path]:
+    """Folders of the photographs to fit to, by class, and of the first of each class, named after it."""
+    fitted, examples = place / "photos", place / "examples"
+    examples.mkdir()
+    for folder in sorted(path for path in photos.iterdir() if path.is_dir()):
+        first, *others = sorted(folder.iterdir())
+        shutil.copy(first, examples / f"{folder.name}{first.suffix}")
+        (fitted / folder.name).mkdir(parents=True)
+        for path in others:
+            shutil.copy(path, fitted / folder.name)
+    return fitted, examples
+
+
 def take(tab: Any, name: str) -> None:
     """Write what the tab shows as a small PNG."""
     shown = Image.open(BytesIO(tab.screenshot())).convert("RGB")
@@ -69,20 +84,21 @@ def take(tab: Any, name: str) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        raise SystemExit("Name a folder with a folder of photographs for each class.")
     from playwright.sync_api import sync_playwright
 
     chromium = next((found for one in BROWSERS if (found := shutil.which(one))), None)
     if chromium is None:
         raise SystemExit(f"There is no chromium on the path ({', '.join(BROWSERS)}): install one.")
     with TemporaryDirectory() as place, sync_playwright() as playwright:
-        bundle, demo = Path(place, "street-signs"), Path(place, "demo")
-        subprocess.run(
-            dear("fit", "--data", "street-signs", "--shots", "16", "--calibrate", "--out", bundle), check=True
-        )
+        bundle, demo = Path(place, "my-classifier"), Path(place, "demo")
+        fitted, examples = divide(Path(sys.argv[1]), Path(place))
+        subprocess.run(dear("fit", fitted, "--model", "tiny", "--out", bundle), check=True)
         subprocess.run(dear("demo", "--tasks", TASKS, "--out", demo), check=True)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_page(viewport=SIZE, color_scheme="light")
-        with serving(bundle) as address:
+        with serving(bundle, examples) as address:
             tab.goto(address)
             tab.locator("#examples button").first.click()
             tab.wait_for_selector("#result details[open] tbody tr")

@@ -117,6 +117,11 @@ def listing(names: Sequence[str], most: int | None = None) -> str:
     return (", ".join(listed) or "none") + more
 
 
+def installation(extra: str) -> str:
+    """How to install an extra, for a message: from a clone, since no registry has `dear`."""
+    return f"pip install '.[{extra}]' in the clone of dear"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, up to 200 characters; its class if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

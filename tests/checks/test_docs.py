@@ -1,10 +1,12 @@
 """What the pages tell the reader to type exists: commands, options, values, scripts, targets, extras."""
 
+import inspect
 import re
 import tomllib
 
 import pytest
 
+import dear
 from dear.cli.main import split_name
 from dear.cli.parsing import CommandParser, build_parser
 from dear.cli.registry import COMMANDS
@@ -88,6 +90,26 @@ def test_other_commands_have_what_they_name() -> None:
             assert {*named} <= EXTRAS, one
         else:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
+
+
+def test_the_table_of_fit_has_its_parameters_and_their_options() -> None:
+    page = (ROOT / "docs/use.md").read_text(encoding="utf-8").partition("| `dear.fit` |")[2]
+    rows = re.findall(r"^\| `(\w+)` \|(?: `([^`]+)`)?", page.partition("\n\n")[0], re.MULTILINE)
+    assert [name for name, _ in rows] == [*inspect.signature(dear.fit).parameters]
+    parser, _ = parser_of(Shown("docs/use.md", ("dear", "fit")))
+    known = {name for argument in parser.app.assemble_argument_collection() for name in argument.names}
+    options = [option for _, option in rows if option]
+    assert len(options) == len(rows) - 2  # the data is the first word, and the progress is for Python
+    for option in options:
+        group = option.removesuffix("*")
+        assert option in known or (group != option and any(name.startswith(group) for name in known)), option
+
+
+def test_messages_name_extras_that_there_are() -> None:
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    named = {extra for text in sources for extra in re.findall(r"installation\('(\w+)'\)", text)}
+    assert named
+    assert named <= EXTRAS
 
 
 def test_the_table_of_extras_has_all_of_them() -> None:

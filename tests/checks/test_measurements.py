@@ -1,20 +1,23 @@
 """The stored measurements: what a record becomes, and the tables that are made of them."""
 
+import re
+from operator import attrgetter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from dear.data.world.names import Size
+from dear.data.world.tasks import downstream_names
+from dear.methods.registry import FIT_METHOD
 from tests.unit.report.samples import record
 from tools.document import with_table
 from tools.measurements import (
     FILE,
-    README,
-    STUDY,
     Measurement,
     Results,
+    generated,
     read_measurements,
-    readme_table,
-    tables,
     write_measurements,
 )
 
@@ -57,9 +60,40 @@ def test_differences_are_paired_over_shared_seeds() -> None:
     assert results.seeds("dear") == "1"
 
 
+def test_what_the_page_says_of_the_best_methods_is_measured() -> None:
+    page = (ROOT / "docs/choose.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+) \| `dear\+` \| ([^|]+) \|$", page, re.MULTILINE))
+    everything = [run for run in read_measurements(ROOT / FILE) if "(" not in run.method]  # no variants
+    for size in get_args(Size):
+        results = Results(everything, downstream_names(size=size))
+
+        def joint(method: str, results: Results = results) -> float:
+            return results.hm(method, attrgetter("joint_base"), attrgetter("joint_novel"))
+
+        base = {method: results.mean(method, attrgetter("base")) for method in results.by_method}
+        for numbers, row in (
+            (base, rows["images of every class"]),
+            (
+                {method: joint(method) for method in base},
+                rows["images of some classes, only names of others"],
+            ),
+        ):
+            best, second = sorted(numbers, key=lambda method: -numbers[method])[:2]
+            assert best == FIT_METHOD
+            assert f" {numbers[best]:.1f}" in row
+            assert f"`{second}`" in row
+            assert f", {numbers[second]:.1f}" in row
+        said = re.findall(r"(\d+\.\d) (± \d+\.\d)(?: points)? above `([\w-]+)`", page)
+        for difference, width, other in said:
+            if (other == "promptsrc") == (size == "large"):
+                gap = results.gap(FIT_METHOD, other, attrgetter("joint_hm"))
+                assert gap == f"+{difference} {width}"
+        assert {other for *_, other in said} == {"tac", "clip-adapter", "promptsrc"}
+
+
 def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
     measurements = read_measurements(ROOT / FILE)
-    for path, named in ((STUDY, tables(measurements)), (README, readme_table(measurements))):
+    for path, named in generated(measurements).items():
         page = (ROOT / path).read_text(encoding="utf-8")
         for name, table in named.items():
             assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"

@@ -1,5 +1,6 @@
 """What pages repeat of the code and of stored results is current."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 from dear.adapters import bundle_config
 from dear.evaluation import schema as records
+from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.recipe import AblationRecipe, ProtocolRecipe
 from dear.limits import LIMITS, SETTABLE, variable
 from dear.roles import table as tables
 
@@ -30,6 +33,27 @@ def test_the_policy_names_the_schemas() -> None:
     rows = re.findall(r"^\| (run record|bundle|role table)[^|]*\| (\d+) \|", policy, re.M)
     numbers = {"run record": records.SCHEMA, "bundle": bundle_config.SCHEMA, "role table": tables.SCHEMA}
     assert {name: int(number) for name, number in rows} == numbers
+
+
+def first_column(page: str, head: str, after: str = "") -> set[str]:
+    """The names in the first column of the first table with this head, `settings.train` as settings."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = text[text.index(after) :].partition(f"| {head} |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", table, re.M)
+    return {name.partition(".")[0] for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+
+
+def test_the_page_has_every_field_of_records_and_no_other() -> None:
+    pick = {"fewshot"}  # written by every run, and not in the schema that is read
+    assert first_column("docs/reproduce.md", "field | what") == {*records.Record.__annotations__} | pick
+    mistakes = first_column("docs/reproduce.md", "field | what", after="### Mistakes")
+    assert mistakes == {*records.MistakesEntry.__annotations__}
+
+
+def test_the_page_has_the_keys_of_recipes_and_no_other() -> None:
+    kinds = (ProtocolRecipe, AblationRecipe, *PROTOCOLS.values())
+    keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    assert first_column("docs/reproduce.md", "key | what | default") == keys
 
 
 def test_the_page_holds_the_tables_of_the_benchmarks() -> None:

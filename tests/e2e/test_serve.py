@@ -21,8 +21,9 @@ from dear.data.world.tasks import load_task
 from tests.documented import blocks
 
 PAGE = "docs/use.md"
-START, REQUESTS = blocks(PAGE, "sh")[:2]
-[PYTHON] = blocks(PAGE, "python")
+[START] = (block for block in blocks(PAGE, "sh") if block.startswith("dear serve"))
+[REQUESTS] = (block for block in blocks(PAGE, "sh") if block.startswith("curl"))
+[PYTHON] = (block for block in blocks(PAGE, "python") if "urllib" in block)
 ADDRESS = "http://127.0.0.1:7860"
 TOKEN = "secret"
 CURL = shutil.which("curl")

@@ -17,6 +17,7 @@ from dear.adapters.scoring import bundle_scores, images_of, predict_split
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
+from dear.errors import installation
 from dear.evaluation.metrics import reliability
 from dear.evaluation.mistakes import find_mistakes
 from dear.evaluation.predictions import Predictions
@@ -161,7 +162,7 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError:
-        return None, "A map of the features: it needs scikit-learn, pip install 'dear-vlm[roles]'."
+        return None, f"A map of the features: it needs scikit-learn, {installation('roles')}."
     assert predictions.features is not None
     rows: Int[Tensor, item] = torch.linspace(0, count - 1, min(count, MAPPED)).long()
     features = predictions.features[rows]

@@ -21,7 +21,7 @@ from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
-from dear.errors import ExportError, OutputError, first_line
+from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
 from dear.training.seeding import generator
 
@@ -241,7 +241,7 @@ def _require_onnx() -> None:
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
         raise ExportError(
-            f"{error.name} is not installed: pip install 'dear-vlm[export]', or use --format torch-export."
+            f"{error.name} is not installed: {installation('export')}, or use --format torch-export."
         ) from error
 
 

@@ -5,8 +5,6 @@ only parts of the kinds listed here. transformers is not used: its loader import
 and takes paths from them.
 """
 
-import base64
-import binascii
 import json
 import os
 import re
@@ -16,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -25,90 +23,21 @@ from torch import Tensor
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
+from dear.backbone.tokenizer_parts import tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
-from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.typed import Count, Range, shown, typed
+from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 OTHER_FILES = (SETTINGS, "spiece.model", "vocab.json")  # that transformers writes too
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-MAX_PARTS = 8  # in a sequence: of normalizers, say
-MAX_VALUES = 1000  # of everything but the vocabulary
-PATTERNS = (
-    r" {2,}", r"\s+",
-    r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
-)  # fmt: skip
-"""Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
-MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 PADDING = {"WordPiece": "[PAD]", "Unigram": "<pad>", "BPE": "<pad>"}
 """The padding token where the settings name none."""
 SIDES = {"GemmaTokenizer": "left"}
 """The side of the padding where the settings name none, by transformers' class; others pad on the right."""
 
 
-class Added(TypedDict):
-    """A token beside the vocabulary."""
-
-    id: Count
-    content: str
-    single_word: NotRequired[bool]
-    lstrip: NotRequired[bool]
-    rstrip: NotRequired[bool]
-    normalized: NotRequired[bool]
-    special: NotRequired[bool]
-
-
-class WordPiece(TypedDict):
-    """BERT's model. The library itself checks the entries of vocabularies and merges."""
-
-    type: Literal["WordPiece"]
-    vocab: dict[str, Any]
-    unk_token: str
-    continuing_subword_prefix: NotRequired[str]
-    max_input_chars_per_word: NotRequired[Annotated[int, Range(1, 1000)]]
-
-
-class Unigram(TypedDict):
-    """SentencePiece's model, of T5, SigLIP and XLM-RoBERTa."""
-
-    type: Literal["Unigram"]
-    vocab: list[Any]
-    unk_id: Count | None
-    byte_fallback: NotRequired[bool]
-
-
-class BPE(TypedDict):
-    """The model of CLIP and Gemma."""
-
-    type: Literal["BPE"]
-    vocab: dict[str, Any]
-    merges: list[Any]
-    dropout: NotRequired[None]
-    unk_token: NotRequired[str | None]
-    continuing_subword_prefix: NotRequired[str | None]
-    end_of_word_suffix: NotRequired[str | None]
-    fuse_unk: NotRequired[bool]
-    byte_fallback: NotRequired[bool]
-    ignore_merges: NotRequired[bool]
-
-
-MODELS: Mapping[str, Any] = {"WordPiece": WordPiece, "Unigram": Unigram, "BPE": BPE}
-STEPS = {
-    "normalizer": (
-        "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Precompiled", "Prepend", "Replace",
-        "Sequence", "Strip", "StripAccents",
-    ),
-    "pre_tokenizer": (
-        "BertPreTokenizer", "ByteLevel", "Metaspace", "Punctuation", "Sequence", "Split", "Whitespace",
-        "WhitespaceSplit",
-    ),
-    "post_processor": ("BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"),
-}  # fmt: skip
-"""The kinds of each step that a file may name."""
-LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
-"""The key of the parts of a Sequence, by step."""
 Result = TypeVar("Result")
 STDERR = 2
 _stderr_lock = threading.Lock()
@@ -207,8 +136,9 @@ class FileTokenizer:
         ids than its context has.
         """
         texts = [texts] if isinstance(texts, str) else texts
-        encodings = _guarded(lambda: self.rust.encode_batch([self.clean(text) for text in texts]))
-        ids = torch.tensor([encoding.ids for encoding in encodings], dtype=torch.long)
+        # Not all at once: each encoding keeps what was cut off.
+        rows = _guarded(lambda: [self.rust.encode(self.clean(text)).ids for text in texts])
+        ids = torch.tensor(rows, dtype=torch.long)
         if ids.shape[-1] > self.context:  # the parts of a template are not cut
             raise WeightsError(
                 f"the tokenizer does not fit: it gives {ids.shape[-1]} ids, the text tower has "
@@ -249,97 +179,8 @@ def file_tokenizer(
     return FileTokenizer(rust, open_clip.get_clean_fn(clean), words, context, separator)
 
 
-def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
-    """The parts of a `tokenizer.json` that are used, each of a known kind and size. Raises ReadingError,
-    LimitError.
-    """
-    parts = typed(content, dict[str, Any], where)
-    model = typed(parts.get("model"), dict[str, Any], where, "model")
-    # The file of an early version does not say that its model is BPE or WordPiece.
-    kind = model.get("type", "BPE" if "merges" in model else "WordPiece")
-    if not isinstance(kind, str) or kind not in MODELS:
-        raise ReadingError(where, f"its model is {shown(kind)}: it must be one of {', '.join(MODELS)}")
-    model = typed(model | {"type": kind}, MODELS[kind], where, "model")
-    if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
-        raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
-    added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
-    at_most("vocabulary", len(model["vocab"]) + len(added), where)
-    if not all(token["content"] for token in added):
-        raise ReadingError(where, "one of its added_tokens is empty")
-    steps = {name: parts.get(name) for name in STEPS}
-    if _values(steps) > MAX_VALUES:
-        raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")
-    for name, step in steps.items():
-        _require_step(step, name, where)
-    return {
-        "version": "1.0", "truncation": None, "padding": None, "decoder": None, "added_tokens": added,
-        "model": model, **steps,
-    }  # fmt: skip
-
-
-def _require_step(step: Any, name: str, where: object) -> None:
-    """Raise ReadingError for a step of an unknown kind, or one that may take forever or grow a text."""
-    if step is None:
-        return
-    step = typed(step, dict[str, Any], where, name)
-    kind = step.get("type")
-    if kind not in STEPS[name]:
-        raise ReadingError(where, f"its {name} is {shown(kind)}: it must be one of {', '.join(STEPS[name])}")
-    if kind == "Sequence":
-        if step.keys() != {"type", LISTS[name]}:
-            raise ReadingError(where, f"its {name} must have the keys type and {LISTS[name]}")
-        inner: list[Any] = typed(step[LISTS[name]], list, where, name)
-        if len(inner) > MAX_PARTS:
-            raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {MAX_PARTS}")
-        for part in inner:
-            if isinstance(part, dict) and part.get("type") == "Sequence":
-                raise ReadingError(where, f"its {name} has a Sequence within a Sequence")
-            _require_step(part, name, where)
-    elif kind in ("Replace", "Split"):
-        _require_pattern(step, name, where)
-    elif kind == "Prepend" and len(typed(step.get("prepend"), str, where, f"{name}.prepend")) > 1:
-        raise ReadingError(where, f"its {name}.prepend is longer than one character")
-    elif kind == "Precompiled":
-        _require_charsmap(step.get("precompiled_charsmap"), name, where)
-    elif kind == "TemplateProcessing" and len(typed(step.get("single"), list[Any], where, name)) > MAX_PARTS:
-        raise ReadingError(where, f"its {name} has more than {MAX_PARTS} parts")
-
-
-def _require_pattern(step: dict[str, Any], name: str, where: object) -> None:
-    pattern = typed(step.get("pattern"), dict[str, str], where, f"{name}.pattern")
-    literal, expression = pattern.get("String"), pattern.get("Regex")
-    if len(pattern) != 1 or (expression not in PATTERNS if literal is None else not literal):
-        raise ReadingError(
-            where, f"its {name}.pattern is {shown(pattern)}: neither a text nor one of the known expressions"
-        )
-    content = typed(step.get("content", ""), str, where, f"{name}.content")
-    if len(content) > len(literal or " "):
-        raise ReadingError(where, f"its {name}.content is longer than what it replaces")
-
-
-def _require_charsmap(charsmap: Any, name: str, where: object) -> None:
-    """Of SentencePiece: the size of a trie, the trie, what its characters become, each ended by 0."""
-    text = typed(charsmap, str, where, f"{name}.precompiled_charsmap")
-    try:
-        content = base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error) as error:
-        raise ReadingError(where, f"its {name}.precompiled_charsmap is not in base64") from error
-    trie = int.from_bytes(content[:4], "little")
-    if len(content) < 4 or trie % 4 or trie > len(content) - 4:
-        raise ReadingError(where, f"its {name}.precompiled_charsmap is truncated")
-    if max(map(len, content[4 + trie :].split(b"\0"))) > MAX_EXPANSION:
-        raise ReadingError(
-            where, f"its {name}.precompiled_charsmap makes one character longer than {MAX_EXPANSION}"
-        )
-
-
 def _content(token: str | Special | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
-
-
-def _values(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + sum(map(_values, inner))
 
 
 def _guarded(work: Callable[[], Result]) -> Result:

@@ -13,10 +13,12 @@ from rich.console import Console
 from dear.cli.help import descriptions
 from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
-from dear.methods.registry import METHODS, known_method
+from dear.methods.registry import FIT_METHOD, METHODS, known_method
 
 WIDTH = 80
 INDENT = " " * 4
+HINT = f"""dear methods --methods NAME says what its settings mean.
+Start with {FIT_METHOD}, as dear fit does; docs/choose.md says when to take another."""
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,7 @@ def render(result: Listed, console: Console) -> None:
     for method in result.methods:
         console.print(_shown(method, result.details), markup=False, highlight=False, soft_wrap=True)
     if not result.details:
-        console.print(
-            "dear methods --methods NAME says what its settings mean.", markup=False, highlight=False
-        )
+        console.print(HINT, markup=False, highlight=False, soft_wrap=True)
 
 
 def _shown(method: Described, details: bool) -> str:

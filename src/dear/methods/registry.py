@@ -69,9 +69,9 @@ FROZEN = "zero-shot"
 """Unadapted CLIP: the baseline of all methods."""
 
 DEFAULT_METHOD = "dear"
+"""What `dear run` compares with zero-shot: the paper's method, after which the package is named."""
 FIT_METHOD = "dear+"
-"""What `dear fit` takes: chosen by a rule of docs/study.md, on drawings."""
-"""The default for fitting: the method that the package is named after."""
+"""What `dear fit` takes: chosen by the rule of docs/choose.md, on drawings."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dear.errors import DataError, OutputError, SettingsError, first_line
+from dear.errors import DataError, OutputError, SettingsError, first_line, installation
 from dear.reading.files import opened
 from dear.retrieval.results import Kind, Storage
 from dear.retrieval.vectors import METRIC
@@ -33,7 +33,7 @@ PIECE = 2**24  # bytes of a file in memory at a time
 def require_faiss() -> None:
     """Raise SettingsError if FAISS is not installed."""
     if find_spec("faiss") is None:
-        raise SettingsError("searching images needs FAISS: pip install 'dear-vlm[retrieval]'.")
+        raise SettingsError(f"searching images needs FAISS: {installation('retrieval')}.")
 
 
 def kind_for(rows: int) -> Kind:

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, installation
 from dear.roles.settings import RoleSettings
 
 EXEMPLARS = 6
@@ -158,7 +158,7 @@ def optional(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise SettingsError(
-            f"finding concepts needs {module.split('.')[0]}: pip install 'dear-vlm[roles]'"
+            f"finding concepts needs {module.split('.')[0]}: {installation('roles')}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
-from dear.errors import DataError, SettingsError, WeightsError, first_line
+from dear.errors import DataError, SettingsError, WeightsError, first_line, installation
 from dear.reading.files import ReadingError, read_lines
 
 GENERAL, WORLD = "general", "world"
@@ -188,7 +188,7 @@ def sentence_model(name: str | None = None) -> Any:
     except ImportError as error:
         raise SettingsError(
             "embedding phrases that are not in the package's pools needs sentence-transformers: "
-            "pip install 'dear-vlm[roles]'"
+            f"{installation('roles')}"
         ) from error
     source = name or _packaged() or MODEL
     try:

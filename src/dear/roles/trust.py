@@ -15,7 +15,7 @@ CLEAR = 0.45
 FLAT = 0.75
 """Share of unclear heads above which a table is flat [ours]: with random weights of ViT-B/16 all 48 heads are
 unclear, on a real TEXTSPAN result 22 of 48 are. The DBCV of the clusters does not tell the two apart: 0.13
-and 0.26 for random weights and two sets of images, 0.26 to 0.30 for the real result (docs/concepts.md).
+and 0.26 for random weights and two sets of images, 0.26 to 0.30 for the real result (docs/roles.md).
 """
 
 

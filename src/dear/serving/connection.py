@@ -21,6 +21,8 @@ from dear.serving.limits import Limits
 GRACE = 2  # seconds that running requests have once the server is to stop
 LAST_RESORT = 3.0  # seconds after which the server ends, whatever it is doing
 SPARE = 128  # open files reserved for everything but connections
+HEAD_BYTES = 2**14  # of a request line with its headers, as h11 has it
+CHUNKS = 16  # of a chunked body, beside one for each kibibyte
 
 
 class Server(uvicorn.Server):
@@ -57,6 +59,28 @@ def end_at_once() -> None:
     os._exit(0)
 
 
+class Parser(h11.Connection):
+    """h11's parser, which refuses a chunked body of tiny chunks: each takes the event loop as long as one of
+    a kibibyte, so that one client with chunks of a byte would stop all others.
+    """
+
+    _chunks: int | None = None  # that the body may still have, or None if it is not chunked
+    _bytes = 0
+
+    def next_event(self) -> Any:
+        """The next event, as h11 has it. Raises RemoteProtocolError for too many chunks."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+            self._chunks, self._bytes = (CHUNKS if chunked else None), 0
+        elif isinstance(event, h11.Data) and self._chunks is not None:
+            self._bytes += len(event.data)
+            self._chunks -= 1
+            if self._chunks + self._bytes // 1024 < 0:
+                raise h11.RemoteProtocolError("too many chunks")
+        return event
+
+
 class Connection(H11Protocol):
     """HTTP/1.1 with deadlines for clients: a request must arrive, and a response be received, within
     ``limits.patience`` seconds. If there are too many clients, the one that has gone longest without sending
@@ -65,6 +89,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, limits: Limits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = Parser(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD_BYTES)
         self.patience, self.max_connections = limits.patience, max_connections(limits)
         self.since = 0.0  # when it began to wait for the client; while it waits the clock runs
         self.clock: asyncio.TimerHandle | None = None

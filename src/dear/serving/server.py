@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from dear.errors import OutputError, SettingsError
+from dear.errors import OutputError, SettingsError, installation
 from dear.serving.service import CLOSING_SECONDS, Service
 
 BACKLOG = 1024
@@ -20,7 +20,7 @@ WORKER = "AnyIO worker thread"  # name of the framework's worker threads
 def require_app() -> None:
     """Raise SettingsError if the extra `app` is not installed."""
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
-        raise SettingsError("serving needs FastAPI and uvicorn: pip install 'dear-vlm[app]'.")
+        raise SettingsError(f"serving needs FastAPI and uvicorn: {installation('app')}.")
 
 
 def is_loopback(host: str) -> bool:

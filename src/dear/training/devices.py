@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dear.backbone.choice import HALF, Precision
 from dear.backbone.precision import device_precision
-from dear.errors import OutputError, SettingsError
+from dear.errors import OutputError, SettingsError, installation
 
 
 def make_fabric(
@@ -92,9 +92,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         return TensorBoardLogger(root_dir=folder, name="")
     except ModuleNotFoundError as error:
-        raise SettingsError(
-            "TensorBoard is not installed: pip install 'dear-vlm[log]', or omit --log."
-        ) from error
+        raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
 
 
 class WandbLogger(Logger):

@@ -113,7 +113,7 @@ def test_without_scikit_learn_the_page_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
     _, found = measure_bundle(predictor, toys)
     assert found.features is None
-    assert any("pip install 'dear-vlm[roles]'" in note for note in found.notes)
+    assert any("pip install '.[roles]'" in note for note in found.notes)
 
 
 def test_the_page_is_written_without_a_warning(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:

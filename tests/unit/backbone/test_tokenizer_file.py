@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer, tokenizer_parts
+from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer
+from dear.backbone.tokenizer_parts import tokenizer_parts
 from dear.errors import WeightsError
 from dear.reading.files import ReadingError
 from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer
@@ -52,8 +53,8 @@ def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
 
 def test_more_ids_than_the_context_are_refused() -> None:
     class Rust:
-        def encode_batch(self, texts: list[str]) -> list[Any]:
-            return [SimpleNamespace(ids=[1] * 13) for _ in texts]
+        def encode(self, _text: str) -> Any:
+            return SimpleNamespace(ids=[1] * 13)
 
     with pytest.raises(WeightsError, match="it gives 13 ids, the text tower has 11"):
         FileTokenizer(Rust(), str, words=7, context=11)("a cat")
@@ -102,6 +103,61 @@ def test_what_runs_hangs_or_grows_is_refused(key: str, value: Any, reason: str, 
     assert tokenizer_parts(whole, "it")["model"]["type"] == "Unigram"
     with pytest.raises(ReadingError, match=reason):
         tokenizer_parts(whole | {key: value}, "it")
+
+
+def charsmap(character: str, becomes: str) -> str:
+    """Of one character below U+0080: a double array with a leaf under the root."""
+    trie = [0] * 1024
+    trie[0] = 256 << 10  # the root: where its children begin
+    trie[256 ^ ord(character)] = ((256 ^ ord(character) ^ 512) << 10) | 1 << 8 | ord(character)  # has a leaf
+    packed = b"".join(unit.to_bytes(4, "little") for unit in trie)
+    return base64.b64encode(len(packed).to_bytes(4, "little") + packed + becomes.encode() + b"\0").decode()
+
+
+def longer(times: int) -> dict[str, Any]:
+    return {"type": "Precompiled", "precompiled_charsmap": charsmap("a", "a" * times)}
+
+
+def test_a_character_map_does_what_it_says(tmp_path: Path) -> None:
+    """So that the test below refuses what would grow."""
+    file = write_tokenizer("BERT", tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": longer(3)}))
+    rust = read(tmp_path).rust
+    assert rust.normalizer.normalize_str("a cat") == "aaa caaat"
+
+
+@pytest.mark.parametrize(
+    ("normalizers", "pre_tokenizers", "times"),
+    [
+        (["Lowercase", "Replace", longer(64)], ["Metaspace"], None),  # SigLIP's: 1.5 * 64 * 4
+        (["NFC", "Lowercase"], ["ByteLevel"], None),  # CLIP's
+        ([longer(2)] * 2, [], "4,096"),  # each is held to 64, whatever it does
+        ([longer(64), "NFKC"], [], "704"),
+        ([longer(64), "Lowercase"], ["ByteLevel"] * 3, "768"),
+        (["Replace"] * 5, [], "1,024"),
+        ([], ["Metaspace"] * 5, "1,024"),
+        (["NFD"] * 3, ["ByteLevel"] * 5, "864"),
+        (["BertNormalizer"] * 6, [], "729"),
+    ],
+)
+def test_what_multiplies_a_text_is_refused(
+    normalizers: list[Any], pre_tokenizers: list[str], times: str | None, tmp_path: Path
+) -> None:
+    whole = json.loads(write_tokenizer("T5", tmp_path).read_text())
+    wide = {"pattern": {"String": "a"}, "content": "\N{MATHEMATICAL BOLD SMALL A}"}  # 4 bytes for 1
+    thin = {"pattern": {"Regex": r"\s+"}, "content": " "}
+    replace = wide if len(normalizers) == 5 else thin
+    first = [{"type": part, **replace} if isinstance(part, str) else part for part in normalizers]
+    whole["normalizer"] = {"type": "Sequence", "normalizers": first}
+    whole["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [{"type": kind} for kind in pre_tokenizers],
+    }
+    if times is None:
+        assert tokenizer_parts(whole, "it")["normalizer"] == whole["normalizer"]
+        return
+    with pytest.raises(ReadingError, match=f"a text {times} times as long: at most 600 times"):
+        tokenizer_parts(whole, "it")
 
 
 def test_the_settings_name_no_file_and_no_code(tmp_path: Path) -> None:

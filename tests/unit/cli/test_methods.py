@@ -3,12 +3,15 @@
 import json
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from dear.cli.main import main
 from dear.cli.registry import COMMANDS, GROUPS
-from dear.methods.registry import METHODS, option_groups
+from dear.methods.registry import FIT_METHOD, METHODS, option_groups
+
+ROOT = Path(__file__).parents[3]
 
 
 def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -49,6 +52,14 @@ def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["methods"], ["methods", "--methods", "dear,promptkd,tac"]):
         assert max(map(len, shown(words, capsys).splitlines())) <= 80
     assert main(["methods", "--methods", "nosuch"]) == 2
+
+
+def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    recommendation = shown(["methods"], capsys).splitlines()[-1]
+    assert recommendation.startswith(f"Start with {FIT_METHOD},")
+    [page] = re.findall(r"docs/\w+\.md", recommendation)
+    assert f"`{FIT_METHOD}`" in (ROOT / page).read_text(encoding="utf-8")
+    assert recommendation not in shown(["methods", "--methods", "dear"], capsys)
 
 
 def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def test_fewer_than_two_clusters() -> None:
 
 
 def test_a_module_that_is_not_installed() -> None:
-    with pytest.raises(SettingsError, match=r"needs nowhere: pip install 'dear-vlm\[roles\]'"):
+    with pytest.raises(SettingsError, match=r"needs nowhere: pip install '\.\[roles\]' in the clone"):
         optional("nowhere.validity")
 
 

@@ -126,7 +126,7 @@ def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError
 
     monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(SettingsError, match=r"pip install 'dear-vlm\[roles\]'"):
+    with pytest.raises(SettingsError, match=r"pip install '\.\[roles\]' in the clone"):
         embed_phrases(["a phrase that is in no pool"])
 
 

@@ -19,9 +19,10 @@ from tests.e2e.test_page import serving
 from tests.unit.serving.small import picture, png, small_predictor
 
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+import h11
 import httpx
 
-from dear.serving.connection import LAST_RESORT
+from dear.serving.connection import CHUNKS, LAST_RESORT, Parser
 from dear.serving.service import CLOSING_SECONDS, Service
 
 ROOT = Path(__file__).parents[3]
@@ -171,3 +172,45 @@ def test_to_be_told_to_stop_ends_it_in_time_whatever_it_does(where: str) -> None
     assert ("some requests were still under way" in told) is not in_order
     assert "Traceback" not in told
     assert LAST_RESORT + 2 * CLOSING_SECONDS < 5  # seconds: the longest that it can take
+
+
+def body_of(parser: Parser, head: bytes, pieces: list[bytes]) -> int:
+    """Bytes of a body that a parser gets in pieces."""
+    size = 0
+    for piece in [b"POST / HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n", *pieces]:
+        parser.receive_data(piece)
+        while (event := parser.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+            size += len(event.data) if isinstance(event, h11.Data) else 0
+    return size
+
+
+def chunks(count: int, size: int) -> bytes:
+    return (b"%x\r\n%s\r\n" % (size, b"x" * size)) * count
+
+
+@pytest.mark.parametrize(("count", "size"), [(CHUNKS, 1), (2000, 1024), (CHUNKS + 1, 65), (3, 10**6)])
+def test_honest_chunks_are_read(count: int, size: int) -> None:
+    """CHUNKS + 1 of them have 1,024 bytes together if each has 65."""
+    parser = Parser(h11.SERVER)
+    sent = chunks(count, size) + b"0\r\n\r\n"
+    assert body_of(parser, b"Transfer-Encoding: chunked", [sent]) == count * size
+
+
+@pytest.mark.parametrize(("count", "size"), [(CHUNKS + 1, 1), (CHUNKS + 1, 60), (40_000, 1), (2000, 1000)])
+def test_tiny_chunks_are_refused_at_once(count: int, size: int) -> None:
+    parser = Parser(h11.SERVER)
+    with pytest.raises(h11.RemoteProtocolError, match="too many chunks"):
+        body_of(parser, b"transfer-encoding: Chunked", [chunks(count, size)])
+
+
+def test_a_body_of_stated_length_may_come_byte_by_byte() -> None:
+    """Each piece has come over the network by itself, and others are answered between two of them."""
+    assert body_of(Parser(h11.SERVER), b"Content-Length: 1000", [b"x"] * 1000) == 1000
+
+
+def test_tiny_chunks_end_their_connection(served: ExitStack) -> None:
+    address = serve(served, Limits(patience=LONG))
+    head = b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    opened = served.enter_context(connect(address, head + chunks(1000, 1)))
+    assert rest(opened)[:12] in (b"HTTP/1.1 400", b"")  # nothing, where the system resets what was not read
+    assert predict(address).status_code == 200

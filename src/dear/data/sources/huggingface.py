@@ -23,7 +23,7 @@ from dear.data.sources.huggingface_files import (
 )
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
-from dear.errors import DataError, OutputError, first_line, listing
+from dear.errors import DataError, OutputError, first_line, installation, listing
 from dear.limits import LimitError, at_most
 
 PREFIX = "hf:"
@@ -85,9 +85,7 @@ def _loaded(name: str) -> dict[str, Any]:
     try:
         import datasets
     except ImportError as error:
-        raise DataError(
-            f"{PREFIX}{name} needs the library datasets: pip install 'dear-vlm[datasets]'."
-        ) from error
+        raise DataError(f"{PREFIX}{name} needs the library datasets: {installation('datasets')}.") from error
     folder = Path(name).expanduser()
     try:
         if folder.is_dir():

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dear.backbone.device import use_threads
-from dear.errors import DearError, SettingsError
+from dear.errors import DearError, SettingsError, installation
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_method
 from dear.evaluation.records import read_record
@@ -118,7 +118,7 @@ def _connect(address: str, slots: int | None) -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise SettingsError("--cluster needs Ray: pip install 'dear-vlm[cluster]'.") from error
+        raise SettingsError(f"--cluster needs Ray: {installation('cluster')}.") from error
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
         options |= {"include_dashboard": False, "num_cpus": slots}

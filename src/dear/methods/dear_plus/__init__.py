@@ -9,7 +9,7 @@ from dear.methods.declaration import ABOVE_0, AT_LEAST_0, LAYER, Declaration, Me
 @dataclass(frozen=True)
 class DearPlusSettings(MethodSettings):
     """Settings of DeAR+ [ours]. The defaults were chosen on check images of the Attribute World's calibrated
-    tasks (docs/study.md).
+    tasks (recipes/study/LOG.md).
 
     Attributes:
         first: J, the first layer whose heads are read, in a tower of 12; in other towers the readouts keep

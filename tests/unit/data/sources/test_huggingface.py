@@ -93,7 +93,7 @@ def test_the_hub_in_one_line(settings: DataSettings, monkeypatch: pytest.MonkeyP
         load_dataset("hf:someone/photos", settings)
     assert "\n" not in str(told.value)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'dear-vlm\[datasets\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[datasets\]' in the clone"):
         load_dataset("hf:someone/photos", settings)
 
 
