@@ -81,7 +81,7 @@ pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where 
 	$(BIN)/python -m tools.pretrain --out pretrained/heads --start pretrained/late $(LATE) --late-mlp 3 \
 	  --images 81920 --lr 5e-4 --warmup 50 --seed 12
 
-bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into docs/performance.md
+bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into the pages
 	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json
 	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/sweep.py --tiny --out benchmarks/results/sweep_tiny.json
@@ -89,7 +89,7 @@ bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write
 	$(BIN)/python benchmarks/table.py
 
 RESULTS := benchmarks/results
-bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into docs/performance.md
+bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into the pages
 	$(BIN)/python -m pytest -q tests/gpu
 	$(BIN)/python benchmarks/evaluate.py --device cuda --batch 250 --bf16 --repeats 10 --out $(RESULTS)/evaluate_gpu.json
 	$(BIN)/python benchmarks/methods.py --device cuda --classes 50 100 500 1000 --out $(RESULTS)/methods_gpu.json

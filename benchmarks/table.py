@@ -1,5 +1,5 @@
-"""Write the tables of docs/performance.md from benchmarks/results, and the README's line on speed:
-python benchmarks/table.py [--check]
+"""Write the tables of docs/performance.md and benchmarks/README.md from benchmarks/results, and the line on
+speed of the project's README: python benchmarks/table.py [--check]
 
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
 measured." The line is between <!-- speed --> and <!-- end -->, and nothing without a result.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs/performance.md", ROOT / "benchmarks/results"
+PAGES, RESULTS = (ROOT / "docs/performance.md", ROOT / "benchmarks/README.md"), ROOT / "benchmarks/results"
 README, LINE = ROOT / "README.md", re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.DOTALL)
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HIDDEN = ("all seconds", "gap to naive")
@@ -72,10 +72,10 @@ def _cell(value: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only check whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only check whether the pages are up to date")
     options = parser.parse_args()
     for page, place, text in (
-        (PAGE, PLACE, lambda found: written(found[2])),
+        *((page, PLACE, lambda found: written(found[2])) for page in PAGES),
         (README, LINE, lambda _: speed()),
     ):
         before = page.read_text(encoding="utf-8")

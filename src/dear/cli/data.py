@@ -45,7 +45,7 @@ def command_list(*, root: Path | None = None) -> DataList:
     """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
 
     Args:
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
     from dear.data.settings import DataSettings
     from dear.data.sources.benchmarks import benchmarks
@@ -89,7 +89,7 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
 
     Args:
         name: A benchmark's name.
-        root: Folder of the benchmarks; the environment variable DEAR_DATA if not given.
+        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
     from dear.data.settings import DataSettings
     from dear.data.sources.benchmarks import benchmarks, find_benchmark
@@ -128,13 +128,13 @@ def command_check(
 ) -> Check:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 
-    Continues after a fault and lists them all; the exit code is 1 if there is one. Warnings (a single class,
+    All faults are listed, and the exit code is 1 if there is one. Warnings (a single class,
     uneven classes, images of the same content) do not change it.
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
-        decode: Read and compare all images; without it only the existence of files is checked.
+        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
+        decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.
     """
     from rich.progress import Progress
@@ -213,7 +213,7 @@ def command_pick(
         shots: Training images per class.
         seed: Seed of the pick.
         classes: Which classes: all, the first half (base) or the rest (novel).
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
         out: JSON file to write the pick to.
         dataset: How the data set is read, and the rule of the pick (--dataset.sampling).
     """
@@ -268,7 +268,7 @@ def command_cache(
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
-        root: Folder of the benchmarks, in CoOp's layout; the environment variable DEAR_DATA if not given.
+        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
         dataset: How the data set is read, the folder of caches (--dataset.cache) and the number of threads.
     """
     from rich.progress import Progress

@@ -65,19 +65,19 @@ def command(
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of the bundle.
-        method: Method, one of those in docs/methods.md.
+        method: Method: `dear methods` lists them.
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for a task of the Attribute World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published; discover
-            finds one from the training images first. If not given, the first that the package has.
-        shots: Training images per class; all of them if not given.
+        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. discover
+            finds one from the training images first. By default the package's table, if it has one.
+        shots: Training images per class. By default all.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
-        calibrate: Fit the temperature of probabilities on validation images, or on unused training images. If
-            not given, where there are at least 20 of them.
-        overwrite: Replace the bundle that the folder holds.
+        calibrate: Fit the temperature of probabilities on validation images or unused training images. By
+            default where there are at least 20 of them.
+        overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
-        train: Settings of training; options not given are as published for the method.
+        train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the best one on validation images.
         dataset: How the data set is read.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.

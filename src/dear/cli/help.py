@@ -1,4 +1,7 @@
-"""The help of a command: its options with their descriptions in two columns, identical on every terminal."""
+"""The help of a command: its options with their descriptions in two columns, identical on every terminal.
+
+`--help` shows what most people set, `--help-all` every option.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from inspect import cleandoc
@@ -14,27 +17,30 @@ from dear.methods.registry import METHODS, option_groups
 
 WIDTH = 100
 COLUMN = 32  # where descriptions begin
+EXPERT = frozenset(
+    [
+        *("--config", "--print-config", "--json", "--threads"),
+        *("--role-variant", "--select", "--start-over"),
+        *("--cluster", "--gpus", "--devices", "--nodes", "--log", "--wandb"),
+        *("--rank", "--phrases-a-head", "--images-a-head", "--sentence-model", "--bootstrap"),
+        *("--contributions", "--spans", "--kind", "--storage", "--effort", "--itself"),
+    ]
+)
+"""Options that only `--help-all` explains; `--help` names them."""
 PLACEHOLDERS = {str: "TEXT", Path: "PATH", int: "INT", float: "NUMBER"}
 
 
 def help_text(parser: CommandParser, methods: Collection[str] = (), *, everything: bool = False) -> str:
-    """What `--help` prints: the command's own options and the settings of the named methods.
+    """What `--help` prints: the command's common options and the settings of the named methods.
 
-    With ``everything`` (`--help-all`) also the other groups of options, and the settings of the methods that
-    the command uses if none is named.
+    With ``everything`` (`--help-all`) also the other options, and the settings of the methods that the
+    command uses if none is named.
     """
-    page = _Page(parser)
-    options = page.groups[""]
-    positional = [option for option in options if option.index is not None]
-    keywords = [option for option in options if option.index is None]
-    required = [_invocation(option) for option in [*positional, *keywords] if option.required]
-    usage = " ".join([f"usage: {parser.name}", *required, "[options]"])
-    parts = [fill(usage, WIDTH, subsequent_indent=" " * 4, break_on_hyphens=False), *page.description()]
-    if positional:
-        parts.append(page.section("arguments", positional))
-    parts.append(page.section("options", keywords))
+    page = CommandHelp(parser)
+    keywords = [option for option in page.keywords if everything or option.name not in EXPERT]
+    parts = [page.head(), page.section("options", keywords)] if keywords else [page.head()]
     visible = {*methods} or ({*parser.usual} if everything else set())
-    hidden = []
+    hidden = [option.name for option in page.keywords if option not in keywords]
     for group in page.titles:
         method = _methods().get(group)
         if method in visible or (everything and method is None):
@@ -42,17 +48,15 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
         elif method is None:
             hidden.append(f"{group}.*")
     if hidden:
-        parts.append(f"More options: {', '.join(hidden)}. '{parser.name} --help-all' shows them.")
+        names = fill(
+            ", ".join(hidden), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+        parts.append(f"more options, which '{parser.name} --help-all' explains:\n{names}")
     if parser.usual and not visible >= {*METHODS}:
-        choice = "--methods" if any(option.name == "--methods" for option in keywords) else "--method"
-        parts.append(f"Settings of a method: '{parser.name} {choice} NAME --help' shows them.")
+        choice = next((name for name in ("--methods", "--method") if name in page.names), "")
+        named = f" {choice} NAME" if choice else ""
+        parts.append(f"settings of a method: '{parser.name}{named} --help{'' if choice else '-all'}'")
     return "\n\n".join(parts) + "\n"
-
-
-def help_of_methods(parser: CommandParser) -> str:
-    """The part of the help that is about the settings of methods, of all methods."""
-    page = _Page(parser)
-    return "\n\n".join(page.section(page.titles[group], page.groups[group]) for group in _methods()) + "\n"
 
 
 def descriptions(described: Any) -> dict[str, str]:
@@ -64,16 +68,18 @@ def descriptions(described: Any) -> dict[str, str]:
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
-class _Page:
+class CommandHelp:
     """The options of a command.
 
     Attributes:
+        name: The words that start the command: "dear run few-shot".
         groups: Options by group: "" for the command's own, "--train" for --train.epochs.
         titles: The title of each of the other groups.
     """
 
     def __init__(self, parser: CommandParser) -> None:
         arguments = parser.app.assemble_argument_collection()
+        self.name = parser.name
         self.function = parser.app.default_command
         self.owners = {id(child): parent.hint for parent in arguments for child in parent.children}
         self.documented: dict[Any, dict[str, str]] = {}
@@ -88,6 +94,33 @@ class _Page:
             if group
         }
 
+    @property
+    def positional(self) -> list[Argument]:
+        """The command's arguments without a name of their own on the command line."""
+        return [option for option in self.groups[""] if option.index is not None]
+
+    @property
+    def keywords(self) -> list[Argument]:
+        """The command's own options, without groups such as --train."""
+        return [option for option in self.groups[""] if option.index is None]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the command's own options."""
+        return {option.name for option in self.keywords}
+
+    def usage(self) -> str:
+        """How the command is typed, with what it requires."""
+        required = [_invocation(option) for option in [*self.positional, *self.keywords] if option.required]
+        return " ".join([self.name, *required, "[options]"])
+
+    def head(self) -> str:
+        """Usage, what the command does, and its arguments."""
+        parts = [_filled(f"usage: {self.usage()}", indent=4), *map(_filled, self.description())]
+        if self.positional:
+            parts.append(self.section("arguments", self.positional))
+        return "\n\n".join(parts)
+
     def about(self, argument: Argument) -> str:
         """What the docstring says of an option, or of a group."""
         owner = self.owners.get(id(argument), self.function)
@@ -99,20 +132,27 @@ class _Page:
         """What the command does, in paragraphs."""
         text = parse(self.function.__doc__ or "", DocstringStyle.GOOGLE).description or ""
         for paragraph in text.split("\n\n"):
-            yield fill(" ".join(paragraph.split()), WIDTH, break_on_hyphens=False)
+            yield " ".join(paragraph.split())
 
     def section(self, title: str, options: Sequence[Argument]) -> str:
         """Options under a title, in two columns."""
-        lines = [fill(f"{title}:", WIDTH)]
-        for option in options:
-            about = " ".join(filter(None, [self.about(option), _default(option)]))
-            indent = " " * COLUMN
-            text = fill(about, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-            start = f"  {_invocation(option)}"
-            lines.append(
-                f"{start:{COLUMN}}{text.lstrip()}" if len(start) < COLUMN - 1 else f"{start}\n{text}"
-            )
-        return "\n".join(lines)
+        return "\n".join([fill(f"{title}:", WIDTH), *map(self.entry, options)])
+
+    def described(self, option: Argument) -> tuple[str, str]:
+        """How an option is typed, and what it does."""
+        return _invocation(option), " ".join(filter(None, [self.about(option), _default(option)]))
+
+    def entry(self, option: Argument) -> str:
+        """An option and its description, in two columns."""
+        typed, about = self.described(option)
+        indent = " " * COLUMN
+        text = fill(about, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        start = f"  {typed}"
+        return f"{start:{COLUMN}}{text.lstrip()}" if len(start) < COLUMN - 1 else f"{start}\n{text}"
+
+
+def _filled(text: str, indent: int = 0) -> str:
+    return fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _methods() -> dict[str, str]:
@@ -120,10 +160,10 @@ def _methods() -> dict[str, str]:
 
 
 def _invocation(option: Argument) -> str:
-    """How an option is typed: "--shots INT", and "images..." for a positional argument."""
+    """How an option is typed: "--shots INT", and "IMAGES..." for a positional argument."""
     several = sequence_of(option.hint) is not None
     if option.index is not None:
-        return name_of(option) + "..." * several
+        return name_of(option).upper() + "..." * several
     kind = next(_kinds(option.hint))
     if kind is bool:
         return option.name if option.field_info.default is False else f"{option.name}, {option.negatives[0]}"

@@ -29,30 +29,29 @@ def command_build(
     batch: int = 64,
     workers: int = 0,
 ) -> Built:
-    """Index the images of a folder: dear index build BUNDLE FOLDER.
+    """Index the images of a folder: `dear index build BUNDLE FOLDER`.
 
-    The features are a bundle's class feature and attribute features or, with --features heads and without a
-    bundle, those of an unadapted CLIP: its class feature, and for each core attribute of a role table the sum
-    of what the attribute's heads add to the image embedding.
+    The features are those of the bundle: its class feature and its attribute features. With --features heads
+    there is no bundle: the features are a CLIP's class feature and, for each core attribute of a role table,
+    the sum of what the attribute's heads add to the image embedding.
 
-    Run it again to update the index: added, changed and removed files are found by size and time, and only
-    new contents are encoded. An interrupted build resumes where it stopped. Unreadable files are reported and
-    skipped, and the exit code is 1.
+    Run it again to update the index: files are compared by size and time, and only new contents are encoded.
+    An interrupted build resumes where it stopped. Unreadable files are reported and skipped, and the exit
+    code is 1.
 
     Args:
-        sources: Folder of the bundle, or its name on the hub, and folder of the images, searched recursively;
-            with --features heads the latter alone.
+        sources: Bundle (a folder, or OWNER/NAME on the hub) and folder of images, searched recursively; with
+            --features heads the folder of images alone.
         features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        model: Backbone, with --features heads: an open_clip architecture, or tiny. ViT-B-16 with
-            laion2b_s34b_b88k from the hub if not given.
-        roles: Role table, with --features heads: a file, or discovered, ground-truth or published; the
-            package's table for these weights if not given.
+        model: Backbone, with --features heads: an open_clip architecture, or tiny. By default ViT-B-16 with
+            laion2b_s34b_b88k from the hub.
+        roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
+            the package's table for these weights.
         out: Folder of the index.
         kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
         storage: How vectors are stored in memory during searches.
-        shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. When
-            all are built, here or on several machines, dear index query searches them together, and dear
-            index merge makes them one index.
+        shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
+            index query` searches all shards together; `dear index merge` makes them one index.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
             an open_clip tag, a local file, or random:SEED.
         device: Where to compute; auto uses the GPU if there is one.
@@ -234,7 +233,7 @@ def command_query(
         query: An image file; with --text, a text.
         text: The query is a text; it goes through the bundle's prompt templates, if there is a bundle.
         by: Features to compare by: class, and the attributes of the index, such as color,texture.
-        weights: Weight of each feature, 1 if not given; negative weights prefer dissimilar images.
+        weights: Weight of each feature. By default 1. A negative weight prefers dissimilar images.
         words: Features of an image query to compare with words instead, such as color=red.
         count: How many images to find.
         effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.

@@ -32,7 +32,7 @@ def command_models(
     """Build every open_clip architecture, without memory for its weights, and check whether it is supported.
 
     Args:
-        names: Architectures to try; all that open_clip knows if not given.
+        names: Architectures to try. By default all that open_clip knows.
         compare_below: Compare features with open_clip's own under random weights, for architectures of fewer
             million parameters than this (0: none).
         write: Markdown file to write the table to.

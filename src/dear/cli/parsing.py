@@ -35,8 +35,8 @@ Flat = Annotated[T, Parameter(name="*")]
 THREADS = "threads"
 """An option of every command that has --device. It is no parameter of the commands: the frame uses it."""
 THREADS_HELP = (
-    "Threads on the CPU, for each run; if not given, by the width of the model: one for a small one, else "
-    "all cores, divided among --jobs."
+    "Threads on the CPU, for each run. By default one for a small model, else all cores, divided among "
+    "--jobs."
 )
 LONGEST = 1000  # characters of an error message, which may quote a file's contents
 HYPHEN = "\0"
@@ -52,7 +52,7 @@ class Frame:
     """The options of every command.
 
     Attributes:
-        config: Read options from a YAML file; those on the command line replace its own.
+        config: Read options from a YAML file. Those on the command line come first.
         print_config: Print the options as YAML and exit.
         json: Print one JSON object, for programs.
     """

@@ -64,10 +64,10 @@ def command(
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
-    The evidence for a class is what each feature adds to the class's score (for DeAR alpha_k s_k): with a
-    plus it speaks for the class, with a minus against it, and the parts sum to the score. Attributes that own
-    no head of the role table are one part, "rest". Unreadable images are reported and skipped, and the exit
-    code is 1. For many images, --out writes a file as it goes, with a progress bar.
+    What a feature adds to a class's score is its evidence (for DeAR alpha_k s_k): a plus speaks for the
+    class, a minus against it, and the parts sum to the score. Attributes without a head in the role table are
+    one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many images give
+    --out.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.

@@ -112,12 +112,12 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         ),
     },
     "world: the Attribute World, which needs no download": {
-        "demo": Command("dear.cli.world", "Adapt the embedded tiny CLIP offline and write a report.", "demo"),
+        "demo": Command("dear.cli.world", "Adapt the tiny CLIP offline and write a report.", "demo"),
         "tasks": Command("dear.cli.world", "List the tasks of the Attribute World.", "tasks"),
     },
     "model: backbones and this machine": {
         "models": Command(
-            "dear.cli.models", "Check which open_clip architectures work, and why not.", "models"
+            "dear.cli.models", "Show which open_clip architectures work, or why not.", "models"
         ),
         "info": Command("dear.cli.models", "Show versions, devices and threads.", "info"),
     },

@@ -30,10 +30,10 @@ def command(
 
     Args:
         folder: Folder of run records, searched recursively.
-        out: Folder of the report; "report" in the folder of the records if not given.
+        out: Folder of the report. By default "report" in the folder of the records.
         title: Title of the page.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows; if not given, those that
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default those that
             there is room for.
     """
     from dear.report.folder import write_folder_report

@@ -166,7 +166,7 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
 
     Args:
         first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
-        second: The table to compare it with, given in the same way.
+        second: The table to compare it with, named in the same way.
         heads: Show each head's concept and role in both tables.
     """
     from dear.roles.settings import check_table
@@ -254,10 +254,10 @@ def command_ablate(
             from the hub; for a task of the Attribute World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         by: What is ablated at a time: a layer, a head, or all heads of a role.
-        layers: Layers to ablate in, counted from 1, such as 9-12; the last third of the tower if not given.
+        layers: Layers to ablate in, counted from 1, such as 9-12. By default the last third of the tower.
         heads: A single set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
         roles: Role table, with --by role: a file, or discovered, ground-truth or published.
-        images: How many test images to use, evenly spread; all if not given.
+        images: How many test images to use, evenly spread. By default all.
         device: Where to compute; auto uses the GPU if there is one.
     """
     from dear.backbone import choice

@@ -40,27 +40,28 @@ def command_discover(
 ) -> WrittenTable:
     """Find the role of every attention head of a CLIP's last layers.
 
-    Decomposes the image embedding over heads, finds the phrases that span each head (TEXTSPAN), clusters them
-    into concepts, and gives each head a role by its concept entropy. The same input gives the same table.
-    The page also shows how much of the embedding each layer's heads carry, and images that heads respond to.
+    The image embedding is decomposed over heads. TEXTSPAN finds the phrases that span each head, clusters of
+    phrases are concepts, and the entropy of a head's concepts gives its role. The same input gives the same
+    table. Its page also shows what share of the embedding each layer's heads carry, and which images heads
+    respond to.
 
     Args:
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
             from the hub; for a task of the Attribute World, or without data, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        data: Images: a folder with or without folders of classes, a CSV or JSONL file, a zip, a benchmark or
-            a task by name; their training images are used. Labels, if there are any, serve only to show
-            accuracies on the page. For the tiny CLIP, scenes of the Attribute World if not given.
+        data: Images: a folder (classes are optional), a CSV or JSONL file, a zip, a benchmark or a task by
+            name. Training images are used; labels only give the page its accuracies. For the tiny CLIP the
+            default is scenes of the Attribute World.
         images: How many images to use, evenly spread over the data set.
-        phrases: Candidate phrases: general, world, or a file with one phrase per line. If not given, world
-            for the tiny CLIP, else general.
-        layers: Layers to analyse, counted from 1, such as 9-12; the last third of the tower if not given.
+        phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
+            the tiny CLIP, else general.
+        layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
-        phrases_a_head: Phrases selected for each head; a third of its dimensions if not given.
-        attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
+        phrases_a_head: Phrases selected for each head. By default a third of its dimensions.
+        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
+        sentence_model: Folder or hub name of the sentence-transformers model. By default all-MiniLM-L6-v2.
         device: Where to compute; auto uses the GPU if there is one.
         bootstrap: Number of samples of the images, drawn with replacement, from which roles are found again:
             the table and its page then show how often each head kept its role. Takes about as many times
@@ -69,8 +70,8 @@ def command_discover(
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
-        out: Where the role table is written.
-        html: Where its page is written; beside the table if not given.
+        out: File of the role table.
+        html: File of the table's page. By default beside the table.
     """
     from dear.backbone import choice
     from dear.data.names import check_name
@@ -175,15 +176,15 @@ def command_assign(
 
     Args:
         spans: The text file: "Layer 8, Head 0" (counted from 0) above each head's phrases.
-        layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11; all if not given.
+        layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11. By default all.
         model: The architecture that the phrases were found in; recorded in the table, which fits no other.
         pretrained: Its weights.
-        attributes: Core attributes by name, such as color,shape,texture,object,location; if not given
+        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of the sentence-transformers model, all-MiniLM-L6-v2 if not given.
-        out: Where the role table is written.
-        html: Where its page is written; beside the table if not given.
+        sentence_model: Folder or hub name of the sentence-transformers model. By default all-MiniLM-L6-v2.
+        out: File of the role table.
+        html: File of the table's page. By default beside the table.
     """
     from dear.cli.progress import StepProgress
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from dear.evaluation.launch.dispatch import PlannedRun
 
 OF_A_PROTOCOL = """
-Each run leaves one record in the output folder; a run whose record already exists is not repeated, and
-an interrupted one resumes where it stopped.
+Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
+resumes where it stopped.
 
 Args:
-    methods: Methods to compare, of those in docs/methods.md, or all. If not given, zero-shot and dear,
-        without those that do not suit the protocol.
-    role_variant: Variants of the role table to run DeAR with; the last three are the paper's ablations of its
-        mask. If not given "roles", the unchanged table.
+    methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, where they
+        suit the protocol.
+    role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
+        other three are the paper's ablations of its mask.
     dry_run: List the runs without making them.
-    start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+    start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 
@@ -96,16 +96,16 @@ def command_ablation(
     machines: Flat[Machines],
     **settings: MethodSettings,
 ) -> Summary:
-    """Run DeAR's ablations in base-to-novel: each changes one of the given settings.
+    """Run DeAR's ablations in base-to-novel. Each varies one setting.
 
-    Each run leaves one record in the output folder; a run whose record already exists is not repeated, and an
-    interrupted one resumes where it stopped.
+    Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
+    resumes where it stopped.
 
     Args:
-        of: Ablations: mask, loss, inference, quantile, attributes, beta, first. All if not given.
+        of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
         dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
@@ -127,8 +127,8 @@ def command_recipe(
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
-    docs/reproduce.md describes the keys of a recipe. A run whose record already exists is not
-    repeated, and an interrupted one resumes where it stopped.
+    docs/reproduce.md describes the keys of a recipe. A run with a record is not repeated; an interrupted run
+    resumes where it stopped.
 
     Args:
         path: A recipe, or a folder of recipes.
@@ -137,7 +137,7 @@ def command_recipe(
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
         dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     experiments = restricted(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
     experiments = [replace(experiment, start_over=start_over) for experiment in experiments]

@@ -59,13 +59,13 @@ def command(
     Args:
         bundle: Folder of the bundle, or its name on the hub.
         index: Index of images for neighbours, built with this bundle or, of heads' features, on its backbone.
-        examples: Folder of images, of which the page shows some to try; everyone who may use the page sees
-            them. If not given, a bundle of a task of the Attribute World shows images of it, others none.
+        examples: Folder of images to try on the page; everyone who may use the page sees them. By default
+            none, but for a bundle of a task of the Attribute World images of it.
         host: Address to listen on. Any but this machine's own needs a token.
         port: Port to listen on; 0 picks a free one.
-        token: Token that clients must send; if not given, the environment variable DEAR_TOKEN, which other
-            users of this machine cannot see.
-        page: Serve the page; without it only the API.
+        token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
+            of this machine cannot see.
+        page: Serve the page. Without it only the API.
         origin: Public address if a proxy is in front of the server, such as https://clip.example.
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.

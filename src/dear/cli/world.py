@@ -43,17 +43,16 @@ def command_demo(
     roles: Path | None = None,
     start_over: bool = False,
 ) -> Demo:
-    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, compare it with zero-shot, write a
-    report.
+    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, and report on it beside zero-shot.
 
-    Runs offline on a CPU, in a few minutes. The same seed gives the same table.
+    This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
     Args:
         out: Folder of the report and the run records.
-        tasks: Tasks of the Attribute World; all of them if not given.
+        tasks: Tasks of the Attribute World. By default all.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
-        roles: Role table: a file, or discovered, ground-truth; discovered if not given.
-        start_over: Set a damaged checkpoint aside and start its run over; without it that is an error.
+        roles: Role table: a file, discovered (the default) or ground-truth.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     from dear.backbone.load import load_clip
     from dear.cli.progress import RunProgress
@@ -155,7 +154,7 @@ def command_tasks(*, tasks: list[str] | None = None) -> Tasks:
     """List the tasks of the Attribute World: classes, template, shift against pretraining, looks of classes.
 
     Args:
-        tasks: Tasks by name; all if not given.
+        tasks: Tasks by name. By default all.
     """
     from dear.data.world.tasks import task_names
 

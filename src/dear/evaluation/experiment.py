@@ -39,16 +39,16 @@ class RunOptions:
 
     Attributes:
         data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-large" for those with
-            many classes) or benchmarks by name, folders of images, CSV or JSONL files, zips. Those of the
-            protocol if not given.
+            many classes) or benchmarks by name, folders of images, CSV or JSONL files, zips. By default those
+            of the protocol.
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), or discovered, ground-truth or published. If not
-            given, the first of these that the package has for the weights.
+        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. By default
+            the package's table, if it has one.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters.
-        shots: Training images per class; few-shot takes several numbers. Those of the protocol if not given.
-        train: Settings of training for all methods; options not given are as published for each method.
+        shots: Training images per class; few-shot takes several numbers. By default the protocol's.
+        train: Settings of training; by default as published for the method.
         select: Test the last epoch, or the best one on validation images of the training classes.
         dataset: How data sets are read.
         out: Folder of the run records; by default a folder in runs/ named after the command.
@@ -178,7 +178,7 @@ class Machines:
         device: Where to compute; auto uses the GPU if there is one.
         jobs: Runs at a time, each in its own process; on several GPUs they are assigned in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
-        gpus: GPUs per run on the cluster, for example 0.5; if not given, one if there are any.
+        gpus: GPUs per run on the cluster, for example 0.5. By default one if there are any.
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.

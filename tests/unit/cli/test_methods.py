@@ -66,8 +66,8 @@ def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFix
     short = shown(["fit", "--help"], capsys)
     assert settings_in(short) == set()
     assert "\n  --train." not in short
-    assert "--train.*, --dataset.*. 'dear fit --help-all'" in short
-    assert short.endswith("'dear fit --method NAME --help' shows them.\n")
+    assert "\n  --select, --threads, --config, --print-config, --json, --train.*, --dataset.*\n" in short
+    assert short.endswith("settings of a method: 'dear fit --method NAME --help'\n")
     assert settings_in(text := shown(["fit", "--method", "maple", "--help"], capsys)) == {"maple"}
     assert "\n  --train." not in text
     assert settings_in(text := shown(["fit", "--help-all"], capsys)) == {"dear-plus"}
@@ -77,9 +77,9 @@ def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFix
     assert settings_in(shown([*run, "--methods=coop,mmrl++", "--help"], capsys)) == {"coop", "mmrlpp"}
     text = shown([*run, "--methods", "all", "--help"], capsys)
     assert len(settings_in(text)) == len(option_groups())
-    assert "Settings of a method" not in text
+    assert "settings of a method" not in text
     assert main(["fit", "--method", "nosuch", "--help"]) == 2
-    assert "Settings of a method" not in shown(["eval", "--help"], capsys)
+    assert "settings of a method" not in shown(["eval", "--help"], capsys)
 
 
 def test_the_overview_has_its_commands_under_headings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,16 +209,19 @@ def test_bad_files_of_options_are_one_line(
 def test_help_shows_dashes_descriptions_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     text = help_text(build_parser("run sample", sample))
     lines = text.splitlines()
-    assert lines[0] == "usage: dear run sample data [options]"
+    assert lines[0] == "usage: dear run sample DATA [options]"
     assert "  --dry-run                     Change nothing." in lines
     assert "  --keep-all, --no-keep-all     Keep every file. (default: yes)" in lines
     assert "  --mask {roles,mixed}          Which heads are isolated. (default: roles)" in lines
     assert "  --tasks TEXT,...              Names of tasks." in lines
     assert text.count("--config") == 1
     assert "--training.epochs" not in text
-    assert "'dear run sample --help-all'" in text
+    assert "  --json" not in text
+    assert "more options, which 'dear run sample --help-all' explains:" in lines
+    assert "  --config, --print-config, --json, --training.*" in lines
     complete = help_text(build_parser("run sample", sample), everything=True).splitlines()
     assert "How to train:" in complete
+    assert "  --json                        Print one JSON object, for programs." in complete
     assert "  --training.epochs INT         Passes over the shots. (default: 7)" in complete
     monkeypatch.setenv("COLUMNS", "40")
     assert help_text(build_parser("run sample", sample)) == text

@@ -18,7 +18,7 @@ class FewShot(Protocol):
     """Train on a few images of every class, test among all classes."""
 
     name: ClassVar[str] = "few-shot"
-    summary: ClassVar[str] = "Train on 1 to 16 images of every class, test among all."
+    summary: ClassVar[str] = "Train on a few images of every class, test among all."
     position: ClassVar[int] = 4
     shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
     several_shots: ClassVar[bool] = True

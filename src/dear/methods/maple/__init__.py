@@ -14,7 +14,7 @@ class MapleSettings(MethodSettings):
         depth: Number of layers with their own prompts, of 12: the first ones of both towers.
         tokens: Prompt tokens in each tower.
         words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
-        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of random initial values.
     """
 

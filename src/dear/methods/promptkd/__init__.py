@@ -23,7 +23,7 @@ class PromptKdSettings(MethodSettings):
         kd_weight: Weight of the divergence of the student's scores from the teacher's; the authors set it for
             each data set.
         temperature: Divisor of both scores before their softmax.
-        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of the prompts' initial values.
     """
 

@@ -24,7 +24,7 @@ class PromptSrcSettings(MethodSettings):
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
         average_std: Standard deviation of these weights, in epochs.
         teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or those of the data set.
-        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of random initial values.
     """
 

@@ -41,7 +41,7 @@ class TacSettings(MethodSettings):
         teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.
         text_weight: Weight of the distance of text features from those of the descriptions.
         image_weight: Weight of the distance of image features from the frozen ones.
-        share: Scale the number of layers with the depth of the tower [ours]; else use it unchanged.
+        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
         token_std: Standard deviation of random initial values.
     """
 
