@@ -95,6 +95,7 @@ def train(
             epoch_steps=steps,
             run_steps=of_run,
             selects=validate is not None,
+            precision=fabric.strategy.precision,
         )
     progress(TrainingStep(min(len(history) * steps, of_run), of_run, len(history), epochs))
     for epoch in range(len(history), epochs):
@@ -148,7 +149,8 @@ def train(
         done = epoch * steps + len(rates)
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
-            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
+            scaling = fabric.strategy.precision.state_dict()
+            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done, scaling=scaling)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
         progress(TrainingStep(done, of_run, epoch + 1, epochs, ends_epoch=True, losses=means))
     if best is not None:
