@@ -78,8 +78,12 @@ class VisionTower(Tower):
     def trunk(
         self, images: Float[Tensor, "batch 3 height width"], first: int
     ) -> Float[Tensor, "batch token width"]:
-        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1."""
-        return self.layers(self.embed(images), 1, first - 1)
+        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1. Past the last layer it is
+        what a span leaves: where the embedding is pooled, token 0 is the pooled one.
+        """
+        if first <= self.depth or self.readout is None:
+            return self.layers(self.embed(images), 1, first - 1)
+        return self.span(self.layers(self.embed(images), 1, self.depth - 1), self.depth)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
         """CLIP's image embedding, not normalised."""
