@@ -18,7 +18,7 @@ from dear.reading.typed import Positive, shown
 
 CONFIG = "config.json"
 PIXELS = "preprocessor_config.json"
-FILES = ("model.safetensors", "pytorch_model.bin")
+FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
 SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}

@@ -12,16 +12,17 @@ import torch
 from huggingface_hub import constants
 from torch import Tensor, nn
 
-from dear.backbone import hub
+from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
 from dear.reading.typed import shown
 
-SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", sharded.SUFFIX)
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 SHARED = 2
 """Bytes of all tensors of a file, over its size: more than 1 where some share their values."""
@@ -63,7 +64,9 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
     # "owner/repository/file", or without file
     repository, _, file = (tag.get("hf_hub") or "").rpartition("/")
-    files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])] if file else [*hub.FILES]
+    files = [name for name in hub.FILES if not name.endswith(sharded.SUFFIX)]
+    if file:
+        files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
     address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
     published = PUBLISHED.get(BackboneName(name, pretrained))
     try:
@@ -114,20 +117,23 @@ def choices(name: str, near: str = "") -> str:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
+    """Tensors of a safetensors file, or of the files that an index lists, in float32. Raises WeightsError for
+    a missing or invalid file.
+    """
     if not path.is_file():
         raise WeightsError(
             f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
         )
     try:
-        return {name: tensor.float() for name, tensor in map_tensors(path).items()}
+        mapped = map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path)
+        return {name: tensor.float() for name, tensor in mapped.items()}
     except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+        raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file in float32. Raises WeightsError if it is damaged or unsafe."""
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" or path.name.endswith(sharded.SUFFIX):
         return read_safetensors(path)
     entries = _entries(path)
     if any(entry.filename.endswith("/constants.pkl") for entry in entries):
