@@ -46,11 +46,13 @@ def train(
 
     ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
-    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it with
-    identical results. With ``validate`` each epoch records its score as "val" and the method ends in the
-    state of the best epoch (the first of equals); otherwise in that of the last. A ``fabric`` of several
-    processes splits each batch among them: the results equal those of one process up to rounding. ``label``
-    names the run in Fabric's loggers, ``progress`` is called after each step.
+    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it: with
+    identical results on a CPU; on a GPU up to rounding, like any two runs, because gradients of gathered
+    tokens are added there in no fixed order. With ``validate`` each epoch records its score as "val" and the
+    method ends in the state of the best epoch (the first of equals); otherwise in that of the last. A
+    ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
+    rounding, except for methods whose loss depends on which images share a batch, or that drop values at
+    random. ``label`` names the run in Fabric's loggers, ``progress`` is called after each step.
 
     Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
     than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
