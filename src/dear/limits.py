@@ -60,6 +60,7 @@ LIMITS: Final = MappingProxyType({
     "model_side": Limit(1024, "pixels of a side of a model's pictures"),
     "patches": Limit(4096, "patches of a model's pictures"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
+    "weight_files": Limit(1000, "files of a model's weights"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),
     "attributes": Limit(128, "attributes of a role table"),

@@ -164,6 +164,17 @@ def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@torch.no_grad()
+def test_every_split_gives_the_embedding(kind: str) -> None:
+    """Also the one past the last layer, where the tower has pooled its tokens or read the class token."""
+    tower = clip_of(kind).image
+    embedded = tower(images())
+    for first in range(1, tower.depth + 2):
+        out = tower.span(tower.trunk(images(), first), first, read=torch.tensor([0]))
+        torch.testing.assert_close(tower.finish(out[:, 0]), embedded, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_bundle_comes_back(kind: str, tmp_path: Path) -> None:
     clip = clip_of(kind)
     bundle, method = fitted("dear", clip)

@@ -62,6 +62,16 @@ def test_the_view_cache(tmp_path: Path) -> None:
     assert found[1:] == pytest.approx(found[:1] * 2, rel=1e-4)
 
 
+@torch.no_grad()
+def test_patches_are_not_rounded_to_tf32() -> None:
+    """TF32 keeps 10 bits of a factor: off by about 1e-3."""
+    tower = small_clip_of().to("cuda").image
+    pixels = torch.randn(64, 3, tower.image_size, tower.image_size, device="cuda")
+    embedded = tower.embed(pixels).double()
+    exact = tower.double().embed(pixels.double())
+    assert float((embedded - exact).norm() / exact.norm()) < 2e-6
+
+
 def test_accuracy_is_that_of_the_cpu() -> None:
     images = Noise([0, 1, 2] * 9, seed=5)
     scores = [

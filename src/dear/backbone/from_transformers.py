@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import HUB
+from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
-from dear.reading.typed import Positive
+from dear.reading.typed import Positive, shown
 
 CONFIG = "config.json"
 PIXELS = "preprocessor_config.json"
-FILES = ("model.safetensors", "pytorch_model.bin")
+FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
 SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
@@ -94,21 +95,20 @@ def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
     if kind == "siglip":
         text, vision = text | SIGLIP_TEXT, vision | {"patch_size": 16}
     text, vision = text | dict(config.get("text_config", {})), vision | dict(config.get("vision_config", {}))
-    if text["hidden_act"] not in ACTIVATIONS or text["hidden_act"] != vision["hidden_act"]:
-        raise WeightsError(
-            f"{name} does not fit: its towers have the activations {text['hidden_act']} and "
-            f"{vision['hidden_act']}, not one of {', '.join(ACTIVATIONS)} for both."
-        )
+    for tower, config_of_tower in (("text", text), ("image", vision)):
+        if config_of_tower["hidden_act"] not in ACTIVATIONS:
+            raise WeightsError(
+                f"{name} does not fit: its {tower} tower has the activation "
+                f"{shown(config_of_tower['hidden_act'])}, which is not one of {', '.join(ACTIVATIONS)}."
+            )
     return kind, text, vision
 
 
 def build(config: Config, name: str) -> nn.Module:
     """The open_clip model of a configuration, with its initial weights. Raises WeightsError."""
     kind, text, vision = with_defaults(config, name)
-    approximate = ACTIVATIONS[text["hidden_act"]]
-    quick = approximate is None
-    act = {} if quick else {"act_kwargs": {"approximate": approximate}}
-    text_cfg = _sizes(text) | act | {
+    quick = ACTIVATIONS[text["hidden_act"]] is None
+    text_cfg = _sizes(text) | _activation(text) | {
         "context_length": text["max_position_embeddings"],
         "vocab_size": text["vocab_size"],
         "heads": text["num_attention_heads"],
@@ -117,15 +117,21 @@ def build(config: Config, name: str) -> nn.Module:
         # A configuration of before 2023 has 2 for the end of text and means the highest id.
         end = text["eos_token_id"]
         pool = {"pool_type": "argmax"} if end == 2 else {"pool_type": "eos", "eos_id": end}
-        vision_cfg = _sizes(vision) | act | {
+        vision_cfg = _sizes(vision) | {
             "image_size": vision["image_size"],
             "patch_size": vision["patch_size"],
             "head_width": vision["hidden_size"] // vision["num_attention_heads"],
         }  # fmt: skip
-        clip: nn.Module = open_clip.CLIP(
+        image_quick = ACTIVATIONS[vision["hidden_act"]] is None
+        if image_quick == quick:
+            vision_cfg |= _activation(vision)
+        clip: Any = open_clip.CLIP(
             config.get("projection_dim", 512), vision_cfg, text_cfg | pool, quick_gelu=quick
         )
-        return clip
+        if image_quick != quick:  # open_clip has one setting for both towers
+            for block in clip.visual.transformer.resblocks:
+                block.mlp.gelu = QuickGELU() if image_quick else nn.GELU(**_activation(vision)["act_kwargs"])
+        return clip  # type: ignore[no-any-return]
     import timm
     from timm.layers.norm import LayerNorm
 
@@ -146,6 +152,12 @@ def build(config: Config, name: str) -> nn.Module:
         norm_layer=partial(LayerNorm, eps=vision["layer_norm_eps"]),
     )  # fmt: skip
     return siglip  # type: ignore[no-any-return]
+
+
+def _activation(tower: dict[str, Any]) -> dict[str, Any]:
+    """The form of GELU in open_clip's configuration of a tower; nothing for QuickGELU."""
+    approximate = ACTIVATIONS[tower["hidden_act"]]
+    return {} if approximate is None else {"act_kwargs": {"approximate": approximate}}
 
 
 def _sizes(tower: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,11 @@ from huggingface_hub import constants
 from dear.errors import WeightsError, first_line, printable
 
 CONFIG = "open_clip_config.json"
-FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+FILES = (
+    "open_clip_model.safetensors",
+    "open_clip_model.safetensors.index.json",
+    "open_clip_pytorch_model.bin",
+)
 """open_clip's names for a weights file; the first that a repository has is used."""
 SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones fetched if a file names the repository."""
@@ -118,7 +122,7 @@ def download(
     file = next((file for file in files if file in entries), None)
     if file is None:
         raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
-    if title:
+    if title and Path(file).suffix != ".json":
         announce(title, repository, entries[file].size, info.card_data)
     path = Path(
         huggingface_hub.hf_hub_download(

@@ -188,7 +188,7 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
-        path = source.find(files) if pretrained is None else local_file(model, pretrained)
+        path = source.weights(files) if pretrained is None else local_file(model, pretrained)
         beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:

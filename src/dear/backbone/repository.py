@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import from_transformers, hub
+from dear.backbone import from_transformers, hub, sharded
 from dear.backbone.choice import HUB, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
@@ -32,15 +32,33 @@ class Repository:
     folder: Path | None
     named_by: str = ""
 
-    def find(self, files: Sequence[str]) -> Path:
-        """The first of these files that exists. Raises WeightsError."""
+    def find(self, files: Sequence[str], revision: str | None = None) -> Path:
+        """The first of these files that exists; on the hub in a commit, by default the latest. Raises
+        WeightsError.
+        """
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
-            return hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by))
+            safe_only = bool(self.named_by)
+            return hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=revision)
         for file in files:
             if (self.folder / file).is_file():
                 return self.folder / file
         raise WeightsError(f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP.")
+
+    def weights(self, files: Sequence[str]) -> Path:
+        """The same for weights: if it is an index of several files, all of them are there too, of the same
+        commit.
+        """
+        path = self.find(files)
+        if path.name.endswith(sharded.SUFFIX):
+            revision = path.parent.name if hub.GIT.fullmatch(path.parent.name) else None
+            try:
+                names = sharded.weight_files(path)
+            except ReadingError as error:
+                raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+            for name in names:
+                self.find((name,), revision)
+        return path
 
     @property
     def id(self) -> str:

@@ -5,6 +5,7 @@ gives the same features. Learned tokens enter a span through an `Injection`, wha
 """
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Self
 
 import torch
@@ -155,9 +156,20 @@ class Tower(nn.Module):
     def projected(
         self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"]
     ) -> Float[Tensor, "*any embed"]:
-        """The projection alone."""
-        embedded = x @ projection
+        """The projection alone. Under autocast it is in the type of the weights: rounded features would put
+        norms and cosines off by more than all layers before do, and the product is small.
+        """
+        with outside_autocast(x.device):
+            embedded = x.to(projection.dtype) @ projection
         return embedded if self.projection_bias is None else embedded + self.projection_bias
+
+
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """The context in which products on a device are in the type of their factors."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):  # no meta device has it
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()  # an exported graph would keep a context that changes nothing
 
 
 def plain_projection(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:

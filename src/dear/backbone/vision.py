@@ -1,6 +1,8 @@
 """The image tower: a ViT, whose token 0 is the one that the image embedding is read at."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +63,8 @@ class VisionTower(Tower):
 
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
         """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
-        x = self.conv1(images)
+        with exact_convolutions(images.device):
+            x = self.conv1(images)
         if x.ndim == 4:
             x = x.flatten(2).transpose(1, 2)
         positions = None if self.positional_embedding is None else self.positional_embedding.to(x.dtype)
@@ -78,8 +81,12 @@ class VisionTower(Tower):
     def trunk(
         self, images: Float[Tensor, "batch 3 height width"], first: int
     ) -> Float[Tensor, "batch token width"]:
-        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1."""
-        return self.layers(self.embed(images), 1, first - 1)
+        """The input of layer ``first``: embeddings, then layers 1 to ``first`` - 1. Past the last layer it is
+        what a span leaves: where the embedding is pooled, token 0 is the pooled one.
+        """
+        if first <= self.depth or self.readout is None:
+            return self.layers(self.embed(images), 1, first - 1)
+        return self.span(self.layers(self.embed(images), 1, self.depth - 1), self.depth)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
         """CLIP's image embedding, not normalised."""
@@ -138,6 +145,30 @@ class VisionTower(Tower):
         if read is None:
             return torch.cat([pooled, self.readout.alone(out[:, 1:])], dim=1)
         return torch.where((read == 0).view(1, -1, 1), pooled, self.readout.alone(out[:, read]))
+
+
+_SETTING = threading.RLock()
+
+
+@contextmanager
+def exact_convolutions(device: torch.device) -> Iterator[None]:
+    """The context in which a GPU computes convolutions of float32 in float32: by default cuDNN rounds their
+    factors to 10 bits (TF32). Those of other types are not affected.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn  # torch has the first of these settings from 2.9 on
+    setting, name, exact = (
+        (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)
+    )
+    with _SETTING:  # it is of the process: another thread must not restore it meanwhile
+        before = getattr(setting, name)
+        setattr(setting, name, exact)
+        try:
+            yield
+        finally:
+            setattr(setting, name, before)
 
 
 def _with_placeholder(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:

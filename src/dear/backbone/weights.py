@@ -1,8 +1,9 @@
 """Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
+import math
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,25 @@ import torch
 from huggingface_hub import constants
 from torch import Tensor, nn
 
-from dear.backbone import hub
+from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
 from dear.reading.typed import shown
 
-SUFFIXES = (".pt", ".pth", ".bin", ".safetensors")
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", sharded.SUFFIX)
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 SHARED = 2
 """Bytes of all tensors of a file, over its size: more than 1 where some share their values."""
 FIRST = (b"P", b"\x80")
 """The first byte of a file of torch.save: of a zip, or of a pickle before torch 1.6."""
+IMAGE_POSITIONS = ("visual.positional_embedding", "visual.trunk.pos_embed")
+POSITIONS = (*IMAGE_POSITIONS, "positional_embedding", "text.positional_embedding")
+PATCHES = ("visual.conv1.weight", "visual.trunk.patch_embed.proj.weight")
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -59,7 +64,9 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
     # "owner/repository/file", or without file
     repository, _, file = (tag.get("hf_hub") or "").rpartition("/")
-    files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])] if file else [*hub.FILES]
+    files = [name for name in hub.FILES if not name.endswith(sharded.SUFFIX)]
+    if file:
+        files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
     address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
     published = PUBLISHED.get(BackboneName(name, pretrained))
     try:
@@ -110,20 +117,23 @@ def choices(name: str, near: str = "") -> str:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file in float32. Raises WeightsError for a missing or invalid file."""
+    """Tensors of a safetensors file, or of the files that an index lists, in float32. Raises WeightsError for
+    a missing or invalid file.
+    """
     if not path.is_file():
         raise WeightsError(
             f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
         )
     try:
-        return {name: tensor.float() for name, tensor in map_tensors(path).items()}
+        mapped = map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path)
+        return {name: tensor.float() for name, tensor in mapped.items()}
     except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+        raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file in float32. Raises WeightsError if it is damaged or unsafe."""
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" or path.name.endswith(sharded.SUFFIX):
         return read_safetensors(path)
     entries = _entries(path)
     if any(entry.filename.endswith("/constants.pkl") for entry in entries):
@@ -217,10 +227,41 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
     missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     shapes = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
     if missing or unknown or shapes:
+        for name in shapes if not missing and not unknown else ():
+            _require_same_positions(name, expected[name], state[name], path, patch=_patch_size(expected))
         kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
         counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
         raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(counts)}.")
     model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
+
+
+def _require_same_positions(name: str, expected: Tensor, actual: Tensor, path: Path, *, patch: int) -> None:
+    """Raise WeightsError that says so if position embeddings are of another number of patches or words."""
+    count, wanted = actual.shape[-2:-1].numel(), expected.shape[-2:-1].numel()
+    if name not in POSITIONS or actual.ndim != expected.ndim or actual.shape[-1] != expected.shape[-1]:
+        return
+    if name not in IMAGE_POSITIONS:
+        raise WeightsError(
+            f"{path} holds weights for texts of {count} tokens, but the model takes {wanted}: name a model "
+            "with such texts."
+        )
+    class_token = wanted - math.isqrt(wanted) ** 2
+    patches, side = count - class_token, math.isqrt(max(0, count - class_token))
+    grid = (
+        f"{side * patch} x {side * patch} pixels" if side**2 == patches else f"{patches} patches, no square,"
+    )
+    own = math.isqrt(wanted) * patch
+    raise WeightsError(
+        f"{path} holds weights for pictures of {grid} but the model takes {own} x {own} pixels, and "
+        "position embeddings are not interpolated: name the architecture of that resolution (as ViT-L-14-336 "
+        "is of ViT-L-14; `dear models` lists all with their pixels)."
+    )
+
+
+def _patch_size(expected: Mapping[str, Tensor]) -> int:
+    """Pixels along a side of a patch."""
+    weights = (expected[name] for name in PATCHES if name in expected)
+    return next((weight.shape[-1] for weight in weights), 1)
 
 
 def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:

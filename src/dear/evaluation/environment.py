@@ -40,10 +40,12 @@ def environment() -> dict[str, str | int]:
     }
 
 
-def start_counting() -> bool:
-    """Reset the peaks. Returns whether the resident peak could be; else it is that of the process so far."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+def start_counting(device: torch.device | None = None) -> bool:
+    """Reset the peaks, that of memory of a GPU on ``device``, by default torch's current one. Returns whether
+    the resident peak could be; else it is that of the process so far.
+    """
+    if _counts(device):
+        torch.cuda.reset_peak_memory_stats(device)
     try:
         _CLEAR.write_text(_RESET_PEAK)
     except OSError:  # not Linux, or not permitted
@@ -51,16 +53,20 @@ def start_counting() -> bool:
     return True
 
 
-def peak() -> dict[str, float | None]:
+def peak(device: torch.device | None = None) -> dict[str, float | None]:
     """Peaks since ``start_counting``: "resident" (None if the system does not report it) and "gpu" (None
-    without a GPU).
+    without a GPU, and if another device is computed on).
     """
-    gpu = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+    gpu = torch.cuda.max_memory_allocated(device) / 2**20 if _counts(device) else None
     resident = _resident()
     return {
         "resident": None if resident is None else round(resident, 1),
         "gpu": None if gpu is None else round(gpu, 1),
     }
+
+
+def _counts(device: torch.device | None) -> bool:
+    return torch.cuda.is_available() and (device is None or device.type == "cuda")
 
 
 def _resident() -> float | None:

@@ -88,7 +88,7 @@ class Trial:
         training images of the data set; its classes are all of them, the given ones first. Raises DataError
         if validation images are asked for and there are none.
         """
-        start_counting()
+        start_counting(self.method.clip.image.projection.device)
         context, run, method, dataset = self.context, self.run, self.method, self.source
         if run.teacher is not None:
             checkpoint = self.checkpoint and teacher_checkpoint(self.checkpoint)
@@ -240,7 +240,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
             "train": sum(epoch["seconds"] for epoch in trial.all_epochs),
             "test": trial.test_seconds,
         },
-        "peak_memory": peak(),
+        "peak_memory": peak(method.clip.image.projection.device),
         "environment": environment() | {"device": _device(trial.context)},
     }
 

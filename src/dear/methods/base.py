@@ -20,6 +20,7 @@ from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.text import TextTrunk
+from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
@@ -262,6 +263,16 @@ class Method(nn.Module, ABC):
         del decoupled  # methods with one feature have nothing to decouple
         return self.clip.scale * image[0] @ text.T
 
+    def scores(
+        self, image: ImageFeatures, text: Float[Tensor, "class embed"]
+    ) -> Float[Tensor, "batch class"]:
+        """The ``logits`` that a loss takes: computed in the type of the weights, outside autocast, as in
+        testing. In bfloat16 numbers between 16 and 32 are 0.125 apart.
+        """
+        like = self.clip.image.projection
+        with outside_autocast(like.device):
+            return self.logits(image.to(like), text.to(like))
+
     def evidence(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
@@ -284,7 +295,7 @@ class Method(nn.Module, ABC):
         image, the first views of all images precede the second ones.
         """
         del frozen
-        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.text_features()), labels)}
+        return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
 
     def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
         """Leave a step's gradients in the parameters, which have none; ``parts`` is the result of ``loss``.

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk, common_prefix
+from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.shared_settings import RepresentationSettings
@@ -337,9 +338,16 @@ class Representation(Method):
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
         """The mixture of both features' scores, or those of the class feature alone."""
-        f_cls, f_rep = (self.scale * feature @ text.T for feature in image)
+        f_cls, f_rep = (self._of_feature(feature, text) for feature in image)
         alpha = self.settings.alpha
-        scores: Tensor = f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
+        return f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
+
+    def _of_feature(
+        self, feature: Float[Tensor, "batch embed"], text: Float[Tensor, "class embed"]
+    ) -> Float[Tensor, "batch class"]:
+        """The scores by one feature, also in training outside autocast."""
+        with outside_autocast(feature.device):
+            scores: Tensor = self.scale * feature @ text.T
         return scores
 
     def loss(
@@ -351,7 +359,7 @@ class Representation(Method):
         """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
-        of_cls, of_rep = (cross_entropy(self.scale * feature @ text.T, labels) for feature in image)
+        of_cls, of_rep = (cross_entropy(self._of_feature(feature, text), labels) for feature in image)
         ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}

@@ -24,7 +24,7 @@ from dear.reading.plain import parse_json
 from dear.reading.tensors import require_plain_torch_file
 from dear.writing import output_file
 
-MARK = b"dear checkpoint 2 "
+MARK = b"dear checkpoint 3 "
 """Increased when the contents of checkpoints change."""
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
@@ -54,11 +54,12 @@ def save_checkpoint(
     best: dict[str, Any] | None = None,
     *,
     steps: int,
+    scaling: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the state after ``steps`` optimisation steps, replacing the previous checkpoint atomically.
 
-    ``best`` is the state of the best epoch so far, if the epoch is selected on validation images. Raises
-    OutputError if the file cannot be written.
+    ``best`` is the state of the best epoch so far, if the epoch is selected on validation images; ``scaling``
+    that of the gradient scaler, empty without one. Raises OutputError if the file cannot be written.
     """
     state = {
         "run": run,
@@ -68,6 +69,7 @@ def save_checkpoint(
         "method": method.state_dict(),
         "optimizer": optimizer.state_dict(),
         "best": best,
+        "scaling": dict(scaling or {}),
     }
     write_state(path, state)
 
@@ -119,10 +121,11 @@ def load_checkpoint(
     epoch_steps: int,
     run_steps: int,
     selects: bool = False,
+    precision: Any = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Load the checkpoint if it exists. Returns the epochs done and, if the run ``selects`` an epoch, the
     state of the best one. An epoch has ``epoch_steps`` optimisation steps, the run ``run_steps``: its last
-    epoch may have fewer.
+    epoch may have fewer. ``precision`` is Fabric's, whose gradient scaler goes on too, if it has one.
 
     Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
     """
@@ -149,7 +152,11 @@ def load_checkpoint(
         _require_like(state["method"], method.state_dict())
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])
-        require_steps(optimizer, state["steps"])
+        scaling = {} if precision is None else precision.state_dict()
+        _require_scaling(state["scaling"], scaling)
+        require_steps(optimizer, state["steps"], exactly=not scaling)
+        if precision is not None:
+            precision.load_state_dict(state["scaling"])
     except MALFORMED as error:
         raise CheckpointError(path, first_line(error)) from error
     return history, best
@@ -176,14 +183,32 @@ def _require_like(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> No
         raise ValueError("its tensors are not finite")
 
 
-def require_steps(optimizer: Any, steps: int) -> None:
+def _require_scaling(state: Mapping[str, Any], like: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the state of a gradient scaler has the constants of the run's own scaler, and a
+    scale and a count that one can reach. Both are empty without a scaler.
+    """
+    if not isinstance(state, dict) or state.keys() != like.keys():
+        raise ValueError("its gradients were scaled in another way")
+    if not state:
+        return
+    constants = like.keys() - {"scale", "_growth_tracker"}
+    if any(state[name] != like[name] for name in constants):
+        raise ValueError("its gradient scaler has other settings")
+    scale, count = state["scale"], state["_growth_tracker"]
+    if not isinstance(scale, float) or not 0 < scale < math.inf:
+        raise ValueError(f"its gradients are scaled by {scale}")
+    if not isinstance(count, int) or not 0 <= count < like["growth_interval"]:
+        raise ValueError(f"its gradient scaler has counted {count} steps")
+
+
+def require_steps(optimizer: Any, steps: int, *, exactly: bool = True) -> None:
     """Raise ValueError unless an optimiser has made this number of steps (if it counts them) and its state
-    has the shapes of its parameters.
+    has the shapes of its parameters. A gradient scaler skips steps: with one there may be fewer.
     """
     for parameter, state in optimizer.state.items():
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         count = tensors.pop("step", None)
-        if count is not None and int(count) != steps:
+        if count is not None and (int(count) > steps or (exactly and int(count) != steps)):
             raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(count)}")
         if any(tensor.shape != parameter.shape for tensor in tensors.values()):
             raise ValueError("its optimiser state is for other parameters")

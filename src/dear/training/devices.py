@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
@@ -48,8 +49,9 @@ def make_fabric(
         accelerator=device.type,
         devices=indices,
         num_nodes=nodes,
-        # Some methods do not use every parameter in every step.
-        strategy="ddp_find_unused_parameters_true" if parallel else "auto",
+        # Some methods do not use every parameter in every step. No process needs another's buffers: they are
+        # frozen (masks, features of texts), or of each process's own images and never read in training.
+        strategy=DDPStrategy(find_unused_parameters=True, broadcast_buffers=False) if parallel else "auto",
         precision="32-true" if computed == HALF else computed,  # type: ignore[arg-type]
         loggers=[
             *([] if log is None else [_tensorboard(log)]),

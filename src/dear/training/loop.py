@@ -46,11 +46,13 @@ def train(
 
     ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
-    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it with
-    identical results. With ``validate`` each epoch records its score as "val" and the method ends in the
-    state of the best epoch (the first of equals); otherwise in that of the last. A ``fabric`` of several
-    processes splits each batch among them: the results equal those of one process up to rounding. ``label``
-    names the run in Fabric's loggers, ``progress`` is called after each step.
+    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it: with
+    identical results on a CPU; on a GPU up to rounding, like any two runs, because gradients of gathered
+    tokens are added there in no fixed order. With ``validate`` each epoch records its score as "val" and the
+    method ends in the state of the best epoch (the first of equals); otherwise in that of the last. A
+    ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
+    rounding, except for methods whose loss depends on which images share a batch, or that drop values at
+    random. ``label`` names the run in Fabric's loggers, ``progress`` is called after each step.
 
     Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
     than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
@@ -95,6 +97,7 @@ def train(
             epoch_steps=steps,
             run_steps=of_run,
             selects=validate is not None,
+            precision=fabric.strategy.precision,
         )
     progress(TrainingStep(min(len(history) * steps, of_run), of_run, len(history), epochs))
     for epoch in range(len(history), epochs):
@@ -148,7 +151,8 @@ def train(
         done = epoch * steps + len(rates)
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
-            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done)
+            scaling = fabric.strategy.precision.state_dict()
+            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done, scaling=scaling)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
         progress(TrainingStep(done, of_run, epoch + 1, epochs, ends_epoch=True, losses=means))
     if best is not None:

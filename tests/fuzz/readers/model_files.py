@@ -13,7 +13,7 @@ from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
-from dear.backbone.weights import fill_weights, read_safetensors
+from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE, JOURNAL_MAGIC
@@ -23,6 +23,7 @@ from dear.retrieval.scan import Shard
 from dear.retrieval.shards import merge_index
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import small_predictor
@@ -138,8 +139,13 @@ def weights(folder: Path) -> Path:
     return path
 
 
+def index_of_weights(folder: Path) -> Path:
+    """Of two files of tensors."""
+    return write_sharded(folder, {name: one.contiguous() for name, one in clip().state_dict().items()})
+
+
 def use_weights(file: Path) -> None:
-    found = read_safetensors(file)
+    found = read_weights(file)
     network = torch.nn.Module()
     for name, one in clip().state_dict().items():
         network.register_buffer(name.replace(".", "_"), torch.empty_like(one))

@@ -65,6 +65,7 @@ TARGETS = {
     "view cache": Target("view", data_files.view, data_files.use_view),
     "vocabulary": Target("json", model_files.vocabulary, model_files.use_vocabulary),
     "weights (safetensors)": Target("safetensors", model_files.weights, model_files.use_weights),
+    "index of weights": Target("json", model_files.index_of_weights, model_files.use_weights),
     "weights (.pt)": Target("checkpoint", model_files.checkpoint, model_files.use_checkpoint),
     "form of a request": Target("binary", request_files.form, request_files.send_form),
     "class names of a request": Target("text", request_files.names, request_files.send_names),

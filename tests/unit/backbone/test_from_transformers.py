@@ -1,6 +1,7 @@
 """Models as transformers saves them give the features that transformers computes."""
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ SIZES = {"hidden_size": 24, "intermediate_size": 53, "num_hidden_layers": 2, "nu
 WORDS = 49408
 
 
-def saved(folder: Path, kind: str, **changes: Any) -> Any:
-    """A model with random weights, saved as transformers does; returned as well."""
+def saved(folder: Path, kind: str, image: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A model with random weights, saved as transformers does; returned as well. ``changes`` are of both
+    towers' settings, ``image`` of the image tower's.
+    """
     text = SIZES | {"vocab_size": WORDS if kind == "CLIP" else 97, "max_position_embeddings": 11} | changes
-    vision = SIZES | {"image_size": 20, "patch_size": 5} | changes
+    vision = SIZES | {"image_size": 20, "patch_size": 5} | changes | (image or {})
     whole = {"projection_dim": 13} if kind == "CLIP" else {}
     config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **whole)
     torch.manual_seed(3)
@@ -53,6 +56,24 @@ def test_clip(tmp_path: Path, act: str, end: int) -> None:
     assert (clip.identity.model, clip.identity.pretrained) == (str(tmp_path), "folder")
     assert clip.text.pool == ("argmax" if end == 2 else "eos")
     compare(clip, model)
+
+
+ACTS = ["quick_gelu", "gelu", "gelu_pytorch_tanh"]
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+@pytest.mark.parametrize(("text", "image"), list(permutations(ACTS, 2)))
+def test_each_tower_has_its_own_activation(tmp_path: Path, kind: str, text: str, image: str) -> None:
+    model = saved(tmp_path, kind, hidden_act=text, image={"hidden_act": image})
+    if kind == "Siglip":
+        write_tokenizer("T5", tmp_path)
+    compare(load_clip(str(tmp_path)), model)
+
+
+def test_an_unknown_activation_is_named_with_its_tower(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP", image={"hidden_act": "relu"})
+    with pytest.raises(WeightsError, match="its image tower has the activation 'relu', which is not one of"):
+        load_clip(str(tmp_path))
 
 
 @pytest.mark.parametrize("act", ["gelu_pytorch_tanh", "gelu"])
@@ -98,7 +119,7 @@ def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"it has no tensor visual_projection\.weight"):
         load_clip(str(tmp_path))
     path.unlink()
-    with pytest.raises(WeightsError, match=r"holds no model\.safetensors and no pytorch_model\.bin"):
+    with pytest.raises(WeightsError, match=r"holds no model\.safetensors .*and no pytorch_model\.bin"):
         load_clip(str(tmp_path))
 
 

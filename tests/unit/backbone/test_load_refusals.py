@@ -189,3 +189,21 @@ def test_a_text_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_text("hello world")
     with pytest.raises(WeightsError, match=r"x\.pt is no file of torch\.save: copy it again"):
         read_weights(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "wanted"),
+    [
+        ("visual.positional_embedding", 7 * 7 + 1, r"pictures of 28 x 28 pixels but the model takes 20 x 20"),
+        ("visual.positional_embedding", 3 * 8 + 1, r"pictures of 24 patches, no square, but the model takes"),
+        ("positional_embedding", 17, r"texts of 17 tokens, but the model takes 13"),
+    ],
+)
+def test_another_resolution_or_context_is_named_as_the_cause(
+    tmp_path: Path, state: dict[str, Tensor], name: str, rows: int, wanted: str
+) -> None:
+    path = tmp_path / "large.pt"
+    state[name] = torch.zeros(rows, state[name].shape[1])
+    torch.save(state, path)
+    with pytest.raises(WeightsError, match=rf"large\.pt holds weights for .*{wanted}"):
+        load_clip(NAME, str(path))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +90,13 @@ def test_views_kept_on_disk_in_float16(small_clip: Clip, tmp_path: Path) -> None
         found.append(train(small_dear(rough), images, settings, seed=1, views=views)[-1]["loss"])
     assert images.loads == 0
     assert len(set(found)) == 1
+
+
+def test_no_buffer_is_sent_between_processes() -> None:
+    """With the masks of all layers that would be megabytes in every step."""
+    strategy: Any = make_fabric(torch.device("cpu"), "32-true", devices=2).strategy
+    options = strategy._ddp_kwargs
+    assert (options["broadcast_buffers"], options["find_unused_parameters"]) == (False, True)
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (1, 0)])

@@ -1,7 +1,7 @@
 """Views of pictures: 8-bit pictures of any size in, float batches of one size out. Values are in [0, 1]."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,9 @@ FLIP = 2 * ATTEMPTS + 2
 RATIO = (3 / 4, 4 / 3)
 THIN = 8
 """Aspect ratio above which the ends of a picture are cut off before it is resized for its centre."""
+
+PIXELS_AT_ONCE = 2**20
+"""Pixels of pictures of one size that are resized together: a few photographs."""
 
 Box = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -37,12 +40,16 @@ def train_views(
 
     ``numbers`` are those of `view_numbers`, a row per picture; ``scale`` bounds the part's share of the area.
     """
-    views = []
-    for image, row in zip(images, numbers.tolist(), strict=True):
+    rows, parts = numbers.tolist(), []
+    for image, row in zip(images, rows, strict=True):
         top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
-        part = _resized(image[:, top : top + height, left : left + width], size, size)
-        views.append(part.flip(-1) if row[FLIP] < 0.5 else part)
-    return _to_unit(torch.stack(views))
+        parts.append(image[:, top : top + height, left : left + width])
+    views = _by_size(parts, lambda batch: _resized(batch, size, size))
+    return _to_unit(
+        torch.stack(
+            [view.flip(-1) if row[FLIP] < 0.5 else view for view, row in zip(views, rows, strict=True)]
+        )
+    )
 
 
 def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
@@ -52,12 +59,12 @@ def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"
     """
     if all(image.shape[-2:] == (size, size) for image in images):
         return _to_unit(images if isinstance(images, Tensor) else torch.stack([*images]))
-    return _to_unit(torch.stack([_centre(image, size) for image in images]))
+    return _to_unit(torch.stack(_by_size(map(_without_ends, images), lambda batch: _centre(batch, size))))
 
 
 def whole_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
     """Each whole picture, resized to a square whatever its aspect ratio (bicubic, antialiased)."""
-    return _to_unit(torch.stack([_resized(image, size, size) for image in images]))
+    return _to_unit(torch.stack(_by_size(images, lambda batch: _resized(batch, size, size))))
 
 
 def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[float, float]) -> Box:
@@ -80,13 +87,33 @@ def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[flo
     return (height - tall) // 2, (width - wide) // 2, tall, wide
 
 
-def _centre(image: Tensor, size: int) -> Float[Tensor, "3 size size"]:
-    image = _without_ends(image)
-    height, width = image.shape[-2:]
+def _by_size(
+    images: Iterable[Tensor], view: Callable[[Tensor], Float[Tensor, "batch 3 size size"]]
+) -> list[Float[Tensor, "3 size size"]]:
+    """The views of pictures in their order. Pictures of one size are computed together, as many as have no
+    more than ``PIXELS_AT_ONCE``: with the same numbers as each alone, in fewer steps on a GPU.
+    """
+    pictures = [*images]
+    places: dict[tuple[int, int], list[int]] = {}
+    for place, picture in enumerate(pictures):
+        places.setdefault((picture.shape[-2], picture.shape[-1]), []).append(place)
+    views: dict[int, Tensor] = {}
+    for (height, width), same in places.items():
+        count = max(1, PIXELS_AT_ONCE // (height * width))
+        for first in range(0, len(same), count):
+            part = same[first : first + count]
+            batch = [pictures[place] for place in part]
+            joined = torch.stack(batch) if len(batch) > 1 else batch[0][None]  # a single one is not copied
+            views.update(zip(part, view(joined), strict=True))
+    return [views[place] for place in range(len(pictures))]
+
+
+def _centre(images: Tensor, size: int) -> Float[Tensor, "batch 3 size size"]:
+    height, width = images.shape[-2:]
     short = min(height, width)
     height, width = size * height // short, size * width // short
     top, left = round((height - size) / 2), round((width - size) / 2)
-    return _resized(image, height, width)[:, top : top + size, left : left + size]
+    return _resized(images, height, width)[..., top : top + size, left : left + size]
 
 
 def _without_ends(image: Tensor) -> Tensor:
@@ -100,11 +127,11 @@ def _without_ends(image: Tensor) -> Tensor:
     return image.narrow(-2 if image.shape[-2] == long else -1, (long - length) // 2, length)
 
 
-def _resized(image: Tensor, height: int, width: int) -> Float[Tensor, "3 height width"]:
-    picture = image[None].to(torch.float32)
-    if image.shape[-2:] != (height, width):
-        picture = F.interpolate(picture, (height, width), mode="bicubic", antialias=True)
-    return picture[0]
+def _resized(images: Tensor, height: int, width: int) -> Float[Tensor, "batch 3 height width"]:
+    pictures = images.to(torch.float32)
+    if images.shape[-2:] != (height, width):
+        pictures = F.interpolate(pictures, (height, width), mode="bicubic", antialias=True)
+    return pictures
 
 
 def _to_unit(levels: Tensor) -> Float[Tensor, "batch 3 size size"]:

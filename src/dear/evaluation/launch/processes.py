@@ -116,6 +116,8 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads(threads)
+    if torch.device(device).type == "cuda":
+        torch.cuda.set_device(device)  # else whatever names no device begins a context on the first GPU
     # Python would print them from here with the line of code that they come from.
     warnings.showwarning = lambda message, *where: results.put(("warning", None, (str(message), *where[:3])))
     runner = Runner(device)

@@ -190,7 +190,7 @@ class Dear(Method):
         """L as "loss", and its three terms without their weights."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        ce = cross_entropy(self.logits(image, text), labels)
+        ce = cross_entropy(self.scores(image, text), labels)
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         fusion = fusion_loss(self.alpha[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion

@@ -94,8 +94,8 @@ class ProGrad(Method):
         """
         del frozen  # the image features are frozen themselves
         s, image = self.settings, self.image_features(trunk)
-        scores = self.logits(image, self.text_features())
-        teacher = self.logits(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
+        scores = self.scores(image, self.text_features())
+        teacher = self.scores(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
         return {"loss": cross_entropy(scores, labels), "general": general}
 

@@ -10,6 +10,7 @@ from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_sof
 
 from dear.backbone.clip import Clip, layer_share, tensors_hash
 from dear.backbone.injection import Injection
+from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptkd import PromptKdSettings
 from dear.methods.shared import linear_values, normal
@@ -128,8 +129,9 @@ class PromptKD(Method):
         assert frozen is not None, "the loop always gives targets of views"
         assert self.teacher is not None, "there is no training without a teacher"
         s, text = self.settings, self.text_features()
-        taught = self.teacher.clip.scale * frozen.to(text) @ text.T
-        scores = self.logits(self.image_features(trunk), text)
+        with outside_autocast(text.device):
+            taught = self.teacher.clip.scale * frozen.to(text) @ text.T
+        scores = self.scores(self.image_features(trunk), text)
         student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, taught))
         far = kl_div(student, teacher, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
         return {"loss": s.kd_weight * far}

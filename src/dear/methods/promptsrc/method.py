@@ -101,11 +101,11 @@ class PromptSRC(Method):
         s, teacher = self.settings, self.teacher()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        scores = self.logits(image, text)
+        scores = self.scores(image, text)
         ce = cross_entropy(scores, labels)
         far_text = l1_loss(text, teacher)
         far_image = l1_loss(image[0], frozen)
-        student, target = log_softmax(scores, 1), log_softmax(self.clip.scale * frozen @ teacher.T, 1)
+        student, target = log_softmax(scores, 1), log_softmax(self.scores(frozen.unsqueeze(0), teacher), 1)
         far_logits = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
         loss = ce + s.text_weight * far_text + s.image_weight * far_image + s.logit_weight * far_logits
         return {"loss": loss, "ce": ce, "text": far_text, "image": far_image, "logits": far_logits}

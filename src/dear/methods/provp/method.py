@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
+from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.provp import ProVpSettings
 from dear.methods.shared import uniform
@@ -80,7 +81,9 @@ class ProVP(Method):
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
-        ce = cross_entropy(self.logits(image, self.text_features()), labels)
+        ce = cross_entropy(self.scores(image, self.text_features()), labels)
         itself = torch.arange(len(labels), device=labels.device)
-        ref = cross_entropy(image[0] @ frozen.to(image.dtype).T, itself)
+        with outside_autocast(image.device):
+            cosines = image[0] @ frozen.to(image.dtype).T
+        ref = cross_entropy(cosines, itself)
         return {"loss": ce + self.settings.ref_weight * ref, "ce": ce, "ref": ref}

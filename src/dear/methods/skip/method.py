@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
+from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.skip import SkipSettings
 
@@ -100,7 +101,7 @@ class SkipTuning(Method):
         del frozen
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)
-        logits = self.logits(image, self.text_features(classes))
+        logits = self.scores(image, self.text_features(classes))
         return {"loss": cross_entropy(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()
@@ -110,7 +111,7 @@ class SkipTuning(Method):
         """The classes that stay in the loss, in order: those of the batch, and of all classes by their
         greatest cosine of frozen text features to an image of the batch the ranks in ``kept_ranks``.
         """
-        with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round many to equal ranks
+        with outside_autocast(image.device):  # bfloat16 would round many to equal ranks
             near = image.to(self.frozen_text) @ self.frozen_text.T
         greatest = near.amax(dim=0)
         greatest[labels] = torch.inf

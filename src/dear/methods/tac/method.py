@@ -215,7 +215,7 @@ class TAC(Method):
         image, text = self.image_features(trunk)[0], self.text_features()
         if self._step is not None:
             image, frozen = self._dropped(image, frozen, self._step)
-        ce = cross_entropy(self.logits(image.unsqueeze(0), text), labels)
+        ce = cross_entropy(self.scores(image.unsqueeze(0), text), labels)
         far_text, far_image = l1_loss(text, teacher), l1_loss(image, frozen)
         loss = ce + s.text_weight * far_text + s.image_weight * far_image
         return {"loss": loss, "ce": ce, "text": far_text, "image": far_image}

@@ -89,7 +89,7 @@ class TCP(Method):
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = cross_entropy(self.logits(self.image_features(trunk), text), labels)
+        ce = cross_entropy(self.scores(self.image_features(trunk), text), labels)
         far_text = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * far_text, "ce": ce, "text": far_text}
 

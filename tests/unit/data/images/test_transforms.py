@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torchvision.transforms.v2 import functional
 
-from dear.data.images.transforms import DRAWS, crop_box, eval_views, train_views, view_numbers
+from dear.data.images import transforms
+from dear.data.images.transforms import (
+    DRAWS,
+    crop_box,
+    eval_views,
+    train_views,
+    view_numbers,
+    whole_views,
+)
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]
@@ -234,3 +242,43 @@ def test_inputs_are_left_as_they_were() -> None:
         train_views(images, size, view_numbers(len(images), seeded(1)))
         eval_views(images, size).zero_()
     assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("at_once", [1, 53 * 61 * 2, 2**20])
+@pytest.mark.parametrize("rows_last", [False, True])
+def test_pictures_of_one_size_together_are_as_each_alone(
+    at_once: int, rows_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, in their order, however their bytes lie."""
+    shapes = [(53, 61), (97, 31), (53, 61), (1, 9), (53, 61), (97, 31), (23, 23)]
+    images = [noise(seed, height, width, 3).permute(2, 0, 1) for seed, (height, width) in enumerate(shapes)]
+    images = images if rows_last else [image.contiguous() for image in images]
+    rows = view_numbers(len(images), seeded(2))
+    rows[2] = rows[0]  # parts of one size, too
+    views = (
+        lambda part, numbers: train_views(part, 23, numbers),
+        lambda part, _: eval_views(part, 23),
+        lambda part, _: whole_views(part, 23),
+    )
+    for view in views:
+        alone = torch.cat([view(images[item : item + 1], rows[item : item + 1]) for item in range(7)])
+        monkeypatch.setattr(transforms, "PIXELS_AT_ONCE", at_once)
+        assert torch.equal(view(images, rows), alone)
+
+
+def test_pictures_of_one_size_take_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+    interpolate = F.interpolate
+
+    def counted(pictures: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        batches.append(len(pictures))
+        return interpolate(pictures, *args, **keywords)
+
+    monkeypatch.setattr(transforms.F, "interpolate", counted)
+    images = [noise(seed, 3, *shape) for seed, shape in enumerate([(53, 61), (31, 29), (53, 61), (53, 61)])]
+    eval_views(images, 23)
+    assert sorted(batches) == [1, 3]
+    monkeypatch.setattr(transforms, "PIXELS_AT_ONCE", 2 * 53 * 61)
+    batches.clear()
+    whole_views(images, 23)
+    assert sorted(batches) == [1, 1, 2]

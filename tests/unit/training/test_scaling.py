@@ -1,0 +1,121 @@
+"""A gradient scaler (16-mixed) goes on where an interrupted run stopped: on the CPU, in float32."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+
+from dear.backbone.clip import Clip, tensors_hash
+from dear.progress import TrainingStep
+from dear.training.checkpoint import CheckpointError, read_state, write_state
+from dear.training.loop import train
+from dear.training.settings import TrainSettings
+from tests.unit.training.world import few, small_dear
+
+SETTINGS = TrainSettings(epochs=4, batch=3, lr=1e-2, precision="32-true")
+STEPS = 3
+"""Of an epoch."""
+
+
+def scaled(scale: float = 2.0**10) -> Fabric:
+    """A Fabric whose scaler doubles its scale after each 5 steps, and halves it after one that overflows."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=5)
+    return Fabric(accelerator="cpu", devices=1, plugins=MixedPrecision("16-mixed", "cpu", scaler))
+
+
+def losses(history: list[dict[str, Any]]) -> list[float]:
+    return [epoch["loss"] for epoch in history]
+
+
+def stop_after(epoch: int) -> Callable[[TrainingStep], None]:
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def resumed(clip: Clip, path: Path, scale: float) -> tuple[list[float], str, dict[str, Any]]:
+    """The losses, the hash of the parameters and the scaler's state of a run that was stopped and went on."""
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            small_dear(clip),
+            few(),
+            SETTINGS,
+            seed=1,
+            checkpoint=path,
+            fabric=scaled(scale),
+            progress=stop_after(2),
+        )
+    method, fabric = small_dear(clip, seed=9), scaled(scale)
+    history = train(method, few(), SETTINGS, seed=1, checkpoint=path, fabric=fabric)
+    return losses(history), tensors_hash(method.state_dict()), fabric.strategy.precision.state_dict()
+
+
+@pytest.mark.parametrize("scale", [2.0**10, 2.0**126])  # the second overflows, so that steps are skipped
+def test_the_scaler_goes_on(scale: float, small_clip: Clip, tmp_path: Path) -> None:
+    whole, fabric = small_dear(small_clip), scaled(scale)
+    history = train(whole, few(), SETTINGS, seed=1, fabric=fabric)
+    state = fabric.strategy.precision.state_dict()
+    assert state["scale"] != scale
+    assert resumed(small_clip, tmp_path / "c", scale) == (
+        losses(history),
+        tensors_hash(whole.state_dict()),
+        state,
+    )
+
+
+def test_its_scale_and_count_are_in_the_checkpoint(small_clip: Clip, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            small_dear(small_clip),
+            few(),
+            SETTINGS,
+            seed=1,
+            checkpoint=tmp_path / "c",
+            fabric=scaled(),
+            progress=stop_after(2),
+        )
+    state = read_state(tmp_path / "c", torch.device("cpu"))
+    assert len(json.loads(state["history"])) == 2
+    assert state["scaling"]["scale"] == 2.0**11  # doubled after the fifth step of 2 x 3
+    assert state["scaling"]["_growth_tracker"] == 2 * STEPS - 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scale": 0.0},
+        {"scale": float("nan")},
+        {"scale": "2"},
+        {"_growth_tracker": 5},
+        {"_growth_tracker": -1},
+        {"growth_factor": 3.0},
+        {"more": 1},
+        None,
+    ],
+)
+def test_the_state_of_no_scaler_is_refused(
+    change: dict[str, Any] | None, small_clip: Clip, tmp_path: Path
+) -> None:
+    path = tmp_path / "c"
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            small_dear(small_clip),
+            few(),
+            SETTINGS,
+            seed=1,
+            checkpoint=path,
+            fabric=scaled(),
+            progress=stop_after(1),
+        )
+    state = read_state(path, torch.device("cpu"))
+    state["scaling"] = {} if change is None else state["scaling"] | change
+    write_state(path, state)
+    with pytest.raises(CheckpointError, match="grad"):
+        train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path, fabric=scaled())
