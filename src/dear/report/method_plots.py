@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from dear.errors import DataError
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Entry, Table
@@ -22,6 +22,7 @@ from dear.report.drawing import (
     NEUTRAL,
     PALETTE,
     Drawing,
+    Omission,
     cell_axes,
     draw_cell,
     drawable,
@@ -31,6 +32,8 @@ from dear.report.drawing import (
 ACROSS = 4  # panels beside each other
 PANEL = 20  # marks that take as long to draw as an empty panel, a legend's entry or a label that is placed
 GAIN, LOSS = PALETTE[0], PALETTE[4]
+NARROW, WIDE = 4.0, 200.0
+"""Ratios of costs below which ticks are even numbers, and below which there are several in a decade."""
 ANGLES = 2 * np.pi * np.arange(12) / 12
 DISTANCES = np.array([7, 12, 18, 26, 36, 48, 62, 80, 102, 128, 160])
 """Distances in points at which a label is tried; from the third on a line leads to it."""
@@ -50,13 +53,13 @@ class Costs:
     seconds: float | None
 
 
-def averages_down(table: Table) -> Drawing | None:
-    """The table's averages for many methods: methods down, a panel a measure; None if no method has one, or
-    for too many.
-    """
+def averages_down(table: Table) -> Drawing | Omission | None:
+    """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
     averages = _averages(table)
-    if not averages or not drawable(len(averages), len(MEASURES)):
+    if not averages:
         return None
+    if not drawable(len(averages), len(MEASURES)):
+        return Omission("the averages")
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(MEASURES), sharey=True)
@@ -146,14 +149,16 @@ def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
     return by_method
 
 
-def gain_bars(table: Table, reference: str) -> Drawing | None:
+def gain_bars(table: Table, reference: str) -> Drawing | Omission | None:
     """A panel a method: its gain in HM over the reference, by data set, all on one scale; None if no method
-    has a data set in common with the reference, or for too many.
+    has a data set in common with the reference.
     """
     by_method = gains(table, reference)
     titles = [row.title for row in table.rows if any(row.title in gain for gain in by_method.values())]
-    if not by_method or not drawable(len(by_method), max(len(titles), PANEL)):
+    if not by_method:
         return None
+    if not drawable(len(by_method), max(len(titles), PANEL)):
+        return Omission(f"the gain over {reference} by data set")
     across = min(ACROSS, len(by_method))
     down = -(-len(by_method) // across)
 
@@ -191,26 +196,31 @@ def gain_bars(table: Table, reference: str) -> Drawing | None:
     )
 
 
-def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None:
-    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
-    without parameters is a line. None for fewer than two methods with a cost, or for too many.
-    """
-    panels = {"trained parameters": "parameters", "seconds per run": "seconds"}
+def costs_compared(methods: Sequence[Costs]) -> dict[str, dict[str, tuple[float, float]]]:
+    """The costs that at least two methods have, by what they are: method -> cost and average HM."""
+    fields = {"trained parameters": "parameters", "seconds per run": "seconds"}
     points_of = {
         title: {costs.method: (value, costs.hm) for costs in methods if (value := getattr(costs, field))}
-        for title, field in panels.items()
+        for title, field in fields.items()
     }
-    points_of = {title: points for title, points in points_of.items() if len(points) > 1}
-    if not points_of or not drawable(len(methods), PANEL):
+    return {title: points for title, points in points_of.items() if len(points) > 1}
+
+
+def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | Omission | None:
+    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
+    without parameters is a line. None for fewer than two methods with a cost.
+    """
+    points_of = costs_compared(methods)
+    if not points_of:
         return None
+    if not drawable(len(methods), PANEL):
+        return Omission("the accuracy against costs")
     line = next((costs for costs in methods if costs.method == reference), None)
 
     def paint(figure: Figure) -> None:
         axes_of_panels = figure.subplots(1, len(points_of), squeeze=False)[0]
         for axes, (title, points) in zip(axes_of_panels, points_of.items(), strict=True):
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            cost_scale(axes, [cost for cost, _ in points.values()])
             axes.margins(0.16, 0.14)
             colors = [NEUTRAL if method == reference else PALETTE[0] for method in points]
             axes.scatter(*zip(*points.values(), strict=True), s=26, color=colors, zorder=3)
@@ -234,10 +244,22 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None
     return Drawing(
         "costs",
         f"Average HM against costs. {words}.",
-        (4.7 * len(points_of), max(4.0, 0.13 * len(methods))),
+        (5.4 if len(points_of) == 1 else 9.4, max(4.0, 0.13 * len(methods))),
         paint,
         data,
     )
+
+
+def cost_scale(axes: Axes, costs: Sequence[float]) -> None:
+    """A logarithmic axis of costs on which some ticks have numbers, within a decade too."""
+    axes.set_xscale("log")
+    ratio = max(costs) / min(costs)
+    if ratio < NARROW:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    elif ratio < WIDE:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[Annotation]:
@@ -302,15 +324,15 @@ def _overlaps(
     return areas
 
 
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | None:
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omission:
     """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
-    root. None for too many.
+    root.
     """
     features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
     if not features:
         raise DataError("there are no fusion weights to draw")
     if not drawable(len(features), len(weights)):
-        return None
+        return Omission("the fusion weights", "its numbers are in the records")
 
     def paint(figure: Figure) -> None:
         axes = cell_axes(figure, features, list(weights), "", "")
@@ -334,14 +356,14 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Non
 
 def training_curves(
     losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
-) -> Drawing | None:
+) -> Drawing | Omission:
     """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
-    validation images (a fraction) of the data sets where it was measured. None for too many.
+    validation images (a fraction) of the data sets where it was measured.
     """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
     if not drawable(len(losses), PANEL):
-        return None
+        return Omission("the training loss", "its numbers are in the records")
     panels = {"loss": losses}
     if validated:
         panels["validation accuracy (%)"] = {
