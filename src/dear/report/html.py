@@ -15,7 +15,6 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.method_plots import fusion_heat_map, training_curves
 from dear.report.protocols import Figure, appendix_of, by_protocol, report_of
 from dear.report.records import (
     Record,
@@ -34,6 +33,7 @@ from dear.report.records import (
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import mistakes_page
+from dear.report.training_plots import fusion_heat_map, training_curves
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 

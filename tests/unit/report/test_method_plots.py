@@ -19,14 +19,13 @@ from dear.report.method_plots import (
     Costs,
     cost_plot,
     cost_scale,
-    fusion_heat_map,
     gain_bars,
     gains,
     place_labels,
-    training_curves,
 )
 from dear.report.protocols.few_shot import few_shot_plot
 from dear.report.records import mean_curves
+from dear.report.training_plots import fusion_heat_map, training_curves
 from tests.unit.report.samples import record, report_html
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
