@@ -1,11 +1,14 @@
 """The page in headless Chromium: it loads from this server alone, classifies, retrieves and refuses."""
 
+import csv
+import io
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +21,7 @@ from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index
 from dear.serving.examples import Example
-from dear.serving.limits import Limits
+from dear.serving.limits import Limits, Rate
 from dear.serving.server import listen
 from dear.serving.service import Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
@@ -154,6 +157,91 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
             page.wait_for_selector(f"#result [role=alert]:has-text('{words}')")
         page.set_input_files("#file", str(good))  # it goes on
         page.wait_for_selector("#result details[open]")
+
+
+NAMES = [
+    '=HYPERLINK("x").png',
+    "<img src=x onerror=alert(1)>.png",
+    ' -2+3,"a".png',
+    "plain.png",
+    "photo \u202egnp.exe",
+]
+
+
+def test_several_pictures_become_a_table(
+    service: Service, browse: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its row, errors too, while the server asks to wait; names are text there and in the CSV."""
+    service.limits = replace(service.limits, images=3, rate=14)
+    quick = partial(Rate, clock=lambda: 20 * time.monotonic())  # a minute takes three seconds
+    monkeypatch.setattr("dear.serving.api.Rate", quick)
+    names = [*NAMES, *(f"{number}.png" for number in range(19))]
+    wanted = [prediction.best for prediction in service.predictor.predict(map(picture, range(24)), top=1)]
+    files = [
+        {"name": name, "mimeType": "image/png", "buffer": png(picture(seed))}
+        for seed, name in enumerate(names)
+    ]
+    files[2:2] = [
+        {"name": "words.jpg", "mimeType": "image/jpeg", "buffer": b"this is a text"},
+        {"name": "large.png", "mimeType": "image/png", "buffer": b"\0" * (2 * 2**20)},
+    ]
+    with serving(service) as address:
+        page = browse(address, accept_downloads=True)
+        page.wait_for_selector("h1:has-text('shades')")
+        page.set_input_files("#file", files)
+        page.wait_for_selector("#many .note:has-text('asks to wait')")
+        page.wait_for_selector("#many .halt", state="hidden")
+        assert page.locator("#many .count").inner_text() == "26 of 26 pictures, 2 of them not classified."
+        assert page.locator("#many tbody bdi").all_text_contents() == [file["name"] for file in files]
+        shown = [
+            [cell.text_content() for cell in row.locator("td").all()]
+            for row in page.locator("#many tbody tr").all()
+        ]
+        assert "not an image" in shown[2][0]
+        assert "larger than 1 MiB" in shown[3][0]
+        del shown[2:4]
+        assert shown == [[best.name, f"{best.probability:.1%}"] for best in wanted]
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+        with page.expect_download() as download:
+            page.click("#many .csv")
+        assert download.value.suggested_filename == "predictions.csv"
+        text = Path(download.value.path()).read_text(encoding="utf-8-sig")
+        rows = [*csv.reader(io.StringIO(text, newline=""))]
+        assert rows[0] == ["file", "class", "probability", "error"]
+        files_in_csv = [row[0] for row in rows[1:]]
+        assert files_in_csv[:2] == ["'" + NAMES[0], NAMES[1]]
+        assert files_in_csv[4:7] == ["'" + NAMES[2], "plain.png", "photo  gnp.exe"]
+        assert [row[1] for row in rows[1:] if not row[3]] == [best.name for best in wanted]
+        assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)
+
+        page.wait_for_timeout(3000)  # a full bucket of work
+        page.click("#many tbody tr:nth-child(1) button")  # one of them by itself
+        page.wait_for_selector("#result details[open]")
+        assert page.locator("#result details[open] .name").inner_text().startswith(wanted[0].name)
+        assert page.locator("#many").is_visible()
+        said = [text for text in page.said if "429" not in text]
+        assert said == []  # no script ran, and nothing was against the policy
+
+
+def test_a_table_that_was_stopped_continues(service: Service, browse: Open) -> None:
+    service.limits = replace(service.limits, images=2, rate=3)
+    files = [
+        {"name": f"{seed}.png", "mimeType": "image/png", "buffer": png(picture(seed))} for seed in range(9)
+    ]
+    with serving(service) as address:
+        page = browse(address)
+        page.wait_for_selector("h1:has-text('shades')")
+        page.set_input_files("#file", files)
+        page.wait_for_selector("#many .note:has-text('asks to wait')")
+        page.click("#many .halt:has-text('Stop')")
+        done = page.locator("#many tbody td.n:not(:empty)").count()
+        assert 0 < done < 9
+        page.click("#many .halt:has-text('Continue')")
+        page.wait_for_selector("#many .note:has-text('asks to wait')")
+        assert page.locator("#many .count").inner_text() == f"{done} of 9 pictures."
+        page.set_input_files("#file", files[0])  # one file closes the table
+        page.wait_for_selector("#many", state="hidden")
 
 
 def test_an_example_is_pressed_and_its_classes_are_beside_it(service: Service, browse: Open) -> None:

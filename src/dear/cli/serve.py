@@ -21,7 +21,8 @@ class RequestLimits:
     Attributes:
         upload: Size of an uploaded file, in MiB.
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
-        rate: Requests with a body that one client (address) may make per minute, and at once; 0 for no limit.
+        rate: Units of work (a request with a body, a further image or megapixel, ten new class names) that
+            one client (address) may ask for per minute, and at once; 0 for no limit.
         batch: Images that go through the model at once.
     """
 
@@ -50,6 +51,7 @@ def command(
     token: str | None = None,
     page: bool = True,
     origin: str | None = None,
+    access_log: bool = False,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     limits: RequestLimits = RequestLimits(),
@@ -67,6 +69,7 @@ def command(
             of this machine cannot see.
         page: Serve the page. Without it only the API.
         origin: Public address if a proxy is in front of the server, such as https://clip.example.
+        access_log: Write a line for each request to stderr: time, method, route, status, milliseconds.
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
         limits: Limits of requests.
@@ -100,7 +103,16 @@ def command(
         name = path.resolve().name if path.exists() else bundle
         pictures = examples_of(predictor.bundle, examples) if page else ()
         service = Service(predictor, bounds, None if index is None else open_index(index), name, pictures)
-        run(service, socket, host=host, token=token, page=page, origin=origin, ready=ready)
+        run(
+            service,
+            socket,
+            host=host,
+            token=token,
+            page=page,
+            origin=origin,
+            access_log=access_log,
+            ready=ready,
+        )
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)
     return Served(url, service.batches.items, service.batches.batches)

@@ -3,9 +3,10 @@ and of bundles show the same; run records hold it for each part of their results
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from jaxtyping import Int
@@ -17,6 +18,7 @@ from dear.data.images.photos import PhotoImages
 from dear.data.images.raster import read_image
 from dear.evaluation.predictions import Predictions
 
+Item = TypeVar("Item")
 RECORDED_PAIRS = 1000
 """Confusions that a record holds of a part, the most frequent; all of them for up to 32 classes."""
 RECORDED_MISTAKES = 12
@@ -80,7 +82,7 @@ class Mistakes:
         predicted: All images that are predicted to be of the class.
         confusions: Class, prediction and number of images, the most frequent first.
         left_out: Images whose confusions are too rare to be among these.
-        examples: The most confident mistakes, the most confident first.
+        examples: Confident mistakes: the most confident of each confusion first, then the second of each.
     """
 
     classes: tuple[str, ...]
@@ -150,7 +152,7 @@ def find_mistakes(
     predictions: Predictions, images: Images, most: int, dtype: torch.dtype = torch.float64
 ) -> Mistakes:
     """What a method gets wrong on some images, the test images of a data set or a `Subset` of them, with the
-    ``most`` most confident mistakes; probabilities are computed in ``dtype``.
+    ``most`` most confident of different confusions (`varied`); probabilities are computed in ``dtype``.
     """
     labels, predicted, correct = predictions.labels, predictions.predicted, predictions.correct
     pairs = torch.stack([labels[~correct], predicted[~correct]], dim=1)
@@ -174,9 +176,11 @@ def _most_confident(
     labels, predicted, correct = predictions.labels, predictions.predicted, predictions.correct
     probabilities = predictions.probabilities(dtype)
     confidence = probabilities.gather(1, predicted[:, None])[:, 0]
-    ranked = torch.where(correct, -1.0, confidence).argsort(descending=True, stable=True)[:most]
+    ranked = torch.where(correct, -1.0, confidence).argsort(descending=True, stable=True)
+    ranked = ranked[~correct[ranked]]
+    confusions = zip(labels[ranked].tolist(), predicted[ranked].tolist(), strict=True)
     examples = []
-    for row in ranked[~correct[ranked]].tolist():
+    for row in varied(zip(ranked.tolist(), confusions, strict=True), most):
         index, whole = row, images
         if isinstance(images, Subset):
             index, whole = int(images.indices[row]), images.images
@@ -185,6 +189,18 @@ def _most_confident(
         file = whole.paths[index] if isinstance(whole, PhotoImages) else None
         examples.append(Mistake(index, label, int(predicted[row]), *shares, file))
     return tuple(examples)
+
+
+def varied(ranked: Iterable[tuple[Item, tuple[int, int]]], most: int) -> list[Item]:
+    """Up to ``most`` of some ranked items, each with its confusion: the first of each confusion, then the
+    second of each, and so on; without that, one frequent confusion would take all the room.
+    """
+    counts = Counter[tuple[int, int]]()
+    rounds = list[tuple[int, Item]]()
+    for item, confusion in ranked:
+        rounds.append((counts[confusion], item))
+        counts[confusion] += 1
+    return [item for _, item in sorted(rounds, key=lambda entry: entry[0])][:most]
 
 
 def record_entry(part: Sequence[str | int], mistakes: Mistakes, images: Images) -> dict[str, Any]:

@@ -24,6 +24,7 @@ INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
+LARGER = 1.25  # its text is then as large as the page's
 DPI = 200
 LARGEST = 50_000_000  # pixels of a PNG
 MARKS = 2000
@@ -109,9 +110,27 @@ class Drawing:
         return figure
 
 
+@dataclass(frozen=True)
+class Omission:
+    """A figure that a page has no room for. In a template it becomes a sentence that says so.
+
+    Attributes:
+        figure: What it would show ("the gain by data set").
+        elsewhere: Where its numbers are.
+    """
+
+    figure: str
+    elsewhere: str = "its numbers are in the tables"
+
+    def __html__(self) -> str:
+        """The sentence as HTML."""
+        limit = f"more than {MARKS:,} marks would not be legible; {self.elsewhere}."
+        return f'<p class="soft">The figure of {html.escape(self.figure)} is left out: {limit}</p>'
+
+
 def drawable(*counts: int) -> bool:
     """False for so many rows, columns, panels ... that their product is more than a figure holds. Such a
-    figure is left out; its numbers are in the tables.
+    figure is left out: an `Omission` stands there.
     """
     return math.prod(counts) <= MARKS
 
@@ -142,7 +161,10 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
     text = re.sub(r"<[^>]*>", lambda tag: id_or_reference.sub(rf"\g<1>{name}-", tag[0]), text)
     text = text.replace(INK, "currentColor")
     text = re.sub(r"(font: [^'\";]*?px) [^;\"]*", rf"\1 {PAGE_FONT}", text)
-    look = f"max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; stroke-linejoin: round"
+    look = (
+        f"width: {width * LARGER:.2f}in; max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; "
+        "stroke-linejoin: round"
+    )
     label = html.escape(description, quote=True)
     return text.replace("<svg", f'<svg role="img" aria-label="{label}" style="{look}"', 1).strip() + "\n"
 

@@ -15,7 +15,6 @@ from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.method_plots import fusion_heat_map, training_curves
 from dear.report.protocols import Figure, appendix_of, by_protocol, report_of
 from dear.report.records import (
     Record,
@@ -34,6 +33,7 @@ from dear.report.records import (
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import mistakes_page
+from dear.report.training_plots import fusion_heat_map, training_curves
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 
@@ -97,7 +97,7 @@ def report_page(
     variables: dict[str, Any] = {}
     for name in PROTOCOLS:
         variables |= report_of(name).page(groups.get(name, []), main, reference)
-    drawings = [value for value in variables.values() if isinstance(value, Drawing)]
+    drawings = _drawn(variables.values())
     figures: dict[str, Figure] = {}
     blocks: list[dict[str, Any]] = []
     for name, group in by_protocol(runs).items():
@@ -106,7 +106,7 @@ def report_page(
         tables = [grid for grid in report.tables(group) if grid.name not in report.tables_in_section]
         blocks.append({"section": report.section, "grids": tables})
     blocks.append({"section": None, "grids": appendix_of(runs)})
-    drawings += [figure.drawing for figure in figures.values()]
+    drawings += _drawn(figure.drawing for figure in figures.values())
     mistakes = mistakes_page(runs, main, reference, mistakes_of)
     drawings += mistakes.matrices(mistakes_of or [main]) if mistakes else []
     ends = {
@@ -114,7 +114,7 @@ def report_page(
         "training": training_curves(losses, validated) if losses else None,
         "roles": head_role_map(role_table) if role_table else None,
     }
-    drawings += [drawing for drawing in ends.values() if drawing]
+    drawings += _drawn(ends.values())
     text = render_page(
         "report.html.j2",
         **variables,
@@ -142,6 +142,11 @@ def report_page(
         ],
     )
     return ReportPage(text, tuple(drawings))
+
+
+def _drawn(values: Iterable[Any]) -> list[Drawing]:
+    """The figures among some values, without those left out."""
+    return [value for value in values if isinstance(value, Drawing)]
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:

@@ -1,6 +1,4 @@
-"""Figures of methods: averages, the gain over zero-shot by data set, accuracy against costs; of one
-method, its fusion weights and its training.
-"""
+"""Figures that compare methods: averages, the gain over zero-shot by data set, accuracy against costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +9,16 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from dear.errors import DataError
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Entry, Table
 from dear.report.drawing import (
-    DASHES,
-    HEAT,
     INK,
     NEUTRAL,
     PALETTE,
     Drawing,
-    cell_axes,
-    draw_cell,
+    Omission,
     drawable,
     plain_axes,
 )
@@ -31,6 +26,8 @@ from dear.report.drawing import (
 ACROSS = 4  # panels beside each other
 PANEL = 20  # marks that take as long to draw as an empty panel, a legend's entry or a label that is placed
 GAIN, LOSS = PALETTE[0], PALETTE[4]
+NARROW, WIDE = 4.0, 200.0
+"""Ratios of costs below which ticks are even numbers, and below which there are several in a decade."""
 ANGLES = 2 * np.pi * np.arange(12) / 12
 DISTANCES = np.array([7, 12, 18, 26, 36, 48, 62, 80, 102, 128, 160])
 """Distances in points at which a label is tried; from the third on a line leads to it."""
@@ -50,13 +47,13 @@ class Costs:
     seconds: float | None
 
 
-def averages_down(table: Table) -> Drawing | None:
-    """The table's averages for many methods: methods down, a panel a measure; None if no method has one, or
-    for too many.
-    """
+def averages_down(table: Table) -> Drawing | Omission | None:
+    """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
     averages = _averages(table)
-    if not averages or not drawable(len(averages), len(MEASURES)):
+    if not averages:
         return None
+    if not drawable(len(averages), len(MEASURES)):
+        return Omission("the averages")
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(MEASURES), sharey=True)
@@ -146,14 +143,16 @@ def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
     return by_method
 
 
-def gain_bars(table: Table, reference: str) -> Drawing | None:
+def gain_bars(table: Table, reference: str) -> Drawing | Omission | None:
     """A panel a method: its gain in HM over the reference, by data set, all on one scale; None if no method
-    has a data set in common with the reference, or for too many.
+    has a data set in common with the reference.
     """
     by_method = gains(table, reference)
     titles = [row.title for row in table.rows if any(row.title in gain for gain in by_method.values())]
-    if not by_method or not drawable(len(by_method), max(len(titles), PANEL)):
+    if not by_method:
         return None
+    if not drawable(len(by_method), max(len(titles), PANEL)):
+        return Omission(f"the gain over {reference} by data set")
     across = min(ACROSS, len(by_method))
     down = -(-len(by_method) // across)
 
@@ -191,26 +190,31 @@ def gain_bars(table: Table, reference: str) -> Drawing | None:
     )
 
 
-def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None:
-    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
-    without parameters is a line. None for fewer than two methods with a cost, or for too many.
-    """
-    panels = {"trained parameters": "parameters", "seconds per run": "seconds"}
+def costs_compared(methods: Sequence[Costs]) -> dict[str, dict[str, tuple[float, float]]]:
+    """The costs that at least two methods have, by what they are: method -> cost and average HM."""
+    fields = {"trained parameters": "parameters", "seconds per run": "seconds"}
     points_of = {
         title: {costs.method: (value, costs.hm) for costs in methods if (value := getattr(costs, field))}
-        for title, field in panels.items()
+        for title, field in fields.items()
     }
-    points_of = {title: points for title, points in points_of.items() if len(points) > 1}
-    if not points_of or not drawable(len(methods), PANEL):
+    return {title: points for title, points in points_of.items() if len(points) > 1}
+
+
+def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | Omission | None:
+    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
+    without parameters is a line. None for fewer than two methods with a cost.
+    """
+    points_of = costs_compared(methods)
+    if not points_of:
         return None
+    if not drawable(len(methods), PANEL):
+        return Omission("the accuracy against costs")
     line = next((costs for costs in methods if costs.method == reference), None)
 
     def paint(figure: Figure) -> None:
         axes_of_panels = figure.subplots(1, len(points_of), squeeze=False)[0]
         for axes, (title, points) in zip(axes_of_panels, points_of.items(), strict=True):
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            cost_scale(axes, [cost for cost, _ in points.values()])
             axes.margins(0.16, 0.14)
             colors = [NEUTRAL if method == reference else PALETTE[0] for method in points]
             axes.scatter(*zip(*points.values(), strict=True), s=26, color=colors, zorder=3)
@@ -234,10 +238,22 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None
     return Drawing(
         "costs",
         f"Average HM against costs. {words}.",
-        (4.7 * len(points_of), max(4.0, 0.13 * len(methods))),
+        (5.4 if len(points_of) == 1 else 9.4, max(4.0, 0.13 * len(methods))),
         paint,
         data,
     )
+
+
+def cost_scale(axes: Axes, costs: Sequence[float]) -> None:
+    """A logarithmic axis of costs on which some ticks have numbers, within a decade too."""
+    axes.set_xscale("log")
+    ratio = max(costs) / min(costs)
+    if ratio < NARROW:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    elif ratio < WIDE:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[Annotation]:
@@ -300,87 +316,3 @@ def _overlaps(
     high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
     areas: Float[np.ndarray, box] = np.clip(high - low, 0, None).prod(axis=2).sum(axis=1)
     return areas
-
-
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | None:
-    """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
-    root. None for too many.
-    """
-    features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
-    if not features:
-        raise DataError("there are no fusion weights to draw")
-    if not drawable(len(features), len(weights)):
-        return None
-
-    def paint(figure: Figure) -> None:
-        axes = cell_axes(figure, features, list(weights), "", "")
-        for y, row in enumerate(weights.values()):
-            for x, feature in enumerate(features):
-                if (value := row.get(feature)) is not None:
-                    # Opaque enough to be visible, light enough for text in the page's colour to be legible.
-                    draw_cell(axes, x, y, HEAT, alpha=0.05 + 0.65 * min(max(value, 0.0), 1.0) ** 0.5)
-                    axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center")
-
-    words = "; ".join(
-        f"{title}: " + ", ".join(f"{feature} {100 * value:.1f}" for feature, value in row.items())
-        for title, row in weights.items()
-    )
-    label_width = 0.5 + 0.085 * max(map(len, weights))
-    size = (label_width + 0.68 * len(features), 0.6 + 0.36 * len(weights))
-    rows: list[list[object]] = [["data set", "feature", "weight"]]
-    rows += [[title, feature, value] for title, row in weights.items() for feature, value in row.items()]
-    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint, rows)
-
-
-def training_curves(
-    losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
-) -> Drawing | None:
-    """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
-    validation images (a fraction) of the data sets where it was measured. None for too many.
-    """
-    if not any(losses.values()):
-        raise DataError("no run has a training curve to draw")
-    if not drawable(len(losses), PANEL):
-        return None
-    panels = {"loss": losses}
-    if validated:
-        panels["validation accuracy (%)"] = {
-            title: [100 * value for value in curve] for title, curve in validated.items()
-        }
-    numbers = {title: number for number, title in enumerate({**losses, **(validated or {})})}
-
-    def paint(figure: Figure) -> None:
-        for axes, (measure, curves) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-        ):
-            for title, curve in curves.items():
-                number = numbers[title]
-                axes.plot(
-                    range(1, len(curve) + 1),
-                    curve,
-                    color=PALETTE[number % (len(PALETTE) - 1)],
-                    linestyle=DASHES[number // (len(PALETTE) - 1) % len(DASHES)],
-                    linewidth=1.3,
-                    marker="o" if len(curve) == 1 else None,
-                    label=title,
-                )
-            axes.set_xlabel("epoch")
-            axes.set_ylabel(measure)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            plain_axes(axes)
-        axes = figure.axes[0]
-        axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in losses.values() if curve)))
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
-
-    ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
-    size = (7.6 if len(panels) > 1 else 5.6, 2.8 + 0.2 * -(-len(losses) // 3))
-    rows: list[list[object]] = [["measure", "data set", "epoch", "value"]]
-    rows += [
-        [measure, title, epoch, value]
-        for measure, curves in panels.items()
-        for title, curve in curves.items()
-        for epoch, value in enumerate(curve, start=1)
-    ]
-    text = f"Training loss from the first to the last epoch: {ends}."
-    return Drawing("training", text, size, paint, rows)

@@ -48,7 +48,7 @@ class MistakesSection:
     Attributes:
         matrix: The confusion matrix; None if confusions are left out, or there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes whose images can be read.
+        gallery: The most confident mistakes of different confusions whose images can be read.
         unreadable: How many of them cannot.
     """
 

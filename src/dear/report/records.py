@@ -79,8 +79,22 @@ def user_data_only(records: Iterable[Record]) -> bool:
     """True if all data sets are the user's: neither tasks of the Attribute World nor benchmarks, for which
     there is something published to compare with.
     """
-    public = {*task_names(), *benchmarks()}
-    return not any(str(dataset.get("name")) in public for run in records for dataset in _data_sets(run))
+    return not any(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
+
+
+def public_data_only(records: Iterable[Record]) -> bool:
+    """True if no data set is the user's."""
+    return all(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
+
+
+def _is_public(record: Record, dataset: Mapping[str, Any]) -> bool:
+    """True for a task of the Attribute World or a benchmark; tasks have no files, so a folder named like one
+    is the user's.
+    """
+    name = str(dataset.get("name"))
+    if name in task_names():
+        return not any(entry.get("folder") for entry in record.get("mistakes") or ())
+    return name in benchmarks()
 
 
 def record_title(record: Record) -> str:

@@ -18,6 +18,7 @@ from dear.report.drawing import (
     NEUTRAL,
     PALETTE,
     Drawing,
+    Omission,
     cell_axes,
     concept_styles,
     draw_cell,
@@ -95,10 +96,8 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
     return f"Role of each attention head. {words}."
 
 
-def concept_map(table: Mapping[str, Any]) -> Drawing | None:
-    """Heads as bars of their distribution over concepts: layers down, heads across. None without, or for
-    too many.
-    """
+def concept_map(table: Mapping[str, Any]) -> Drawing | Omission | None:
+    """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
     heads = [head for head in table["heads"] if head.get("share")]
     if not heads:
         return None
@@ -108,7 +107,7 @@ def concept_map(table: Mapping[str, Any]) -> Drawing | None:
     hatches = {concept: None if marker == MARKERS[0] else "////" for concept, (_, marker) in styles.items()}
     concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
     if not drawable(len(heads), -(-len(concepts) // CHEAP)):
-        return None
+        return Omission("the concepts of the heads", "its numbers are in the role table")
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
 

@@ -21,7 +21,7 @@ from dear.data.images.raster import read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
-from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistake, Mistakes, content_hash
+from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistake, Mistakes, content_hash, varied
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (
@@ -164,7 +164,10 @@ def _over_seeds(
     by_image: dict[tuple[str | None, int], tuple[TestedImages, Mistake]] = {}
     for images, mistake in sorted(examples, key=lambda example: -example[1].confidence):
         by_image.setdefault((images.identity, mistake.index), (images, mistake))
-    distinct_examples = [*by_image.values()][:RECORDED_MISTAKES]
+    by_confusion = [
+        ((images, mistake), (mistake.label, mistake.prediction)) for images, mistake in by_image.values()
+    ]
+    distinct_examples = varied(by_confusion, RECORDED_MISTAKES)
     confusions = [(label, prediction, count) for (label, prediction), count in pairs.items()]
     return RunMistakes(
         kind,

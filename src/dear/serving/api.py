@@ -3,32 +3,34 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dear.adapters.attention import overlay
+from dear.adapters.predictor import Vocabulary
 from dear.backbone.choice import TINY, TOY
 from dear.errors import DearError
-from dear.limits import LimitError, at_most
+from dear.limits import at_most
+from dear.serving.batch import Batches, Charge, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.examples import png_of
 from dear.serving.limits import Rate, Refused, check_upload, work_of_names, work_of_picture
+from dear.serving.metrics import Metrics, Observer, template_of
 from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
-from dear.serving.pages import TAKES_IMAGE, add_documentation, add_page
+from dear.serving.pages import add_documentation, add_page
+from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
-Result = TypeVar("Result")
-Charge = Callable[[float], None]
+Asked = tuple[tuple[str, ...], Vocabulary | None]
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -52,6 +54,8 @@ def create_app(
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     limits, rate = service.limits, Rate(service.limits.rate)
     app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
+    metrics, batches = Metrics(service), Batches(service)
+    app.add_middleware(Observer, metrics=metrics, template=lambda scope: template_of(app.routes, scope))
     slots = asyncio.Semaphore(limits.waiting)
     if page:
         add_page(app)
@@ -59,24 +63,38 @@ def create_app(
     for kind in (DearError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
 
-    async def with_image(
-        request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
-    ) -> Any:
-        """Read and check the request's image, then call ``work`` with it, the form's fields, and a function
-        that charges the client for further work. Raises Refused.
+    @asynccontextmanager
+    async def slot(request: Request, most: int) -> AsyncIterator[tuple[list[bytes], dict[str, str], Charge]]:
+        """A request's images, up to ``most``, the form's fields, and a function that charges the client for
+        further work. Raises Refused.
 
         A slot is taken only once the request has arrived completely, so that slow senders hold none.
         """
         _require_slot(slots)
-        data, fields = await _image_of(request)
-        check_upload(len(data), limits)
+        images, fields = await _images_of(request, most)
+        check_upload(sum(map(len, images)), limits)
         _require_slot(slots)
-        charge = partial(rate.take, client_of(request.scope))
         async with slots:
+            yield images, fields, partial(rate.take, client_of(request.scope))
+
+    async def with_image(
+        request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
+    ) -> Any:
+        """Read and check the request's image, then call ``work`` with it. Raises Refused."""
+        async with slot(request, 1) as ([data], fields, charge):
             upload = await run_in_threadpool(
                 service.take, data, lambda pixels: charge(work_of_picture(pixels))
             )
             return await work(upload, fields, charge)
+
+    def asked(fields: dict[str, str], classes: str | None, charge: Charge) -> Asked:
+        """The classes in a request's query or form, and their vocabulary if they need not be encoded."""
+        listed = words(fields.get("classes") if classes is None else classes)
+        names = tuple(listed or service.predictor.classes)
+        vocabulary = service.vocabulary(names)
+        if vocabulary is None:
+            charge(work_of_names(names, len(service.predictor.bundle.templates)))
+        return names, vocabulary
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -119,7 +137,12 @@ def create_app(
             raise Refused(404, "this bundle has no head roles.")
         return service.roles.to_json()
 
-    @app.post("/api/predict", openapi_extra=TAKES_IMAGE)
+    @app.get("/metrics", response_class=PlainTextResponse, openapi_extra=of_route("metrics"))
+    async def prometheus() -> Response:
+        """Requests, durations, and images through the model, in Prometheus' text format."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.post("/api/predict", openapi_extra=of_route("predict"))
     async def predict(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any.
@@ -127,21 +150,29 @@ def create_app(
 
         async def work(upload: Upload, fields: dict[str, str], charge: Charge) -> dict[str, Any]:
             check_count("top", top)
-            listed = words(fields.get("classes") if classes is None else classes)
-            names = tuple(listed or service.predictor.classes)
-            vocabulary = service.vocabulary(names)
-            if vocabulary is None:
-                charge(work_of_names(names, len(service.predictor.bundle.templates)))
+            names, vocabulary = asked(fields, classes, charge)
             features = await asyncio.wrap_future(service.features(upload))
             if vocabulary is None:
-                candidates = await _unless_gone(request, service.classify_new(features, names, top))
+                result = asyncio.wrap_future(service.classify_new([features], names, top))
+                [candidates] = await first_of(result, request.receive())
             else:
                 candidates = await run_in_threadpool(service.classify, features, vocabulary, top)
             return {"top": [asdict(candidate) for candidate in candidates]}
 
         return dict(await with_image(request, work))
 
-    @app.post("/api/neighbours", openapi_extra=TAKES_IMAGE)
+    @app.post("/api/batch", openapi_extra=of_route("batch"))
+    async def batch(request: Request, top: int = 5, classes: str | None = None) -> dict[str, Any]:
+        """The same for several images, the files named image of a form: results in their order, each with
+        top, or with error, kind and status (and retry_after, in seconds).
+        """
+        check_count("top", top)
+        async with slot(request, limits.images) as (images, fields, charge):
+            names, vocabulary = asked(fields, classes, charge)
+            work = batches.predictions(images, names, vocabulary, top, charge)
+            return {"results": await first_of(work, request.receive())}
+
+    @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
     async def neighbours(
         request: Request,
         by: str = "class",
@@ -167,7 +198,7 @@ def create_app(
 
         return dict(await with_image(request, work))
 
-    @app.post("/api/attention", openapi_extra=TAKES_IMAGE)
+    @app.post("/api/attention", openapi_extra=of_route("attention"))
     async def attention(
         request: Request, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
@@ -199,11 +230,9 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
         error = Refused(422, f"{message}.")
     elif isinstance(error, HTTPException):
         error = _of_framework(request, error)
-    elif isinstance(error, LimitError):
-        error = Refused(413, str(error))
     if isinstance(error, DearError):
-        status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
-        return JSONResponse({"error": str(error), "kind": type(error).__name__}, status, headers)
+        status, body, headers = refusal(error)
+        return JSONResponse(body, status, headers)
     message = "internal server error, see the server's log; other requests may succeed."
     return JSONResponse({"error": message, "kind": "ServerError"}, 500, HEADERS)  # outside the middleware
 
@@ -223,25 +252,18 @@ def _require_slot(slots: asyncio.Semaphore) -> None:
 
 
 def tested(metrics: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, float] | None:
-    """The bundle's accuracy (fraction) and the number of test images that it was measured on, if known."""
-    accuracy, images = metrics.get("accuracy"), training.get("test_images")
+    """The bundle's accuracy (fraction) and the number of test images that it was measured on, if known; with
+    that of zero-shot, if it was measured too.
+    """
+    accuracy, images, zero_shot = (
+        metrics.get("accuracy"),
+        training.get("test_images"),
+        metrics.get("zero_shot"),
+    )
     if not isinstance(accuracy, float) or not isinstance(images, int):
         return None
-    return {"accuracy": accuracy, "images": images}
-
-
-async def _unless_gone(request: Request, future: Future[Result]) -> Result:
-    """The result of a future, which is cancelled if the client disconnects. Raises Refused."""
-    result = asyncio.wrap_future(future)
-    gone = asyncio.ensure_future(request.receive())  # all of the body has come
-    try:
-        await asyncio.wait((result, gone), return_when=asyncio.FIRST_COMPLETED)
-        if result.done():
-            return result.result()
-        raise Refused(400, "the client disconnected.")
-    finally:
-        result.cancel()
-        gone.cancel()
+    measured: dict[str, float] = {"accuracy": accuracy, "images": images}
+    return {**measured, "zero_shot": zero_shot} if isinstance(zero_shot, float) else measured
 
 
 def words(text: str | None) -> list[str] | None:
@@ -260,11 +282,17 @@ def numbers(text: str | None) -> list[float] | None:
         ) from None
 
 
-async def _image_of(request: Request) -> tuple[bytes, dict[str, str]]:
-    """The image and a form's other fields: from the field "image" of a form, or the whole body."""
+async def _images_of(request: Request, most: int) -> tuple[list[bytes], dict[str, str]]:
+    """The images and a form's other fields: from the files "image" of a form, or, of one, the whole body."""
     try:
         body = b"".join([chunk async for chunk in request.stream()])
     except ClientDisconnect:
         raise Refused(400, "the client disconnected.") from None
     kind = request.headers.get("content-type", "")
-    return await run_in_threadpool(form_parts, body, kind) if is_form(kind) else (body, {})
+    if is_form(kind):
+        return await run_in_threadpool(form_parts, body, kind, most)
+    if most > 1:
+        raise Refused(
+            415, "several images come as a form: send it as with curl -F image=@a.jpg -F image=@b.jpg."
+        )
+    return [body], {}

@@ -96,15 +96,19 @@ def is_form(content_type: str) -> bool:
     return content_type.lower().startswith("multipart/form-data")
 
 
-def form_parts(body: bytes, content_type: str) -> tuple[bytes, dict[str, str]]:
-    """The file "image" of a form, and the other fields by name. Raises Refused (400)."""
-    files, fields, count = dict[str, bytes](), dict[str, str](), 0
+def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[bytes], dict[str, str]]:
+    """The files "image" of a form, at least one and at most ``most``, and the other fields by name. Raises
+    Refused (400, and 413 for too many).
+    """
+    files, fields, count = list[bytes](), dict[str, str](), 0
 
     def on_file(file: Any) -> None:
-        if files:
-            raise Refused(400, "the form has more than one file: send one image per request.")
+        if _text(file.field_name) != "image":
+            raise Refused(400, "the form has a file that is not in its field 'image': name it so.")
+        if len(files) == most:
+            raise _too_many_files(most)
         file.file_object.seek(0)
-        files[_text(file.field_name)] = file.file_object.read()
+        files.append(file.file_object.read())
 
     def on_field(field: Any) -> None:
         nonlocal count
@@ -121,9 +125,16 @@ def form_parts(body: bytes, content_type: str) -> tuple[bytes, dict[str, str]]:
         parser.finalize()
     except (FormParserError, ValueError) as error:
         raise Refused(400, f"the form cannot be read as multipart/form-data: {error}.") from None
-    if "image" not in files:
+    if not files:
         raise Refused(400, "the form has no file 'image': send one, as with curl -F image=@photo.jpg.")
-    return files["image"], fields
+    return files, fields
+
+
+def _too_many_files(most: int) -> Refused:
+    if most == 1:
+        message = "the form has more than one file: send one image per request, or several to /api/batch."
+        return Refused(400, message)
+    return Refused(413, f"the form has more than {most} images, the limit: send them in several requests.")
 
 
 def _text(value: bytes | None) -> str:

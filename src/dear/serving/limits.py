@@ -26,8 +26,9 @@ class Limits:
         upload: Size of an uploaded file, in MiB.
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
         rate: Units of work that one client (address) may ask for per minute, and at once; 0 for no limit. A
-            request with a body is one, and so are each further megapixel of its image, each 100 characters of
-            new class names (ten at least for a name) and each thumbnail.
+            request with a body is one, and so are each further image in it, each further megapixel of an
+            image, each 100 characters of new class names (ten at least for a name) and each thumbnail.
+        images: Images in a request of several; together they are one upload.
         waiting: Requests in progress at a time; further ones are told to retry later.
         connections: Clients connected at a time; beyond that, those that have been silent for longest are
             dropped.
@@ -41,6 +42,7 @@ class Limits:
     upload: float = 10.0
     megapixels: float = 40.0
     rate: int = 600
+    images: int = 64
     waiting: int = 256
     connections: int = 512
     bodies: float = 512.0
@@ -50,7 +52,15 @@ class Limits:
     decoders: int = 2
 
     def __post_init__(self) -> None:
-        minimums = {"rate": 0, "waiting": 1, "connections": 1, "batch": 1, "wait": 0, "decoders": 1}
+        minimums = {
+            "rate": 0,
+            "images": 1,
+            "waiting": 1,
+            "connections": 1,
+            "batch": 1,
+            "wait": 0,
+            "decoders": 1,
+        }
         for name, minimum in minimums.items():
             if not getattr(self, name) >= minimum:
                 raise SettingsError(f"limits.{name} is {getattr(self, name)}: it must be at least {minimum}.")
@@ -125,7 +135,7 @@ def check_picture(data: bytes, limits: Limits) -> int:
 
 
 def work_of_picture(pixels: int) -> float:
-    """Units of work of a picture beyond the one of its request."""
+    """Units of work of a picture beyond its first."""
     return max(0.0, pixels / 1e6 - 1)
 
 
@@ -175,8 +185,8 @@ class Rate:
             wait = max(1, round((needed - units) * 60 / self.rate + 0.5))
             raise Refused(
                 429,
-                f"more than {self.rate} units of work per minute (a request, a megapixel, ten new class "
-                f"names or a thumbnail is one): try again in {wait} s.",
+                f"more than {self.rate} units of work per minute (a request, an image, a megapixel, ten new "
+                f"class names or a thumbnail is one): try again in {wait} s.",
                 {"Retry-After": str(wait)},
             )
         return units, now

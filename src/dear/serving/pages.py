@@ -4,6 +4,7 @@ FastAPI's own pages of documentation load scripts from a content delivery networ
 elsewhere.
 """
 
+import json
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,9 @@ from dear import __version__
 
 ABOUT = (
     "A CLIP model, adapted with dear. Every POST takes an image as its body, or as the field image of a "
-    "form. Refusals are JSON: error and kind. With a token, send Authorization: Bearer TOKEN."
+    "form; /api/batch takes several in a form. Refusals are JSON: error and kind. With a token, send "
+    "Authorization: Bearer TOKEN (curl -H 'Authorization: Bearer TOKEN'). The answers are examples."
 )
-IMAGE = {"type": "string", "format": "binary"}
-TAKES_IMAGE: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "image/*": {"schema": IMAGE},
-            "multipart/form-data": {
-                "schema": {"type": "object", "required": ["image"], "properties": {"image": IMAGE}}
-            },
-        },
-    }
-}
-"""The schema of a request's body, which the routes read themselves, piece by piece."""
 DOCUMENTATION = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>API of dear</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
@@ -44,6 +33,7 @@ FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/table.js": ("table.js", "text/javascript; charset=utf-8"),
 }
 
 
@@ -101,10 +91,21 @@ def _route(method: str, path: str, route: dict[str, Any]) -> str:
         for option in route.get("parameters", ())
     )
     table = f"<table>{rows}</table>" if rows else ""
+    commands = "".join(f"<pre>{escape(sample['source'])}</pre>" for sample in route.get("x-codeSamples", ()))
     return (
         f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>"
-        f"<p>{escape(' '.join(route.get('description', '').split()))}</p>{table}</section>"
+        f"<p>{escape(' '.join(route.get('description', '').split()))}</p>{table}{commands}"
+        f"{_example(route)}</section>"
     )
+
+
+def _example(route: dict[str, Any]) -> str:
+    """The example of an answer, if there is one."""
+    for content in route["responses"]["200"].get("content", {}).values():
+        if (answer := content.get("example")) is not None:
+            text = answer if isinstance(answer, str) else json.dumps(answer, indent=1, ensure_ascii=False)
+            return f"<pre>{escape(text)}</pre>"
+    return ""
 
 
 def _kind(schema: dict[str, Any]) -> str:

@@ -42,6 +42,11 @@ class Batcher(Generic[Item, Result]):
             raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"}) from None
         return future
 
+    @property
+    def waiting(self) -> int:
+        """About the number of items that wait."""
+        return self._queue.qsize()
+
     def close(self, seconds: float | None = None) -> bool:
         """Stop the thread once waiting items are done; returns whether that happened within ``seconds``."""
         with suppress(queue.Full):

@@ -14,13 +14,14 @@ from dear.errors import OutputError, SettingsError, installation
 from dear.serving.service import CLOSING_SECONDS, Service
 
 BACKLOG = 1024
+MODULES = ("fastapi", "prometheus_client", "python_multipart", "uvicorn")  # of the extra `app`
 WORKER = "AnyIO worker thread"  # name of the framework's worker threads
 
 
 def require_app() -> None:
     """Raise SettingsError if the extra `app` is not installed."""
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "python_multipart")):
-        raise SettingsError(f"serving needs FastAPI and uvicorn: {installation('app')}.")
+    if any(find_spec(name) is None for name in MODULES):
+        raise SettingsError(f"serving needs {', '.join(MODULES)}: {installation('app')}.")
 
 
 def is_loopback(host: str) -> bool:
@@ -77,6 +78,7 @@ def run(
     token: str | None,
     page: bool,
     origin: str | None = None,
+    access_log: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until the process is stopped by Ctrl-C or SIGTERM; ``ready`` is called once it answers. Must be
@@ -86,7 +88,10 @@ def run(
 
     from dear.serving.api import LOOPBACK, create_app
     from dear.serving.connection import GRACE, Connection, Server, end_at_once
+    from dear.serving.metrics import log_access
 
+    if access_log:
+        log_access()
     hosts = LOOPBACK | {host.lower()} | ({urlsplit(origin).hostname or ""} if origin else set())
     app = create_app(
         service, token=token, hosts=hosts if is_loopback(host) else None, origin=origin, page=page

@@ -75,12 +75,13 @@ class Service:
         self._ended: bool | None = None
         self.batches = self._batcher(self._encode)
         # Never all requests in progress wait for names.
-        self._names: Turns[tuple[Candidate, ...]] = Turns(max(1, limits.waiting // 2))
+        self._names: Turns[list[tuple[Candidate, ...]]] = Turns(max(1, limits.waiting // 2))
         self._searches = self.batches if self._heads is None else self._batcher(self._encode_heads)
 
     def _batcher(self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Batcher[Tensor, Tensor]:
         bounds = self.limits
-        return Batcher(work, max_batch=bounds.batch, wait=bounds.wait / 1000, waiting=bounds.waiting)
+        room = bounds.waiting + bounds.batch  # an image a request, and those that batches may have beyond
+        return Batcher(work, max_batch=bounds.batch, wait=bounds.wait / 1000, waiting=room)
 
     @property
     def roles(self) -> RoleTable | None:
@@ -136,19 +137,28 @@ class Service:
             return self._candidates(features, vocabulary, top)
 
     def classify_new(
-        self, features: Float[Tensor, "feature embed"], names: tuple[str, ...], top: int = 5
-    ) -> Future[tuple[Candidate, ...]]:
-        """The best of classes whose names are encoded first, in turn with others. Refused (503) if too many
-        wait, DataError, LimitError.
+        self, features: Sequence[Float[Tensor, "feature embed"]], names: tuple[str, ...], top: int = 5
+    ) -> Future[list[tuple[Candidate, ...]]]:
+        """For each image the best of classes whose names are encoded first, in turn with others. Refused
+        (503) if too many wait, DataError, LimitError.
         """
-        pieces = self.predictor.pieces(names, PROMPTS)
-        return self._names.submit(self._encoding(features, names, top), len(pieces))
+        steps = len(self.predictor.pieces(names, PROMPTS)) + max(0, len(features) - 1)
+        return self._names.submit(self._encoding(features, names, top), steps)
 
     def _encoding(
-        self, features: Float[Tensor, "feature embed"], names: tuple[str, ...], top: int
-    ) -> Iterator[tuple[Candidate, ...] | None]:
+        self, features: Sequence[Float[Tensor, "feature embed"]], names: tuple[str, ...], top: int
+    ) -> Iterator[list[tuple[Candidate, ...]] | None]:
+        """A step for each piece of the names, and for each image after the first."""
+        by_image = list[tuple[Candidate, ...]]()
         for vocabulary in self.predictor.encoding(names, PROMPTS):
-            yield None if vocabulary is None else self._candidates(features, vocabulary, top)
+            if vocabulary is None:
+                yield None
+                continue
+            for image in features:
+                if by_image:
+                    yield None
+                by_image.append(self._candidates(image, vocabulary, top))
+            yield by_image
 
     def _candidates(
         self, features: Float[Tensor, "feature embed"], vocabulary: Vocabulary, top: int

@@ -1,4 +1,4 @@
-"""Requests to the server: a form, a list of class names, and the headers that are read before any check."""
+"""Requests to the server: forms of one image and of several, class names, and the headers."""
 
 import io
 from functools import cache
@@ -43,6 +43,11 @@ def form(folder: Path) -> Path:
     return written(folder / "form", parts + b"--line--\r\n")
 
 
+def batch(folder: Path) -> Path:
+    parts = _part("image", _png(), "a.png") + _part("classes", b"red house") + _part("image", _png(), "b.png")
+    return written(folder / "batch", parts + b"--line--\r\n")
+
+
 def names(folder: Path) -> Path:
     return written(folder / "names", "red house, blue tree,\nthe sea")
 
@@ -54,6 +59,14 @@ def headers(folder: Path) -> Path:
 
 def send_form(file: Path) -> None:
     _post("/api/predict", content=read_bytes(file), headers=FORM)
+
+
+def send_batch(file: Path) -> None:
+    """Raises DearError if none of its images has an answer."""
+    answer = _post("/api/batch", content=read_bytes(file), headers=FORM)
+    results = answer.json()["results"]
+    if not any("top" in result for result in results):
+        raise DearError(results[0]["error"])
 
 
 def send_names(file: Path) -> None:
@@ -68,11 +81,13 @@ def send_headers(file: Path) -> None:
     _answered(client().get("/api/info", headers=[*named.items()]))
 
 
-def _post(path: str, headers: dict[str, str], content: bytes) -> None:
-    _answered(client().post(path, content=content, headers=headers | {"authorization": "Bearer s3cret"}))
+def _post(path: str, headers: dict[str, str], content: bytes) -> Any:
+    token = {"authorization": "Bearer s3cret"}
+    return _answered(client().post(path, content=content, headers=headers | token))
 
 
-def _answered(answer: Any) -> None:
+def _answered(answer: Any) -> Any:
     """Raises DearError for a refusal; a server's error has been raised by the client."""
     if answer.status_code != 200:
         raise DearError(answer.json()["error"])
+    return answer

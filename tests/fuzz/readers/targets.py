@@ -68,6 +68,7 @@ TARGETS = {
     "index of weights": Target("json", model_files.index_of_weights, model_files.use_weights),
     "weights (.pt)": Target("checkpoint", model_files.checkpoint, model_files.use_checkpoint),
     "form of a request": Target("binary", request_files.form, request_files.send_form),
+    "form of several images": Target("binary", request_files.batch, request_files.send_batch),
     "class names of a request": Target("text", request_files.names, request_files.send_names),
     "headers of a request": Target("text", request_files.headers, request_files.send_headers),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),

@@ -11,7 +11,7 @@ from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import ClassSubset
 from dear.data.images.photos import PhotoImages
 from dear.evaluation import mistakes as module
-from dear.evaluation.mistakes import Mistakes, content_hash, find_mistakes, record_entry
+from dear.evaluation.mistakes import Mistakes, content_hash, find_mistakes, record_entry, varied
 from dear.evaluation.predictions import Predictions
 from tests.unit.training.world import Noise
 
@@ -56,7 +56,7 @@ def test_by_hand(data: Dataset) -> None:
     assert "folder" not in entry
     examples = entry["examples"]
     assert [(m["index"], m["label"], m["prediction"]) for m in examples] == [
-        (4, 0, 2), (3, 2, 1), (1, 2, 1), (5, 2, 0), (6, 1, 2),
+        (4, 0, 2), (3, 2, 1), (5, 2, 0), (6, 1, 2), (1, 2, 1),
     ]  # fmt: skip
     assert examples[1] == {
         "index": 3, "label": 2, "prediction": 1, "confidence": 0.75, "probability": 0.125,
@@ -67,7 +67,7 @@ def test_an_entry_is_read_as_it_was_written(data: Dataset) -> None:
     mistakes = find_mistakes(PREDICTIONS, data.test, 3)
     read = Mistakes.from_record(record_entry(["all"], mistakes, data.test))
     assert replace(read, examples=()) == replace(mistakes, examples=())
-    assert [m.index for m in read.examples] == [m.index for m in mistakes.examples] == [4, 3, 1]
+    assert [m.index for m in read.examples] == [m.index for m in mistakes.examples] == [4, 3, 5]
 
 
 def test_rare_confusions_are_counted_together(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +131,11 @@ def test_scores_are_those_of_scikit_learn() -> None:
     for score, precision, recall, f1, count in zip(found.class_scores(), *expected, strict=True):
         assert (score.precision, score.accuracy, score.f1) == pytest.approx((precision, recall, f1))
         assert score.images == count
+
+
+def test_different_confusions_come_first() -> None:
+    """Of the ranked items a to g: the first of each confusion, then the second, then the third."""
+    confusions = {"a": (1, 2), "b": (1, 2), "c": (3, 2), "d": (1, 2), "e": (3, 2), "f": (2, 1), "g": (1, 2)}
+    assert varied(confusions.items(), 7) == ["a", "c", "f", "b", "e", "d", "g"]
+    assert varied(confusions.items(), 4) == ["a", "c", "f", "b"]
+    assert varied({}.items(), 4) == []

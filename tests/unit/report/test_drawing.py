@@ -11,7 +11,8 @@ from dear.errors import DataError
 from dear.report import roles_plots
 from dear.report.base_to_novel import base_to_novel_table
 from dear.report.drawing import Drawing
-from dear.report.method_plots import accuracy_bars, fusion_heat_map, training_curves
+from dear.report.method_plots import accuracy_bars
+from dear.report.training_plots import fusion_heat_map, training_curves
 from tests.unit.report.samples import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'

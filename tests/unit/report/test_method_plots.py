@@ -12,20 +12,20 @@ from matplotlib.transforms import Bbox
 
 from dear.report import method_plots
 from dear.report.base_to_novel import base_to_novel_table
-from dear.report.drawing import Drawing
+from dear.report.drawing import Drawing, Omission
 from dear.report.grid import Cell
 from dear.report.html import report_page
 from dear.report.method_plots import (
     Costs,
     cost_plot,
-    fusion_heat_map,
+    cost_scale,
     gain_bars,
     gains,
     place_labels,
-    training_curves,
 )
 from dear.report.protocols.few_shot import few_shot_plot
 from dear.report.records import mean_curves
+from dear.report.training_plots import fusion_heat_map, training_curves
 from tests.unit.report.samples import record, report_html
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
@@ -104,18 +104,21 @@ def test_sixty_methods_are_named_and_a_name_is_measured_once(monkeypatch: pytest
 
 def test_a_figure_of_too_much_is_left_out() -> None:
     """A figure of 3,000 weights took minutes; those of few are drawn."""
-    assert fusion_heat_map({"Tools": {f"feature-{at}": 0.1 for at in range(3000)}}) is None
-    assert training_curves({f"data-{at}": [1.0, 0.5] for at in range(101)}) is None
+    assert isinstance(fusion_heat_map({"Tools": {f"feature-{at}": 0.1 for at in range(3000)}}), Omission)
+    assert isinstance(training_curves({f"data-{at}": [1.0, 0.5] for at in range(101)}), Omission)
     costs = [Costs(f"method-{at}", 60.0, 1000.0 + at, 9.0) for at in range(101)]
-    assert cost_plot(costs, None) is None
-    assert cost_plot(costs[:100], None) is not None
+    assert isinstance(cost_plot(costs, None), Omission)
+    assert isinstance(cost_plot(costs[:100], None), Drawing)
     methods = ["zero-shot", *(f"method-{at}" for at in range(101))]
     table = base_to_novel_table([record("tools", method, 0.5, 0.5) for method in methods])
-    assert gain_bars(table, "zero-shot") is None
+    assert isinstance(gain_bars(table, "zero-shot"), Omission)
     page = report_page(title="t", records=[record("tools", "dear", 0.5, 0.5, fusion_weights=MANY_WEIGHTS)])
     assert "fusion" not in {drawing.name for drawing in page.drawings}
+    sentence = "The figure of the fusion weights is left out: more than 2,000 marks would not be legible"
+    assert sentence in page.text
+    assert "averaged over seeds" not in page.text  # nor its caption
     curve = {shots: Cell(50.0) for shots in range(1, 2002)}
-    assert few_shot_plot({"Tools": {"dear": curve}}) is None
+    assert isinstance(few_shot_plot({"Tools": {"dear": curve}}), Omission)
 
 
 MANY_WEIGHTS = {f"feature-{at}": 1 / 3000 for at in range(3000)}
@@ -124,12 +127,46 @@ MANY_WEIGHTS = {f"feature-{at}": 1 / 3000 for at in range(3000)}
 def test_costs_leave_out_what_is_not_known() -> None:
     methods = [Costs("zero-shot", 60.0, None, 1.0), Costs("dear", 70.0, 17_670.0, 9.0)]
     drawing = cost_plot(methods, "zero-shot")
-    assert drawing is not None
+    assert isinstance(drawing, Drawing)
     assert "seconds per run" in texts(drawing)
     assert "trained parameters" not in texts(drawing)  # one method alone
     assert "mathdefault" not in drawing.svg
     assert [*drawing.data[1]] == ["zero-shot", 60.0, None, 1.0]
     assert cost_plot(methods[:1], None) is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "most"),
+    [((3.9, 20.2), 9), ((17_670.0, 18_100.0), 6), ((5.0, 5.0), 5), ((1.0, 150.0), 12), ((10.0, 3e6), 12)],
+)
+def test_an_axis_of_costs_has_some_numbers(costs: tuple[float, float], most: int) -> None:
+    axes = Figure().add_subplot()
+    axes.scatter(costs, (60.0, 70.0))
+    cost_scale(axes, costs)
+    axes.margins(0.16, 0.14)
+    low, high = axes.get_xlim()
+    locations = axes.xaxis.get_majorticklocs()
+    labels = axes.xaxis.get_major_formatter().format_ticks(locations)
+    inside = [label for label, at in zip(labels, locations, strict=True) if low <= at <= high and label]
+    assert (1 if costs[0] == costs[1] else 2) <= len(inside) <= most
+    assert len({*inside}) == len(inside)
+
+
+def test_the_caption_of_costs_names_the_panels_that_there_are() -> None:
+    runs = [
+        record("tools", method, 0.5, 0.5) | {"seconds": {"train": seconds, "test": 1.0}}
+        for method, seconds in (("zero-shot", 0.0), ("dear", 9.0))
+    ]
+    text = " ".join(report_page(title="t", records=runs).text.split())
+    assert "Average HM against seconds per run (training and tests); higher" in text
+    assert "trained parameters and seconds" not in text
+
+
+def test_second_is_explained_only_where_there_is_one() -> None:
+    two = [record("tools", method, at, at) for method, at in (("zero-shot", 0.5), ("dear", 0.6))]
+    assert "underlined" not in report_page(title="t", records=two).text
+    three = [*two, record("tools", "coop", 0.55, 0.55)]
+    assert "underlined: second" in report_page(title="t", records=three).text
 
 
 def test_many_methods_stand_below_each_other_with_the_average_last() -> None:

@@ -16,3 +16,14 @@ def test_on_a_users_own_data_nothing_is_published() -> None:
     assert (
         "paper" in grids([moved("dear", 0.5, {"DTD": 0.5}, name="ImageNet")])["cross-dataset"].to_markdown()
     )
+
+
+def test_published_ablations_stand_beside_public_data_alone() -> None:
+    """Not beside a user's data, even if some of it is public, or in a folder named like a task."""
+    public = ablated("mixed-paints", None, 0.5, 0.5)
+    assert "ablation-inference" in grids([public])
+    own = ablated("my tools", None, 0.5, 0.5)
+    assert "ablation-inference" not in grids([own])
+    assert "ablation-inference" not in grids([public, own])
+    named_so = public | {"mistakes": [{"part": ["base"], "folder": "pictures"}]}
+    assert "ablation-inference" not in grids([named_so])

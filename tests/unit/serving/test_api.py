@@ -93,7 +93,8 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
     assert "layer 9 does not exist" in refused(
         client.post("/api/attention?layer=9&head=0", content=data), 400
     )
-    assert "no file 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
+    assert "not in its field 'image'" in refused(client.post("/api/predict", files={"photo": b"x"}), 400)
+    assert "no file 'image'" in refused(client.post("/api/predict", files={"image": (None, b"x")}), 400)
 
 
 FORM = {"content-type": "multipart/form-data; boundary=line"}

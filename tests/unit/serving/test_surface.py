@@ -109,7 +109,7 @@ def test_the_routes_are_those_that_are_documented(service: Service) -> None:
     app = create_app(service, page=True)
     found = {(method, route.path) for route in app.routes for method in route.methods}  # type: ignore[attr-defined]
     assert found - {(method, path) for method, path in found if method == "HEAD"} == documented()
-    assert {path for method, path in found if method == "HEAD"} == {"/", "/page.css", "/page.js"}
+    assert {path for method, path in found if method == "HEAD"} == {"/", "/page.css", "/page.js", "/table.js"}
 
 
 def documented() -> set[tuple[str, str]]:
@@ -127,7 +127,7 @@ def test_the_schema_has_the_routes_that_answer_programs(service: Service) -> Non
         TestClient(create_app(service, page=True), base_url="http://127.0.0.1").get("/openapi.json").json()
     )
     found = {(way.upper(), path) for path, ways in schema["paths"].items() for way in ways}
-    page = {"/", "/page.css", "/page.js", "/docs", "/openapi.json"}
+    page = {"/", "/page.css", "/page.js", "/table.js", "/docs", "/openapi.json"}
     assert found == {(way, path) for way, path in documented() if path not in page}
     predict = schema["paths"]["/api/predict"]["post"]
     assert {one["name"]: one["schema"].get("default") for one in predict["parameters"]} == {
@@ -136,6 +136,11 @@ def test_the_schema_has_the_routes_that_answer_programs(service: Service) -> Non
     }
     assert {*predict["requestBody"]["content"]} == {"image/*", "multipart/form-data"}
     assert "security" not in schema
+    for path, ways in schema["paths"].items():
+        for way, route in ways.items():
+            for sample in route.get("x-codeSamples", ()):
+                assert f"http://127.0.0.1:7860{path}" in sample["source"]
+            assert ("x-codeSamples" in route) == (way == "post" or path == "/metrics")
 
 
 def test_the_page_of_the_api_names_each_route_and_loads_nothing_from_elsewhere(service: Service) -> None:
@@ -147,6 +152,11 @@ def test_the_page_of_the_api_names_each_route_and_loads_nothing_from_elsewhere(s
     text = client.get("/docs", headers=headers).text
     assert all(f"{way.upper()} {path}<" in text for path, ways in schema["paths"].items() for way in ways)
     assert "<code>weights</code>" in text  # a parameter
+    assert (
+        "curl -F image=@cup.jpg -F image=@notes.txt &#x27;http://127.0.0.1:7860/api/batch?top=1&#x27;" in text
+    )
+    assert "&quot;retry_after&quot;" not in text
+    assert "&quot;probability&quot;: 0.547" in text  # of an example
     assert set(re.findall(r'(?:href|src)="([^"]*)"', text)) == {"data:,", "page.css", "openapi.json"}
     assert "<script" not in text
 

@@ -21,7 +21,7 @@ from dear.report.base_to_novel import (
 )
 from dear.report.comparison import costs_of, joint_grid, methods_grid, paired_grid, published_grid, slip_notes
 from dear.report.grid import MISSING, Cell, Grid, GridRow, marked
-from dear.report.method_plots import accuracy_bars, averages_down, cost_plot, gain_bars
+from dear.report.method_plots import accuracy_bars, averages_down, cost_plot, costs_compared, gain_bars
 from dear.report.protocols import ProtocolReport
 from dear.report.records import (
     CHANCE,
@@ -32,7 +32,7 @@ from dear.report.records import (
     data_set_title,
     distinct,
     grouped,
-    user_data_only,
+    public_data_only,
 )
 
 ACROSS = 3
@@ -74,6 +74,7 @@ class BaseToNovelReport(ProtocolReport):
         table = base_to_novel_table(runs) if runs else None
         many = table is not None and len(table.methods) > ACROSS
         bars = averages_down if many else accuracy_bars
+        costs = costs_of(table, runs) if table else []
         return {
             "table": table,
             "measures": [(measure, MEASURE_TITLES[measure]) for measure in MEASURES],
@@ -87,7 +88,15 @@ class BaseToNovelReport(ProtocolReport):
             "highest": _highest(table, main) if table else None,
             "bars": bars(table) if table and any(table.average.entries) else None,
             "gains": gain_bars(table, reference) if table and reference in table.methods else None,
-            "costs": cost_plot(costs_of(table, runs), reference) if table else None,
+            "costs": cost_plot(costs, reference),
+            "costs_compared": [*costs_compared(costs)],
+            "has_second": table is not None
+            and any(
+                entry[measure].mark == "second"
+                for row in table.with_average
+                for entry in filter(None, row.entries)
+                for measure in (MEASURES if not many else ("hm",))
+            ),
             "down": many,
         }
 
@@ -145,15 +154,15 @@ def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     if not of_method:
         return []
     of_method = checked(of_method)
-    public = not user_data_only(of_method)
+    public = public_data_only(of_method)
     by_variant = grouped(of_method, lambda record: str(record.get("variant") or ""))
     grids = [_grid(ablation, by_variant, public) for ablation in ablations().values()]
     return [grid for grid in grids if grid is not None]
 
 
 def _grid(ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], public: bool) -> Grid | None:
-    """The table of an ablation. Data that are not ``public`` are the user's: then only what was varied has a
-    table, without published numbers.
+    """The table of an ablation. If data are not ``public`` but the user's, only what was varied has a table,
+    without published numbers: these are averages of other data sets.
     """
     has_runs = [row for row in ablation.rows if by_variant.get(row.label or "")]
     varied = [row for row in has_runs if row.label] or (

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 
 from dear.errors import DataError
-from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, drawable, plain_axes
+from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, Omission, drawable, plain_axes
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Figure, ProtocolReport
 from dear.report.records import (
@@ -84,9 +84,9 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
     )
 
 
-def few_shot_plot(curves: Curves) -> Drawing | None:
-    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. None for too many
-    curves. Raises DataError if there is none.
+def few_shot_plot(curves: Curves) -> Drawing | Omission:
+    """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
+    there is none.
     """
     titles = sorted(curves, key=lambda title: title != AVERAGE)
     if not titles:
@@ -94,7 +94,7 @@ def few_shot_plot(curves: Curves) -> Drawing | None:
     methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
     shots_of_all = {n for title in titles for curve in curves[title].values() for n in curve}
     if not drawable(len(titles), max(len(methods) * len(shots_of_all), PANEL)):
-        return None
+        return Omission("the accuracy by shots")
     colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
     down = -(-len(titles) // ACROSS)
 
@@ -164,7 +164,7 @@ class FewShotReport(ProtocolReport):
             "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
             "over seeds."
         )
-        return {"few-shot": Figure(curves, "Few-shot accuracy by number of shots", caption)} if curves else {}
+        return {"few-shot": Figure(curves, "Few-shot accuracy by number of shots", caption)}
 
 
 REPORT = FewShotReport()

@@ -1,11 +1,14 @@
 // The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
+import { PictureTable, percent } from "./table.js";
+
 const $ = (id) => document.getElementById(id);
 const PAUSE = 250; // milliseconds without input after which a control takes effect
 
 let info; // what is served
 let roles = []; // of the heads, if the bundle has them
 let image = null; // the chosen file
+let table; // of many pictures
 const asking = {}; // the running request of each panel
 
 function el(tag, attributes = {}, ...children) {
@@ -89,7 +92,7 @@ function candidate(one, rank, other, longest) {
       ...(other ? [el("td", { class: "n" }, number(one.logit - other.logit))] : [])))] : []));
   return el("details", rank ? { class: "class" } : { class: "class", open: "" },
     el("summary", {}, el("span", { class: "name" }, one.name),
-      el("span", {}, `${(100 * one.probability).toFixed(1)} %`), bar(0, one.probability)),
+      el("span", {}, percent(one.probability)), bar(0, one.probability)),
     table);
 }
 
@@ -118,7 +121,7 @@ function look() {
   const token = document.querySelector("#tokens input:checked").value;
   ask("attention", "attention", { layer, head, token, png: true }, {}, async (response) => {
     const share = 100 * Number(response.headers.get("Attention-On-Patches"));
-    const said = `Layer ${layer}, head ${head}: ${share.toFixed(0)} % of the ${token} token's attention is on patches.`;
+    const said = `Layer ${layer}, head ${head}: ${share.toFixed(0)}% of the ${token} token's attention is on patches.`;
     const shown = el("img", { alt: said, src: URL.createObjectURL(await response.blob()) });
     shown.addEventListener("load", () => URL.revokeObjectURL(shown.src));
     return [el("figure", {}, shown, el("figcaption", {}, said))];
@@ -210,8 +213,21 @@ function later(what, work) {
   waiting[what] = setTimeout(work, PAUSE);
 }
 
+// One file is shown by itself, several as a table.
+function takeAll(files) {
+  if (files.length > 1) {
+    document.querySelector("main").classList.add("busy");
+    for (const id of ["classes", "look", "near"]) $(id).hidden = true;
+    $("preview").hidden = true;
+    image = null;
+    table.show(files, $("others").value.trim());
+  } else if (files.length) {
+    table.close();
+    take(files[0]);
+  }
+}
+
 function take(file) {
-  if (!file) return;
   image = file;
   URL.revokeObjectURL($("preview").src);
   $("preview").hidden = true;
@@ -233,7 +249,7 @@ function offer(names) {
     const made = el("button", { type: "button", "aria-pressed": "false", title: name }, shown, name);
     made.addEventListener("click", async () => {
       const content = await (await answer(await fetch(`api/examples/${at}`))).blob();
-      take(new File([content], `${name}.png`, { type: content.type }));
+      takeAll([new File([content], `${name}.png`, { type: content.type })]);
       made.setAttribute("aria-pressed", "true");
     });
     return made;
@@ -241,19 +257,23 @@ function offer(names) {
 }
 
 function listen() {
-  $("file").addEventListener("change", () => { take($("file").files[0]); $("file").value = ""; });
+  $("file").addEventListener("change", () => { takeAll([...$("file").files]); $("file").value = ""; });
   $("preview").addEventListener("load", () => {
     $("preview").hidden = false;
     $("preview").classList.toggle("small", $("preview").naturalWidth < 100);
   }); // not for files that browsers cannot show
-  document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
+  document.addEventListener("paste", (event) => takeAll([...event.clipboardData.files]));
   for (const kind of ["dragover", "dragleave", "drop"])
     document.addEventListener(kind, (event) => {
       event.preventDefault();
       $("drop").classList.toggle("over", kind === "dragover");
-      if (kind === "drop") take(event.dataTransfer.files[0]);
+      if (kind === "drop") takeAll([...event.dataTransfer.files]);
     });
-  $("asked").addEventListener("submit", (event) => { event.preventDefault(); classify(); });
+  $("asked").addEventListener("submit", (event) => {
+    event.preventDefault();
+    classify();
+    table.again($("others").value.trim());
+  });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbours); });
   $("layer").addEventListener("change", () => { heads(); look(); });
@@ -263,19 +283,23 @@ function listen() {
 
 async function start() {
   info = await (await answer(await fetch("api/info"))).json();
-  const table = info.roles ? await (await answer(await fetch("api/roles"))).json() : { heads: [] };
-  roles = table.heads;
+  const map = info.roles ? await (await answer(await fetch("api/roles"))).json() : { heads: [] };
+  roles = map.heads;
   document.title = `${info.name} · dear`;
   $("name").textContent = info.name;
   $("about").textContent = `${info.method} on ${info.weights.model} (${info.weights.pretrained}), ${info.classes.length} classes`;
   $("caution").textContent = info.caution || "";
   $("caution").hidden = !info.caution;
   if (info.tested) {
-    const right = (100 * info.tested.accuracy).toFixed(1);
-    $("tested").textContent = `${right} % of ${info.tested.images.toLocaleString("en")} test images were classified correctly; `
-      + `chance is ${(100 / info.classes.length).toFixed(1)} %.`;
+    const { accuracy, zero_shot, images } = info.tested;
+    $("tested").textContent = `${percent(accuracy)} of ${images.toLocaleString("en")} test images were classified correctly; `
+      + (zero_shot === undefined ? "" : `zero-shot ${percent(zero_shot)}, `) + `chance ${percent(1 / info.classes.length)}.`;
     $("tested").hidden = false;
   }
+  table = new PictureTable(info, { answer, el, choose: (file) => {
+    take(file);
+    $("image").scrollIntoView({ block: "nearest" });
+  } });
   offer(info.examples);
   $("bounds").textContent = `Up to ${info.limits.upload} MiB and ${info.limits.megapixels} megapixels`;
   $("others").placeholder = info.classes.slice(0, 3).join(", ");
@@ -286,7 +310,7 @@ async function start() {
     el("label", {}, el("input", { type: "radio", name: "token", value: name, ...(at ? {} : { checked: "" }) }), ` ${name}`)));
   $("mixture").replaceChildren(...(info.index?.features || []).map(weight));
   if (roles.length) {
-    drawRoles(table);
+    drawRoles(map);
     mark();
     $("head-roles").hidden = false;
   }

@@ -1,0 +1,105 @@
+"""Figures of one method: its fusion weights and its training."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dear.errors import DataError
+from dear.report.drawing import (
+    DASHES,
+    HEAT,
+    PALETTE,
+    Drawing,
+    Omission,
+    cell_axes,
+    draw_cell,
+    drawable,
+    plain_axes,
+)
+
+PANEL = 20  # marks that take as long to draw as an empty panel or a legend's entry
+
+
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omission:
+    """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
+    root.
+    """
+    features = list(dict.fromkeys(feature for row in weights.values() for feature in row))
+    if not features:
+        raise DataError("there are no fusion weights to draw")
+    if not drawable(len(features), len(weights)):
+        return Omission("the fusion weights", "its numbers are in the records")
+
+    def paint(figure: Figure) -> None:
+        axes = cell_axes(figure, features, list(weights), "", "")
+        for y, row in enumerate(weights.values()):
+            for x, feature in enumerate(features):
+                if (value := row.get(feature)) is not None:
+                    # Opaque enough to be visible, light enough for text in the page's colour to be legible.
+                    draw_cell(axes, x, y, HEAT, alpha=0.05 + 0.65 * min(max(value, 0.0), 1.0) ** 0.5)
+                    axes.text(x, y, f"{100 * value:.1f}", ha="center", va="center")
+
+    words = "; ".join(
+        f"{title}: " + ", ".join(f"{feature} {100 * value:.1f}" for feature, value in row.items())
+        for title, row in weights.items()
+    )
+    label_width = 0.5 + 0.085 * max(map(len, weights))
+    size = (label_width + 0.68 * len(features), 0.6 + 0.36 * len(weights))
+    rows: list[list[object]] = [["data set", "feature", "weight"]]
+    rows += [[title, feature, value] for title, row in weights.items() for feature, value in row.items()]
+    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint, rows)
+
+
+def training_curves(
+    losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
+) -> Drawing | Omission:
+    """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
+    validation images (a fraction) of the data sets where it was measured.
+    """
+    if not any(losses.values()):
+        raise DataError("no run has a training curve to draw")
+    if not drawable(len(losses), PANEL):
+        return Omission("the training loss", "its numbers are in the records")
+    panels = {"loss": losses}
+    if validated:
+        panels["validation accuracy (%)"] = {
+            title: [100 * value for value in curve] for title, curve in validated.items()
+        }
+    numbers = {title: number for number, title in enumerate({**losses, **(validated or {})})}
+
+    def paint(figure: Figure) -> None:
+        for axes, (measure, curves) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            for title, curve in curves.items():
+                number = numbers[title]
+                axes.plot(
+                    range(1, len(curve) + 1),
+                    curve,
+                    color=PALETTE[number % (len(PALETTE) - 1)],
+                    linestyle=DASHES[number // (len(PALETTE) - 1) % len(DASHES)],
+                    linewidth=1.3,
+                    marker="o" if len(curve) == 1 else None,
+                    label=title,
+                )
+            axes.set_xlabel("epoch")
+            axes.set_ylabel(measure)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            plain_axes(axes)
+        axes = figure.axes[0]
+        axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in losses.values() if curve)))
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, handlelength=1.8)
+
+    ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
+    size = (7.6 if len(panels) > 1 else 5.6, 2.8 + 0.2 * -(-len(losses) // 3))
+    rows: list[list[object]] = [["measure", "data set", "epoch", "value"]]
+    rows += [
+        [measure, title, epoch, value]
+        for measure, curves in panels.items()
+        for title, curve in curves.items()
+        for epoch, value in enumerate(curve, start=1)
+    ]
+    text = f"Training loss from the first to the last epoch: {ends}."
+    return Drawing("training", text, size, paint, rows)

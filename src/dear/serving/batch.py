@@ -1,0 +1,129 @@
+"""Several images in one request: each is charged, decoded, computed and refused by itself, in turn with the
+images of other requests.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from fastapi.concurrency import run_in_threadpool
+from jaxtyping import Float
+from torch import Tensor
+
+from dear.adapters.predictor import Vocabulary
+from dear.adapters.results import Candidate
+from dear.errors import DearError
+from dear.limits import LimitError
+from dear.serving.limits import Refused, work_of_picture
+from dear.serving.service import Service
+
+Result = TypeVar("Result")
+Charge = Callable[[float], None]
+AT_ONCE = 4  # images of a request that are under way at a time
+
+
+class Batches:
+    """The requests of several images. At most ``limits.batch`` of their images are under way at a time, at
+    most ``AT_ONCE`` of a request, and the requests take turns: a long one delays others by a few images.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._room = asyncio.Semaphore(service.limits.batch)  # first come, first served
+
+    async def predictions(
+        self,
+        images: Sequence[bytes],
+        names: tuple[str, ...],
+        vocabulary: Vocabulary | None,
+        top: int,
+        charge: Charge,
+    ) -> list[dict[str, Any]]:
+        """For each image its best classes or its refusal, in order. ``vocabulary`` is None if the names must
+        be encoded first; that happens once, and only if an image can be read. Raises Refused (503), DataError
+        and LimitError for names that cannot be encoded.
+        """
+        outcomes = await self._features(images, charge)
+        features = [outcome for outcome in outcomes if isinstance(outcome, Tensor)]
+        candidates = list[tuple[Candidate, ...]]()
+        if vocabulary is None and features:
+            candidates = await asyncio.wrap_future(self.service.classify_new(features, names, top))
+        by_image = iter(candidates)
+        rows = list[dict[str, Any]]()
+        for outcome in outcomes:
+            if not isinstance(outcome, Tensor):
+                rows.append(_refused(outcome))
+            elif vocabulary is None:
+                rows.append(_row(next(by_image)))
+            else:
+                rows.append(_row(await run_in_threadpool(self.service.classify, outcome, vocabulary, top)))
+        return rows
+
+    async def _features(
+        self, images: Sequence[bytes], charge: Charge
+    ) -> list[Float[Tensor, "feature embed"] | DearError]:
+        """The features of each image, or why it is refused. Once the client has no units of work left, the
+        images after that are not looked at.
+        """
+        outcomes = dict[int, Tensor | DearError]()
+        remaining = iter(enumerate(images))
+        spent: Refused | None = None
+
+        async def lane() -> None:
+            nonlocal spent
+            for number, data in remaining:
+                if spent is not None:
+                    outcomes[number] = spent
+                    continue
+                try:
+                    async with self._room:
+                        outcomes[number] = await self._image(data, 0.0 if number == 0 else 1.0, charge)
+                except DearError as error:
+                    outcomes[number] = error
+                    if isinstance(error, Refused) and error.status == 429:
+                        spent = error
+
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(min(AT_ONCE, len(images))):
+                lanes.create_task(lane())
+        return [outcomes[number] for number in range(len(images))]
+
+    async def _image(self, data: bytes, units: float, charge: Charge) -> Float[Tensor, "feature embed"]:
+        charge(units)  # before the file is opened, so that what is no image costs as much
+        upload = await run_in_threadpool(
+            self.service.take, data, lambda pixels: charge(work_of_picture(pixels))
+        )
+        return await asyncio.wrap_future(self.service.features(upload))
+
+
+def refusal(error: DearError) -> tuple[int, dict[str, str], dict[str, str]]:
+    """The status, body and headers of the answer to an error."""
+    if isinstance(error, LimitError):
+        error = Refused(413, str(error))
+    status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
+    return status, {"error": str(error), "kind": type(error).__name__}, headers
+
+
+def _refused(error: DearError) -> dict[str, Any]:
+    """The row of an image that is refused: the body of a refused request, the status and Retry-After."""
+    status, body, headers = refusal(error)
+    seconds = headers.get("Retry-After")
+    return {**body, "status": status, **({} if seconds is None else {"retry_after": int(seconds)})}
+
+
+def _row(candidates: Sequence[Candidate]) -> dict[str, Any]:
+    return {"top": [asdict(candidate) for candidate in candidates]}
+
+
+async def first_of(result: Awaitable[Result], gone: Awaitable[Any]) -> Result:
+    """The result, which is cancelled if the client disconnects first. Raises Refused."""
+    computing, leaving = asyncio.ensure_future(result), asyncio.ensure_future(gone)
+    try:
+        await asyncio.wait((computing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if computing.done():
+            return computing.result()
+        raise Refused(400, "the client disconnected.")
+    finally:
+        computing.cancel()
+        leaving.cancel()

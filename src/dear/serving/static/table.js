@@ -1,0 +1,164 @@
+// A table of many pictures: they go to the server in batches, and each row gets its answer or its error.
+
+const AT_ONCE = 8; // pictures in a request, so that the progress is seen
+const MOST = 1000; // rows
+const BUSY = [429, 503]; // statuses of a server that asks to wait
+
+export const percent = (share) => `${(100 * share).toFixed(1)}%`;
+
+export class PictureTable {
+  // `answer` checks a response; `el` makes elements; `choose` shows a file by itself.
+  constructor(info, { answer, el, choose }) {
+    Object.assign(this, { info, answer, el, choose });
+    this.rows = [];
+    this.panel = document.getElementById("many");
+    this.part = (name) => this.panel.querySelector(`.${name}`);
+    this.part("halt").addEventListener("click", () => this.running ? this.stop() : this.run());
+    this.part("csv").addEventListener("click", () => this.download());
+  }
+
+  // Start anew with some files.
+  show(files, classes) {
+    this.stop();
+    for (const row of this.rows) URL.revokeObjectURL(row.url);
+    this.classes = classes;
+    this.left = files.length - MOST;
+    this.rows = [...files].slice(0, MOST).map((file) => this.row(file));
+    this.part("rows").replaceChildren(...this.rows.map((row) => row.line));
+    this.panel.hidden = false;
+    this.run();
+  }
+
+  // Ask again for the same pictures, among other classes.
+  again(classes) {
+    if (!this.panel.hidden) this.show(this.rows.map((row) => row.file), classes);
+  }
+
+  close() {
+    this.stop();
+    this.panel.hidden = true;
+  }
+
+  row(file) {
+    const { el } = this;
+    const url = URL.createObjectURL(file);
+    const picture = el("img", { src: url, alt: "", loading: "lazy", width: 40, height: 40 });
+    picture.addEventListener("error", () => picture.remove());
+    const name = el("button", { type: "button", class: "link", title: "Show this picture by itself" }, picture, el("bdi", {}, file.name));
+    name.addEventListener("click", () => this.choose(file));
+    const label = el("td"), probability = el("td", { class: "n" });
+    const line = el("tr", {}, el("th", { scope: "row" }, name), label, probability);
+    return { file, url, line, label, probability, result: null };
+  }
+
+  stop() {
+    this.running?.abort();
+    this.running = null;
+    this.tell();
+  }
+
+  async run() {
+    const mine = (this.running = new AbortController());
+    this.note = "";
+    this.tell();
+    try {
+      for (;;) {
+        const batch = await this.next();
+        if (mine.signal.aborted || !batch.length) break;
+        const seconds = await this.send(batch, mine.signal);
+        if (mine.signal.aborted) break;
+        this.tell(seconds ? `The server asks to wait ${seconds} s.` : "");
+        if (seconds) await pause(1000 * seconds, mine.signal);
+      }
+    } catch (error) {
+      if (!mine.signal.aborted) this.note = error instanceof TypeError ? "The server does not respond. Is it still running?" : error.message;
+    }
+    if (this.running === mine) this.stop();
+  }
+
+  // The next rows without a result that fit into a request; those that cannot be sent get their error.
+  async next() {
+    const { upload, images } = this.info.limits, room = upload * 2 ** 20;
+    const batch = [];
+    let size = 0;
+    for (const row of this.rows) {
+      if (row.result) continue;
+      if (row.file.size > room) this.put(row, { error: `the file is larger than ${upload} MiB, the limit.` });
+      else if (!await readable(row.file)) this.put(row, { error: "the file cannot be read: is it a folder?" });
+      else if (batch.length === Math.min(AT_ONCE, images) || size + row.file.size > room) break;
+      else size += batch.push(row) && row.file.size;
+    }
+    return batch;
+  }
+
+  // Fill the rows of a batch; the seconds to wait if the server was too busy for some.
+  async send(batch, signal) {
+    const form = new FormData();
+    for (const row of batch) form.append("image", row.file, "image");
+    if (this.classes) form.append("classes", this.classes);
+    const response = await fetch("api/batch?top=1", { method: "POST", body: form, signal });
+    if (BUSY.includes(response.status)) return Number(response.headers.get("Retry-After")) || 2;
+    const { results } = await (await this.answer(response)).json();
+    let wait = 0;
+    results.forEach((result, at) => {
+      if (BUSY.includes(result.status)) wait = Math.max(wait, result.retry_after || 2);
+      else this.put(batch[at], result);
+    });
+    return wait;
+  }
+
+  put(row, result) {
+    row.result = result;
+    row.line.classList.toggle("failed", Boolean(result.error));
+    row.label.textContent = result.error || result.top[0].name;
+    row.probability.textContent = result.error ? "" : percent(result.top[0].probability);
+  }
+
+  tell(waiting = "") {
+    const done = this.rows.filter((row) => row.result).length, failed = this.rows.filter((row) => row.result?.error).length;
+    const all = this.rows.length, ended = done === all;
+    const beyond = this.left > 0 ? ` ${this.left.toLocaleString("en")} more pictures were left out: “dear predict” takes any number.` : "";
+    this.part("progress").value = done;
+    this.part("progress").max = all || 1;
+    this.part("progress").hidden = ended;
+    this.part("count").textContent = `${done} of ${all} pictures` + (failed ? `, ${failed} of them not classified` : "") + "." + beyond;
+    this.part("note").textContent = this.note || waiting;
+    this.part("note").classList.toggle("alert", Boolean(this.note));
+    this.part("note").hidden = !(this.note || waiting);
+    this.part("halt").textContent = this.running ? "Stop" : "Continue";
+    this.part("halt").hidden = ended;
+    this.part("csv").disabled = !done;
+  }
+
+  download() {
+    const rows = this.rows.filter((row) => row.result).map(({ file, result }) => result.error
+      ? [file.name, "", "", result.error] : [file.name, result.top[0].name, result.top[0].probability.toFixed(6), ""]);
+    // The mark at the beginning tells spreadsheets that it is UTF-8.
+    const url = URL.createObjectURL(new Blob(["\ufeff" + csv([["file", "class", "probability", "error"], ...rows])], { type: "text/csv" }));
+    this.el("a", { href: url, download: "predictions.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  }
+}
+
+// Cells as CSV. Names come from outside: no cell is taken for a formula, and none contains a control character.
+export function csv(rows) {
+  const cell = (text) => {
+    const plain = String(text).replace(/[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/gu, " ");
+    return `"${(/^\s*[=+\-@＝＋－＠]/.test(plain) ? "'" : "") + plain.replaceAll('"', '""')}"`;
+  };
+  return rows.map((row) => row.map(cell).join(",") + "\r\n").join("");
+}
+
+async function readable(file) {
+  try {
+    await file.slice(0, 1).arrayBuffer(); // of a folder this fails
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const pause = (milliseconds, signal) => new Promise((resolve) => {
+  const timer = setTimeout(resolve, milliseconds);
+  signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); });
+});
