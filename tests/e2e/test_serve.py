@@ -38,7 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "photos").mkdir()
     for number, pixels in enumerate(task.train.load(torch.arange(3))):
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"photos/{number}.png")
-    shutil.copy(place / "photos/0.png", place / "cup.jpg")  # told by its content, not by its name
+    for number, name in enumerate(("cup.jpg", "tree.jpg")):
+        shutil.copy(place / f"photos/{number}.png", place / name)  # told by its content, not by its name
     options = dear.TrainOptions(epochs=1, warmup_epochs=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,7 +78,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
 def test_the_requests_with_curl(folder: Path, address: str) -> None:
     (folder / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
-    assert REQUESTS.count(ADDRESS) == 3
+    assert REQUESTS.count(ADDRESS) == 4
     done = subprocess.run(
         ["bash", "-ec", REQUESTS.replace(ADDRESS, address)],
         cwd=folder,
@@ -87,6 +88,7 @@ def test_the_requests_with_curl(folder: Path, address: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith('{"top":[{"name":')
+    assert done.stdout.count('{"results":[{"top":[{"name":') == 1
     assert '{"neighbours":[{"path":' in done.stdout
     with Image.open(folder / "look.png") as look:
         assert look.format == "PNG"
