@@ -1,5 +1,6 @@
 """A model's files in one place: a repository of the Hugging Face hub, or a folder with the same files."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.backbone import from_transformers, hub, sharded
-from dear.backbone.choice import HUB, hub_name
+from dear.backbone.choice import HUB, REPOSITORY, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.reading.files import ReadingError
@@ -65,6 +66,12 @@ class Repository:
         """Its name on the hub."""
         return self.name.removeprefix(HUB)
 
+    @property
+    def _may_mean_a_folder(self) -> bool:
+        """True for OWNER/NAME as a user types it, which is also the form of a path."""
+        is_name = self.folder is None and not self.named_by and REPOSITORY.fullmatch(self.id) is not None
+        return is_name and not os.path.exists(self.id)
+
     def config(self) -> tuple[bool, dict[str, Any]]:
         """True if it is in transformers' format, False if in open_clip's; and its configuration. Raises
         WeightsError for any other format.
@@ -79,7 +86,7 @@ class Repository:
         try:
             path = self.find(files)
         except WeightsError as error:
-            if self.folder is None and not self.named_by and not Path(self.id).exists():
+            if self._may_mean_a_folder:
                 message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
                 raise WeightsError(message) from error.__cause__
             raise
