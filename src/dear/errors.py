@@ -101,6 +101,11 @@ def printable(text: str, *, lines: bool = False) -> str:
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
 
 
+def without_surrogates(text: str) -> str:
+    """Text that UTF-8 can hold: "?" for each byte of a file's name that is none."""
+    return text.encode("utf-8", "replace").decode()
+
+
 _ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in CONTROLS} | {10: "\\n"}
 _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code not in (9, 10)}
 

@@ -30,7 +30,7 @@ from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name, teacher_checkpoint, teacher_facts
+from dear.evaluation.trial import Trial, check_prompts, longest_name, remove_checkpoints, teacher_facts
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
 from dear.progress import Progress, Steps, TrainingStep
@@ -168,8 +168,7 @@ def fit(
     if out is not None:
         bundle.save_pretrained(out)
     if checkpoint is not None:
-        for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
-            unneeded.unlink(missing_ok=True)
+        remove_checkpoints(checkpoint)
         with suppress(OSError):  # there is none, or one that was set aside
             checkpoint.parent.rmdir()
     return bundle

@@ -76,7 +76,13 @@ class Repository:
                 "fetched from the hub now, its weights as safetensors only",
                 file=sys.stderr,
             )
-        path = self.find(files)
+        try:
+            path = self.find(files)
+        except WeightsError as error:
+            if self.folder is None and not self.named_by and not Path(self.id).exists():
+                message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
+                raise WeightsError(message) from error.__cause__
+            raise
         is_transformers = path.name == from_transformers.CONFIG
         try:
             content = read_json(path)

@@ -137,6 +137,9 @@ def _require_step(step: Any, name: str, where: object) -> None:
         inner: list[Any] = typed(step[LISTS[name]], list, where, name)
         if len(inner) > MAX_PARTS:
             raise ReadingError(where, f"its {name} has {len(inner)} parts: it must have at most {MAX_PARTS}")
+        kinds = [part.get("type") for part in inner if isinstance(part, dict)]
+        if kinds.count("ByteLevel") > 1:
+            raise ReadingError(where, f"its {name} has ByteLevel twice")
         for part in inner:
             if isinstance(part, dict) and part.get("type") == "Sequence":
                 raise ReadingError(where, f"its {name} has a Sequence within a Sequence")

@@ -190,7 +190,8 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
         if suffix == ".zip":
             return _read_zip(path, settings, report)
         raise DataError(
-            f"{name_or_path} is not a supported file. Give a folder, a .csv or .jsonl file, or a .zip."
+            f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
+            f"{', '.join(table.SUFFIXES)} or .zip."
         )
     raise missing_error(name_or_path, other_names)
 

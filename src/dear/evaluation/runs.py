@@ -26,8 +26,8 @@ from dear.evaluation.trial import (
     Trial,
     check_prompts,
     longest_name,
+    remove_checkpoints,
     run_record,
-    teacher_checkpoint,
     validation_images,
 )
 from dear.progress import TrainingStep
@@ -200,8 +200,7 @@ def run_one(
         if path is not None and context.main:
             write_json(path, record)
     if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
-        for unneeded in (checkpoint, teacher_checkpoint(checkpoint)):
-            unneeded.unlink(missing_ok=True)
+        remove_checkpoints(checkpoint)
     records[run.key] = record
     progress(run.name, None)
     return record

@@ -91,7 +91,7 @@ class Trial:
         start_counting(self.method.clip.image.projection.device)
         context, run, method, dataset = self.context, self.run, self.method, self.source
         if run.teacher is not None:
-            checkpoint = self.checkpoint and teacher_checkpoint(self.checkpoint)
+            checkpoint = self.checkpoint and _teacher_checkpoint(self.checkpoint)
             label = f"{self.label}-teacher"
             above = context.of_teacher(run)
             self.teacher = Trial(above, run.teacher, checkpoint, self.progress, label=label, share=True)
@@ -265,7 +265,13 @@ def _device(context: RunContext) -> str:
     return name if processes == 1 else f"{processes} x {name}"
 
 
-def teacher_checkpoint(checkpoint: Path) -> Path:
+def remove_checkpoints(checkpoint: Path) -> None:
+    """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
+    for unneeded in (checkpoint, _teacher_checkpoint(checkpoint)):
+        unneeded.unlink(missing_ok=True)
+
+
+def _teacher_checkpoint(checkpoint: Path) -> Path:
     """The checkpoint of a teacher's training, beside that of the method that it teaches."""
     return checkpoint.with_name(f"{checkpoint.stem}-teacher.pt")
 

@@ -1,6 +1,6 @@
 """Methods compared: side by side with their costs, paired over data sets, and with published numbers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -20,6 +20,7 @@ from dear.report.records import (
     data_set_title,
     grouped,
     method_label,
+    settings_of,
 )
 
 TOO_FEW = (
@@ -249,9 +250,7 @@ def slip_notes(table: str, numbers: Iterable[tuple[str, str]]) -> list[str]:
 
 def _printed_as(method: str, run: Record) -> str | None:
     """The paper's name for the method of a column, if it prints it."""
-    settings = (run.get("settings") or {}).get("method")
-    method = method.removesuffix(f" ({UNLABELLED})")
-    return published.paper_method(method, settings if isinstance(settings, Mapping) else None)
+    return published.paper_method(method.removesuffix(f" ({UNLABELLED})"), settings_of(run, "method"))
 
 
 def _measured(run: Record) -> dict[str, float]:

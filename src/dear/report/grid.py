@@ -1,4 +1,4 @@
-"""A table of numbers in percent, with labelled rows and columns, written as Markdown, LaTeX or CSV."""
+"""A table of numbers, mostly percentages, with labelled rows and columns; as Markdown, LaTeX or CSV."""
 
 import csv
 import io

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dear.data.sources.benchmarks import benchmarks
@@ -11,6 +12,7 @@ from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
 from dear.limits import at_most
 from dear.methods.registry import METHODS
+from dear.training.settings import TrainSettings
 
 Record = Mapping[str, Any]
 
@@ -208,8 +210,19 @@ def checked(records: Iterable[Record]) -> list[Record]:
 
 
 def settings_of(record: Record, part: str) -> dict[str, Any]:
-    """The settings of a record: those of its "method", or of "train"."""
-    return dict((record.get("settings") or {}).get(part) or {})
+    """The settings of a record: those of its "method", or of "train". A setting that was added after the run
+    has its default, as in the run's key; {} if the record does not tell, or for an unknown method.
+    """
+    settings = (record.get("settings") or {}).get(part)
+    if settings is None:
+        return {}
+    return {**_defaults(part, record.get("method", "")), **settings}
+
+
+def _defaults(part: str, method: str) -> dict[str, Any]:
+    if part == "train":
+        return asdict(TrainSettings())
+    return asdict(METHODS[method].settings()) if method in METHODS else {}
 
 
 def _role_source(record: Record) -> str | None:

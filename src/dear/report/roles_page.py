@@ -13,6 +13,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
+from dear.errors import without_surrogates
 from dear.report import roles_plots as plots
 from dear.report.html import render_page, write_html
 from dear.report.mistakes import data_url
@@ -153,7 +154,7 @@ def _images_by_head(pictures: Pictures, gallery: Gallery) -> dict[tuple[int, int
 
     def cell(image: int, score: float) -> dict[str, Any]:
         words = f"{pictures.names[image]}: {score:+.1f} standard deviations"
-        return {"image": image, "words": words.encode("utf-8", "replace").decode()}
+        return {"image": image, "words": without_surrogates(words)}
 
     count = gallery.per_head
     return {

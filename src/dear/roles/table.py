@@ -240,10 +240,29 @@ class RoleTable:
                     raise ReadingError(source, f"its evidence.thresholds are {count}, not 2 or none")
         except ReadingError as error:
             raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
-        points = [concept for *_, concept, _ in (table.evidence or {}).get("points", ()) if concept]
-        check_size(table.heads, [*table.attributes, *points], source)
+        points = (table.evidence or {}).get("points", ())
+        at_most("role_points", len(points), source)
+        check_size(table.heads, [*table.attributes, *(point[2] for point in points if point[2])], source)
         at_most("attributes", len(table.attributes), source)
+        check_texts(table, source)
         return table
+
+
+def check_texts(table: RoleTable, where: object) -> None:
+    """Raise LimitError for more evidence, phrases or settings than a page or a terminal can show."""
+    evidence = table.evidence or {}
+    clusters, stability = evidence.get("clusters", ()), evidence.get("stability", {"heads": ()})
+    for entries in (clusters, evidence.get("tried", ()), evidence.get("dbcv_by_k", ()), stability["heads"]):
+        at_most("role_heads", len(entries), where)
+    phrases = [
+        *(phrase for head in table.heads for phrase in head.phrases),
+        *(phrase for cluster in clusters for phrase in (cluster["concept"], *cluster["exemplars"])),
+        *(phrase for *_, phrase in evidence.get("points", ())),
+    ]
+    at_most("role_phrases", len(phrases), where)
+    at_most("record_name", max(map(len, phrases), default=0), where)
+    at_most("model_name", len(table.source), where)
+    at_most("role_settings", len(json.dumps(table.settings)), where)
 
 
 def check_size(heads: Sequence[HeadRole], names: Iterable[str], where: object) -> None:

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from dear.adapters.attention import overlay
 from dear.adapters.predictor import Vocabulary
 from dear.backbone.choice import TINY, TOY
-from dear.errors import DearError
+from dear.errors import DearError, without_surrogates
 from dear.limits import at_most
 from dear.serving.batch import Batches, Charge, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
@@ -111,7 +111,7 @@ def create_app(
             "weights": asdict(bundle.weights),
             "caution": TOY if bundle.model == TINY else None,
             "tested": tested(bundle.metrics, bundle.training),
-            "examples": [example.name for example in service.examples],
+            "examples": [without_surrogates(example.name) for example in service.examples],
             "classes": list(service.predictor.classes),
             "features": list(service.predictor.features),
             "attributes": list(service.attributes),
@@ -190,7 +190,11 @@ def create_app(
             )
             if thumbnails:
                 charge(len(hits))
-            neighbours = [asdict(hit) for hit in hits]
+            neighbours = [
+                asdict(hit)
+                | {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
+                for hit in hits
+            ]
             for hit, neighbour in zip(hits, neighbours, strict=True) if thumbnails else ():
                 picture = await run_in_threadpool(service.thumbnail, hit)
                 neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()

@@ -124,6 +124,15 @@ class Connection(H11Protocol):
         self._stop()
         self._watch()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, unless an answer has begun; the request that it was part of gets none."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def give_up(self) -> None:
         """Drop the client."""
         self._stop()

@@ -370,5 +370,5 @@ class TestTable:
 
 def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "x.tar").write_text("x")
-    refused(tmp_path / "x.tar", settings, "is not a supported file")
+    refused(tmp_path / "x.tar", settings, r"is not a supported file.*\.csv, \.tsv, \.jsonl or \.zip")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")

@@ -363,14 +363,14 @@ def test_signs_that_mean_something_elsewhere() -> None:
 def test_one_label_with_two_settings_is_refused() -> None:
     records = [
         record("tools", "dear", 0.5, 0.5),
-        record("tools", "dear", 0.5, 0.5, seed=2, settings={"method": {"beta": 0.1}}),
+        record("tools", "dear", 0.5, 0.5, seed=2, settings={"method": {"beta": 0.1}, "train": {}}),
     ]
     with pytest.raises(DataError, match=r"different settings \(beta: 0\.9, 0\.1\)"):
         tables_of(records)
     records[1] = record("toys", "dear", 0.5, 0.5, settings={"train": {"epochs": 3}})
     with pytest.raises(DataError, match="different training"):
         tables_of(records)
-    records[1] = record("toys", "dear", 0.5, 0.5, settings={"beta": 0.1})
+    records[1] = record("toys", "dear", 0.5, 0.5, settings={"method": {"beta": 0.1}, "train": {}})
     assert tables_of(records)  # published settings may differ by data set
 
 

@@ -185,3 +185,36 @@ def test_random_roles_are_valid_and_cover_all() -> None:
     assert drawn.source == "random (seed 3), over by hand"
     # 97 draws of 4: each role 24 times, with a deviation of 4.3.
     assert all(10 < count < 40 for count in Counter(h.role for h in drawn.heads).values())
+
+
+EVIDENCE = {
+    "clusters": [], "dbcv": 0.5, "tried": [], "dbcv_by_k": {}, "thresholds": [], "phrases": 0,
+    "left_out_by_hdbscan": None, "points": [],
+}  # fmt: skip
+CLUSTER = {"concept": "color", "size": 3, "exemplars": ["red"]}
+TRIAL = {"min_size": 3, "selection": "eom", "clusters": 2, "left_out": 0.5, "dbcv": None}
+STABLE = {"layer": 1, "head": 0, "role": 1, "concept": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "evidence", "message"),
+    [
+        ({}, {"points": [[0, 0, None, "red"]] * 10_001}, "points on the map"),
+        ({}, {"clusters": [CLUSTER] * 2049}, "heads in a role table"),
+        ({}, {"tried": [TRIAL] * 2049}, "heads in a role table"),
+        ({}, {"dbcv_by_k": {str(k): 0.5 for k in range(2049)}}, "heads in a role table"),
+        ({}, {"stability": {"samples": 3, "heads": [STABLE] * 2049}}, "heads in a role table"),
+        ({}, {"clusters": [CLUSTER | {"exemplars": ["red"] * 50_000}]}, "phrases in a role table"),
+        ({}, {"points": [[0, 0, None, "r" * 301]]}, "characters of a name"),
+        ({"source": "s" * 1001}, {}, "characters of the name of a model"),
+        ({"settings": {"x": "y" * 20_000}}, {}, "characters of the settings"),
+        ({"settings": {str(key): 0 for key in range(3000)}}, {}, "characters of the settings"),
+    ],
+)
+def test_what_a_page_would_draw_is_bounded(
+    change: dict[str, Any], evidence: dict[str, Any], message: str
+) -> None:
+    saved = table().to_json()
+    RoleTable.from_json(saved | {"evidence": EVIDENCE}, "it")
+    with pytest.raises(LimitError, match=message):
+        RoleTable.from_json(saved | change | {"evidence": EVIDENCE | evidence}, "it")

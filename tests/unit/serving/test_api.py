@@ -77,6 +77,12 @@ def test_uploads_that_are_refused(client: TestClient, data: bytes, status: int, 
         assert words in refused(client.post("/api/predict", files=form), status)
 
 
+@pytest.mark.parametrize("length", ["600000000", "9" * 20, "9" * 4000])
+def test_a_stated_length_is_refused_before_the_body(client: TestClient, length: str) -> None:
+    answer = client.post("/api/predict", content=b"x", headers={"Content-Length": length})
+    assert "larger than 0.5 MiB" in refused(answer, 413)
+
+
 def test_a_long_upload_without_a_length_is_cut_off(client: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(100):

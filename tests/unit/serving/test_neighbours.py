@@ -1,6 +1,7 @@
 """The HTTP API with an index of images: neighbours, thumbnails, and what it says of this machine."""
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import FILE
 from dear.retrieval.encoder import encoder_for
 from dear.retrieval.query import Index, by_image
+from dear.serving.examples import examples_of
 from dear.serving.limits import Limits
 from dear.serving.service import Service
 from tests.conftest import small_clip_of
@@ -61,6 +63,23 @@ def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -
     shown = {hit["path"]: hit["thumbnail"] for hit in answer["neighbours"]}
     assert shown.keys() == {"same.png", "private.png", "link.png"}
     assert [path for path, thumbnail in shown.items() if thumbnail] == ["same.png"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")
+def test_names_that_are_not_utf8_leave_as_text(predictor: Predictor, tmp_path: Path) -> None:
+    """One such picture of a stranger made every answer that held it a 500, and the page useless."""
+    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in (b"a\xff.png", b"b\xfe.png"):  # of the same bytes: the second is a copy
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(png(picture(1)))
+    build_index(BundleEncoder(predictor), folder, tmp_path / "index")
+    examples = examples_of(predictor.bundle, folder)
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"), examples=examples)
+    with TestClient(create_app(service), base_url=URL) as client:
+        answer = client.post("/api/neighbours", content=png(picture(0))).json()
+        assert [(hit["path"], hit["copies"]) for hit in answer["neighbours"]] == [("a?.png", ["b?.png"])]
+        assert sorted(client.get("/api/info").json()["examples"]) == ["a?", "b?"]
 
 
 def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:

@@ -214,3 +214,21 @@ def test_tiny_chunks_end_their_connection(served: ExitStack) -> None:
     opened = served.enter_context(connect(address, head + chunks(1000, 1)))
     assert rest(opened)[:12] in (b"HTTP/1.1 400", b"")  # nothing, where the system resets what was not read
     assert predict(address).status_code == 200
+
+
+def test_what_is_no_http_after_a_refusal_leaves_no_traceback(
+    served: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Head and broken chunk in one segment: the refusal was sent after the connection had its 400."""
+    address = serve(served, Limits(patience=LONG))
+    for host in (b"evil", b"localhost"):
+        head = b"POST /api/predict HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\n" % host
+        opened = served.enter_context(connect(address, head + b"zz\r\n"))
+        assert rest(opened).startswith(b"HTTP/1.1 400")
+        late = served.enter_context(connect(address, head))  # the broken chunk comes after the answer
+        if host == b"evil":
+            assert late.recv(65536).startswith(b"HTTP/1.1 421")
+        late.sendall(b"zz\r\n")
+        rest(late)
+    assert predict(address).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

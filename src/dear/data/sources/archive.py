@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from dear.data.images.raster import FORMATS, SUFFIXES
+from dear.data.sources import table
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
@@ -17,7 +18,7 @@ from dear.reading.files import opened
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
 """What zipfile raises for a damaged or invalid archive."""
-LISTS = (".json", ".jsonl", ".csv", ".tsv", ".txt")
+LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
 MODEST = 2**28

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dear.data.settings import DataSettings
-from dear.data.sources import archive
+from dear.data.sources import archive, table
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
@@ -61,6 +61,15 @@ def test_a_table_and_coops_layout_in_a_zip(tmp_path: Path, settings: DataSetting
     (folder / "list.csv").write_text("path,label,split\n/etc/passwd,x,train\nant/1.png,x,test\n")
     with pytest.raises(DataError, match="leads out of the image folder"):
         load(pack(tmp_path / "u.zip", folder), settings)
+
+
+def test_tables_of_all_formats_are_unpacked(tmp_path: Path) -> None:
+    tables = {f"list{suffix}" for suffix in table.SUFFIXES}
+    packed = tmp_path / "d.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        for name in (*tables, "a.png", "a.exe"):
+            file.writestr(name, b"x")
+    assert {path.name for path in archive.unpack(packed, tmp_path).iterdir()} == {*tables, "a.png"}
 
 
 def test_a_copied_directory_gives_no_images_of_another(tmp_path: Path) -> None:
