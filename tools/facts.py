@@ -146,7 +146,7 @@ def _constants(ours: Mapping[str, Average], headrooms: Mapping[str, Headroom]) -
     zero = ours.get(FROZEN)
     base = fmean(h.bias_base - h.base for h in headrooms.values())
     gains = [h.bias_novel - h.novel for h in headrooms.values()]
-    spread = half_width(gains) or 0.0
+    spread = half_width(gains)
     best = max((row["base"] for row in ours.values()), default=0.0) - (zero["base"] if zero else 0.0)
     return [
         Fact(
@@ -159,9 +159,9 @@ def _constants(ours: Mapping[str, Average], headrooms: Mapping[str, Headroom]) -
         Fact(
             3,
             "and nothing on novel (the 95% interval over tasks reaches down to 0)",
-            f"{fmean(gains):+.1f} ± {spread:.1f}",
+            f"{fmean(gains):+.1f}" + ("" if spread is None else f" ± {spread:.1f}"),
             "",
-            fmean(gains) - spread <= 0,
+            None if spread is None else fmean(gains) - spread <= 0,
         ),
     ]
 

@@ -22,10 +22,11 @@ def test_means_and_gaps_by_hand() -> None:
     halves = {"a": (60.0, 80.0), "b": (80.0, 60.0)}
     assert mean_of(halves, ["a", "b"]) == (70, 70, 70)
     assert mean_of(halves, ["a"])[2] == pytest.approx(2 * 60 * 80 / 140)
-    # Differences of HM: 10 and 20; standard deviation 7.07, t of one degree of freedom 12.706.
-    other = {"a": (50.0, 50.0), "b": (50.0, 50.0)}
-    more = {"a": (60.0, 60.0), "b": (70.0, 70.0)}
-    assert gap(more, other, ["a", "b"]) == "+15.00 ± 63.53"
+    # Differences of HM: 10, 20 and 30; standard deviation 10, t of two degrees of freedom 4.3027.
+    other = dict.fromkeys("abc", (50.0, 50.0))
+    more = {"a": (60.0, 60.0), "b": (70.0, 70.0), "c": (80.0, 80.0)}
+    assert gap(more, other, ["a", "b", "c"]) == "+20.00 ± 24.84"
+    assert gap(more, other, ["a", "b"]) == "+15.00"
     assert gap(more, other, ["a"]) == "+10.00"
 
 

@@ -47,14 +47,15 @@ def test_what_a_record_becomes(tmp_path: Path) -> None:
 
 
 def test_differences_are_paired_over_shared_seeds() -> None:
-    runs = [measured("toys", "zero-shot", seed, 0.5, 0.5) for seed in (1, 2)]
+    runs = [measured(data, "zero-shot", seed, 0.5, 0.5) for data in ("toys", "tools") for seed in (1, 2)]
+    runs += [measured("tools", "dear", seed, 0.7, 0.7) for seed in (1, 2)]
     runs += [measured("cars", "zero-shot", 1, 0.4, 0.4), measured("cars", "zero-shot", 2, 0.9, 0.9)]
     runs += [measured("toys", "dear", 1, 0.6, 0.6), measured("cars", "dear", 1, 0.7, 0.7)]
     runs += [measured("toys", "dear", 2, 0.9, 0.9)]  # cars were not run with seed 2
-    results = Results([*runs, measured("toys", "coop", 1, 0.6, 0.6)], ["toys", "cars"])
+    results = Results([*runs, measured("toys", "coop", 1, 0.6, 0.6)], ["toys", "tools", "cars"])
     assert {*results.by_method} == {"zero-shot", "dear"}  # coop was not run on cars
-    # Differences of 10 and 30; t = 12.706 with one degree of freedom, standard error 10.
-    assert results.gap("dear", "zero-shot", lambda run: run.hm) == "+20.0 ± 127.1"
+    # Differences of 10, 20 and 30; t = 4.3027 with two degrees of freedom, standard error 10 / sqrt(3).
+    assert results.gap("dear", "zero-shot", lambda run: run.hm) == "+20.0 ± 24.8"
     assert results.gap("dear", "dear", lambda run: run.hm) == ""
     assert results.seeds("zero-shot") == "1, 2"
     assert results.seeds("dear") == "1"

@@ -7,8 +7,8 @@ from typing import Any
 from dear.evaluation.schema import harmonic_mean
 from dear.report import published
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Table, average
-from dear.report.grid import Cell, Grid, GridRow
-from dear.report.intervals import LEVEL, half_width, paired
+from dear.report.grid import INTERVAL, Cell, Grid, GridRow
+from dear.report.intervals import FEWEST, LEVEL, half_width, paired
 from dear.report.method_plots import Costs
 from dear.report.records import (
     CHANCE,
@@ -23,7 +23,6 @@ from dear.report.records import (
     settings_of,
 )
 
-FEWEST = 3  # data sets for an interval
 TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
     "and says nothing."
@@ -101,7 +100,9 @@ def joint_grid(records: Sequence[Record]) -> Grid | None:
     if not rows:
         return None
     names = (*(MEASURE_TITLES[measure] for measure in MEASURES), *JOINT_RULES)
-    return Grid("base-to-novel-joint", "All classes at once", "Method", names, tuple(rows), (JOINT_NOTE,))
+    several = any(cell.spread is not None for row in rows for cell in row.cells if cell)
+    notes = (JOINT_NOTE, *(["± standard deviation over seeds."] if several else ()))
+    return Grid("base-to-novel-joint", "All classes at once", "Method", names, tuple(rows), notes)
 
 
 def _joint(run: Record, half: str, read: str) -> float:
@@ -153,7 +154,7 @@ def _memory(record: Record) -> float | None:
 
 def paired_grid(records: Sequence[Record]) -> Grid | None:
     """Each method minus the first: mean difference over the data sets that both have, with its interval
-    (over two data sets without); None if there is only one method.
+    (over fewer than three data sets without); None if there is only one method.
 
     Raises:
         DataError: for records that cannot be combined in one table.
@@ -173,7 +174,7 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         for measure in MEASURES:
             minuend, subtrahend = ([means[m][name][measure] for name in shared] for m in (method, first))
             mean, half = paired(minuend, subtrahend)
-            cells.append(Cell(mean, half if len(shared) >= FEWEST else None, len(shared)))
+            cells.append(Cell(mean, half, len(shared)))
             any_few = any_few or len(shared) < FEWEST
         rows.append(GridRow(f"{method} − {first}", tuple(cells)))
     if not rows:
@@ -185,13 +186,19 @@ def paired_grid(records: Sequence[Record]) -> Grid | None:
         notes = [*(notes if any_interval else ["Points. Mean over data sets."]), TOO_FEW]
     columns = tuple(MEASURE_TITLES[measure] for measure in MEASURES)
     return Grid(
-        "base-to-novel-paired", f"Difference to {first}", "Methods", columns, tuple(rows), tuple(notes)
+        "base-to-novel-paired",
+        f"Difference to {first}",
+        "Methods",
+        columns,
+        tuple(rows),
+        tuple(notes),
+        spread=INTERVAL,
     )
 
 
 def published_grid(records: Sequence[Record]) -> Grid | None:
     """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
-    the backbone and shots of its numbers; with at least two seeds also half the width of the t interval.
+    the backbone and shots of its numbers; with at least three seeds also half the width of the t interval.
     None if there is nothing to compare.
 
     Raises:
@@ -222,7 +229,9 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         return None
     columns = [f"{MEASURE_TITLES[m]}{part}" for m in MEASURES for part in ("", " (published)", " difference")]
     source = str(published.sources()["base_to_novel"])
-    note = f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least two."
+    note = (
+        f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least {FEWEST}."
+    )
     return Grid(
         "base-to-novel-published",
         "Difference to the published numbers",
@@ -230,6 +239,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
         tuple(columns),
         tuple(rows),
         (note, f"Published: {source}.", *slip_notes("base_to_novel", compared)),
+        spread=INTERVAL,
     )
 
 

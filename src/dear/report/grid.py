@@ -15,6 +15,8 @@ from rich.table import Table as RichTable
 from dear.errors import printable
 
 DECIMALS = 2
+SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
+"""What stands after ± in a table."""
 MISSING = "–"
 Mark = Literal["best", "second"]
 Rows = Sequence[Sequence[object]]
@@ -64,6 +66,7 @@ class Grid:
         name: Base name of its files.
         corner: Heading of the row labels.
         notes: Notes printed below it.
+        spread: What stands after ± in its cells.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Grid:
     columns: tuple[str, ...]
     rows: tuple[GridRow, ...]
     notes: tuple[str, ...] = ()
+    spread: str = SEEDS
 
     def to_markdown(self) -> str:
         """Title, table and notes; the best in bold, the second in italics."""
@@ -106,8 +110,10 @@ class Grid:
         )  # fmt: skip
 
     def to_csv(self) -> str:
-        """One line per row, with a column of spreads and one of seeds after each column of numbers."""
-        names = [f"{name}{part}" for name in self.columns for part in ("", " ±", " seeds")]
+        """One line per row, with a column of spreads and one of seeds after each column of numbers. The
+        header says what the spreads are.
+        """
+        names = [f"{name}{part}" for name in self.columns for part in ("", f", {self.spread}", " seeds")]
         rows: list[Sequence[object]] = [[*map(csv_text, [self.corner, "published", *names])]]
         for row in self.rows:
             numbers: list[object] = []

@@ -8,17 +8,19 @@ from statistics import NormalDist, fmean, stdev
 STEPS = 2000
 LEVEL = 0.95
 """Level of every interval."""
+FEWEST = 3
+"""Values for a t interval: that of two is 12.7 standard errors wide to each side, and says nothing."""
 
 
 def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
-    """Half the width of the t interval of the mean; None with fewer than two values."""
-    if len(values) < 2:
+    """Half the width of the t interval of the mean; None with fewer than `FEWEST` values."""
+    if len(values) < FEWEST:
         return None
     return t_quantile(0.5 + level / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of the differences one - other, and the half-width of its t interval at `LEVEL`."""
+    """Mean of the differences one - other, and half the width of its t interval, or None."""
     differences = [a - b for a, b in zip(one, other, strict=True)]
     return fmean(differences), half_width(differences)
 

@@ -89,6 +89,11 @@ def public_data_only(records: Iterable[Record]) -> bool:
     return all(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
 
 
+def benchmarks_only(records: Iterable[Record]) -> bool:
+    """True if all data sets are benchmarks, beside which published numbers can stand."""
+    return all(str(dataset.get("name")) in benchmarks() for run in records for dataset in _data_sets(run))
+
+
 def _is_public(record: Record, dataset: Mapping[str, Any]) -> bool:
     """True for a task of the Attribute World or a benchmark; tasks have no files, so a folder named like one
     is the user's.

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,7 @@ def train(
     ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
     rounding, except for methods whose loss depends on which images share a batch, or that drop values at
     random. ``label`` names the run in Fabric's loggers, ``progress`` is called after each step.
+    A training with too few steps to learn from is warned of.
 
     Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
     than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
@@ -87,6 +89,8 @@ def train(
     steps = batches.steps
     of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
     epochs = math.ceil(of_run / steps)
+    if note := settings.too_few(of_run, steps):
+        warnings.warn(note, stacklevel=2)
     apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(

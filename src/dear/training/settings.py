@@ -11,6 +11,8 @@ from dear.errors import SettingsError
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]
+FEW_STEPS = 3
+"""Steps after the warm-up below which a training is said to be short."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,20 @@ class TrainSettings:
                 "all would train at the warm-up rate. Give fewer --train.warmup-epochs."
             )
         return steps
+
+    def too_few(self, of_run: int, epoch_steps: int) -> str:
+        """What to say of a training of so many steps that can hardly learn: fewer than `FEW_STEPS` after the
+        warm-up, or at most as many as in it; "" for others.
+        """
+        warm = min(self.warmup_epochs * epoch_steps, of_run)
+        if of_run - warm >= FEW_STEPS and of_run > 2 * warm:
+            return ""
+        of_warmup = f", {warm} of them at the warm-up rate of {self.warmup_lr:g}" if warm else ""
+        remedy = ", or --train.warmup-epochs 0" if warm else ""
+        return (
+            f"a training of {of_run} steps{of_warmup}: it may hardly change the method. Give more "
+            f"--train.epochs{remedy}."
+        )
 
     def epochs_of_run(self, images: int, classes: int) -> int:
         """Number of epochs of such a training, the last of which may be cut short."""

@@ -17,6 +17,7 @@ HALVES = {  # method -> base, novel in percent, in the published order of HM
     "mmrl++": (82, 73),
 }
 ROOMS = {"a": Headroom(66, 70, 90, 68, 70), "b": Headroom(66, 70, 90, 72, 69)}
+ROOMS["c"] = Headroom(66, 70, 90, 70, 70)
 FACTORS = {f"task {factor}": factor for factor in ALONE}
 
 
@@ -54,8 +55,10 @@ def test_each_breaks_alone(changed: dict[str, tuple[float, float]], broken: set[
 def test_what_is_measured_without_training() -> None:
     rooms = {"a": Headroom(66, 70, 77, 68, 70), "b": Headroom(66, 70, 77, 72, 69)}
     assert verdicts(records(), rooms=rooms)[1] is False
-    rooms = {"a": Headroom(66, 70, 90, 72, 73), "b": Headroom(66, 70, 90, 72, 73)}  # 6 of a gain of 16
+    rooms = dict.fromkeys("abc", Headroom(66, 70, 90, 72, 73))  # 6 of a gain of 16
     assert verdicts(records(), rooms=rooms)[4:6] == [False, False]
+    del rooms["c"]
+    assert verdicts(records(), rooms=rooms)[5] is None  # two tasks have no interval
     assert verdicts(records(), alone={"task": "color"})[8] is False
 
 

@@ -13,7 +13,10 @@ def test_student_t() -> None:
     assert t_quantile(0.975, 2) == pytest.approx(0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-5)
     assert t_quantile(0.975, 100_000) == pytest.approx(1.95996, abs=1e-3)  # the normal distribution
     assert half_width([3.0]) is None
-    assert paired([3.0, 5.0], [1.0, 5.0])[0] == 1
+    assert half_width([3.0, 5.0]) is None
+    # Standard deviation 1 of three values; t = 4.3027 with two degrees of freedom.
+    assert half_width([3.0, 4.0, 5.0]) == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
+    assert paired([3.0, 5.0], [1.0, 5.0]) == (1, None)
 
 
 def test_intervals_of_shares() -> None:

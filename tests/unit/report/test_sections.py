@@ -66,7 +66,7 @@ def grids(records: list[dict[str, Any]]) -> dict[str, Grid]:
 def test_ablations_stand_beside_the_published_numbers() -> None:
     records = [
         ablated(data, variant, base, novel)
-        for data, shift in (("turned-tools", 0.0), ("worn-fabrics", 0.1))
+        for data, shift in (("EuroSAT", 0.0), ("UCF101", 0.1))
         for variant, base, novel in ((None, 0.8 - shift, 0.6), ("all-mixed", 0.9 - shift, 0.4 + shift))
     ]
     found = grids(records)
@@ -82,8 +82,8 @@ def test_ablations_stand_beside_the_published_numbers() -> None:
     assert cells(inference, "fusion (DeAR)")[:2] == ["75.00", "60.00"]
     # The main table holds the method itself, not its ablations.
     assert [row.label for row in found["base-to-novel"].rows if "chance" not in row.label] == [
-        "Turned-Tools: dear",
-        "Worn-Fabrics: dear",
+        "Eurosat: dear",
+        "Ucf101: dear",
         "Average: dear",
     ]
 
@@ -201,7 +201,8 @@ def test_published_rows_stand_under_the_papers_data_sets() -> None:
 
 def test_differences_to_published_numbers() -> None:
     records = [
-        record("DescribableTextures", "dear", base, 0.75, seed=seed) for seed, base in ((1, 0.83), (2, 0.85))
+        record("DescribableTextures", "dear", base, 0.75, seed=seed)
+        for seed, base in ((1, 0.83), (2, 0.85), (3, 0.84))
     ]
     assert published_grid(records) is None  # the tiny CLIP is not what the numbers were published for
     for one in records:
@@ -211,8 +212,16 @@ def test_differences_to_published_numbers() -> None:
     (row,) = grid.rows
     base, printed, difference = row.cells[:3]
     assert (base and base.value, printed and printed.value) == ("84.00", "83.90")
-    # Two seeds, one degree of freedom: 12.706 * sd / sqrt(2), sd = sqrt(2).
-    assert difference == Cell(pytest.approx(0.1), pytest.approx(12.7062, abs=1e-3), 2)
+    # Three seeds, two degrees of freedom: 4.3027 * sd / sqrt(3), sd = 1.
+    assert difference == Cell(pytest.approx(0.1), pytest.approx(2.4841, abs=1e-3), 3)
+    assert (
+        grid.to_csv()
+        .splitlines()[0]
+        .endswith(',HM difference,"HM difference, half of 95% interval",HM difference seeds')
+    )
+    two = published_grid(records[:2])
+    assert two is not None
+    assert two.rows[0].cells[2] == Cell(pytest.approx(0.1), None, 2)
     assert any(
         "Slip: DeAR, DTD: the published HM is 79.62; its own base and novel give 79.53" in n
         for n in grid.notes
@@ -288,7 +297,7 @@ def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
         "Slip: CoOp: the table gives its venue as ICCV2021; it is IJCV 2022 "
         "(KaiyangZhou/CoOp at ff61507, README.md)."
     ]
-    ablation = grids([ablated("turned-tools", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
+    ablation = grids([ablated("EuroSAT", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
     assert "74.73; elsewhere it is 74.83" in ablation.notes[-1]
 
 
@@ -331,10 +340,10 @@ def test_how_a_grid_is_written() -> None:
         "Row | x",
         "published",
         "One",
-        "One ±",
+        "One, sd over seeds",
         "One seeds",
         "Two (%)",
-        "Two (%) ±",
+        "Two (%), sd over seeds",
         "Two (%) seeds",
     ]
     assert lines[1] == ["a_b & c", "no", "12.3450", "0.5000", "3", "", "", ""]

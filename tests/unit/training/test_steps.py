@@ -119,6 +119,26 @@ def test_steps_by_hand() -> None:
     assert settings.steps_of_run(images=1, classes=1000, epoch_steps=1) == 1
 
 
+def test_a_training_too_short_to_learn_is_told(small_clip: Clip) -> None:
+    def told(of_run: int, epoch_steps: int, warmup_epochs: int = 1) -> str:
+        return TrainSettings(warmup_epochs=warmup_epochs).too_few(of_run, epoch_steps)
+
+    assert told(of_run=2, epoch_steps=1).startswith(
+        "a training of 2 steps, 1 of them at the warm-up rate of 1e-05:"
+    )
+    assert told(of_run=3, epoch_steps=1) != ""  # two steps after the warm-up
+    assert told(of_run=4, epoch_steps=1) == ""
+    assert told(of_run=20, epoch_steps=10) != ""  # half of them
+    assert told(of_run=21, epoch_steps=10) == ""
+    assert told(of_run=2, epoch_steps=1, warmup_epochs=0) == (
+        "a training of 2 steps: it may hardly change the method. Give more --train.epochs."
+    )
+    assert told(of_run=3, epoch_steps=1, warmup_epochs=0) == ""
+    method = small_dear(small_clip)
+    with pytest.warns(UserWarning, match=r"a training of 2 steps, 1 of them .* --train.warmup-epochs 0\.$"):
+        train(method, few(), TrainSettings(epochs=2, batch=7), seed=1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

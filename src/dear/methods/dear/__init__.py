@@ -29,9 +29,9 @@ class DearSettings(MethodSettings):
         lambda_fusion: Weight of L_fusion.
         fusion_loss: Form of L_fusion, "linear" or "log" [ours].
         copy_projection: Initialise the attribute projection as a copy of CLIP's, else randomly [ours].
-        core_mask: What tokens of other attributes attend to in a core head: "exclusive" is only their own
-            attribute's tokens (supplement B); "eq9" also the image (equation 9 alone). The paper states
-            both; the default is [ours].
+        core_mask: What tokens of other attributes attend to in a core head: "eq9" is the image and
+            the head's attribute (equation 9 alone); "exclusive", the default, only their own attribute: by
+            supplement B they do not see the image, and what they attend to instead is [ours].
         beta_last: Not in the paper: anchoring of the attribute tokens at the last layer; from the first layer
             after J it changes linearly from beta to this. null: beta at each layer, as in the paper.
         read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that these only

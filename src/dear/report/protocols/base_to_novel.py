@@ -27,6 +27,7 @@ from dear.report.records import (
     CHANCE,
     Record,
     accuracy,
+    benchmarks_only,
     checked,
     data_set,
     data_set_title,
@@ -66,8 +67,7 @@ class BaseToNovelReport(ProtocolReport):
         """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
         runs.
         """
-        labels = {row.label for ablation in ablations().values() for row in ablation.rows if row.label}
-        return [record for record in records if record.get("variant") not in labels] or list(records)
+        return [record for record in records if record.get("variant") not in _labels()] or list(records)
 
     def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
         runs = self.headline(records)
@@ -147,34 +147,48 @@ def _highest(table: Table, main: str) -> str | None:
 def ablation_grids(records: Iterable[Record]) -> list[Grid]:
     """A table for each ablation that has at least two rows.
 
+    Both rows of the inference ablation are in every run of DeAR. Beside other methods on the user's data or
+    on drawings nobody asked for it: it has a table for benchmarks, and for public data where DeAR alone was
+    run or another ablation was. Published numbers, which are of benchmarks, stand beside these alone.
+
     Raises:
         DataError: for records that cannot be combined in one table.
     """
+    records = list(records)
     of_method = [record for record in records if record.get("method") == METHOD]
     if not of_method:
         return []
     of_method = checked(of_method)
-    public = public_data_only(of_method)
+    with_published = benchmarks_only(of_method)
     by_variant = grouped(of_method, lambda record: str(record.get("variant") or ""))
-    grids = [_grid(ablation, by_variant, public) for ablation in ablations().values()]
+    asked = len(of_method) == len(records) or not by_variant.keys().isdisjoint(_labels())
+    inference = with_published or (asked and public_data_only(of_method))
+    grids = [
+        _grid(ablation, by_variant, with_published=with_published)
+        for ablation in ablations().values()
+        if inference or ablation.name != "inference"
+    ]
     return [grid for grid in grids if grid is not None]
 
 
-def _grid(ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], public: bool) -> Grid | None:
-    """The table of an ablation. If data are not ``public`` but the user's, only what was varied has a table,
-    without published numbers: these are averages of other data sets.
-    """
+def _labels() -> set[str]:
+    """The variants that are rows of ablations."""
+    return {row.label for ablation in ablations().values() for row in ablation.rows if row.label}
+
+
+def _grid(
+    ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], *, with_published: bool
+) -> Grid | None:
+    """The table of an ablation; None if nothing was varied."""
     has_runs = [row for row in ablation.rows if by_variant.get(row.label or "")]
-    varied = [row for row in has_runs if row.label] or (
-        has_runs if public and ablation.name == "inference" else []
-    )
+    varied = ablation.name == "inference" or any(row.label for row in has_runs)
     if len(has_runs) < FEWEST or not varied:
         return None
     pairs = {row.shown: _pairs(row, by_variant[row.label or ""]) for row in has_runs}
     shared = [name for name in pairs[has_runs[0].shown] if all(name in by_data for by_data in pairs.values())]
     if not shared:
         return None
-    printed = published.ablation(ablation.name) if public else {}
+    printed = published.ablation(ablation.name) if with_published else {}
     rows = []
     for row in ablation.rows:
         entry = average([pairs[row.shown][name] for name in shared]) if row.shown in pairs else None
@@ -194,11 +208,14 @@ def _grid(ablation: Ablation, by_variant: Mapping[str, Sequence[Record]], public
     ]
     titles = dict((data_set(run), data_set_title(run)) for run in by_variant[has_runs[0].label or ""])
     names = ", ".join(titles[name] for name in shared)
-    notes = [f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})."]
-    if public:
+    several = any(cell and cell.spread is not None for row in rows for cell in row.cells)
+    notes = [
+        f"Ours: percent, average of {len(shared)} data set{'s' if len(shared) > 1 else ''} ({names})"
+        f"{', mean ± standard deviation over seeds' if several else ''}."
+    ]
+    if with_published:
         notes.append(
-            "Published: DeAR (CVPR 2026), with other data and weights than ours; only the order is "
-            "comparable."
+            "Published: DeAR (CVPR 2026); data and weights may be others than ours: compare the order alone."
             if printed
             else "No published numbers are known for this ablation."
         )
