@@ -64,6 +64,8 @@ def _with_parts(module: Part, parts: dict[str, nn.Module]) -> Part:
 def _used_layers(method: Method) -> VisionTower:
     """The backbone's image tower without the layers that the method replaces by layers of its own."""
     tower = method.clip.image
+    if tower.access == "features":
+        return tower
     blocks = [tower.block(layer) for layer in range(1, tower.depth + 1)]
     used = [
         block if method.image_block(layer) is block else nn.Identity()

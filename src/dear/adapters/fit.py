@@ -32,7 +32,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial, check_prompts, longest_name, remove_checkpoints, teacher_facts
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, METHODS, known_method
+from dear.methods.registry import FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
 from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
@@ -117,6 +117,7 @@ def fit(
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
+            check_towers(method, clip)
             table = _roles(clip, roles, images, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)

@@ -1,15 +1,16 @@
 """Check every open_clip architecture: build it without its weights, map it, and compare it if small."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import open_clip
 import torch
 from torch import nn
 
-from dear.backbone.choice import Verdict
+from dear.backbone.choice import Access, Verdict
 from dear.backbone.convert import require_fit, to_towers
 from dear.backbone.load import build, random_network
+from dear.backbone.whole import WholeVisionTower
 from dear.errors import WeightsError
 
 SEED = 0
@@ -23,8 +24,8 @@ Every architecture name of open_clip {version} was built (on PyTorch's meta devi
 weights) and checked part by part against what the towers of `dear.backbone` reproduce:
 **{works} of {count} work, {refused} are refused**, each with the reason that `load_clip` gives.{compared}
 
-| architecture | image tower: layers x heads, pixels | M parameters |{head}
-| --- | --- | ---: |{rule}
+A tower gives its layers and attention heads, or features alone, and a method says what it needs of each.
+
 {fits}
 
 ## Refused
@@ -33,6 +34,28 @@ weights) and checked part by part against what the towers of `dear.backbone` rep
 | --- | --- |
 {others}
 """
+SECTION = """\
+## {title}
+
+{about}
+Number of architectures: {count}. Methods: {methods}.
+
+| architecture | image tower: {columns} | M parameters |{head}
+| --- | --- | ---: |{rule}
+{rows}"""
+SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
+    ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
+    ("features", "layers"): (
+        "Images as features, texts by layers",
+        "The image tower is open_clip's or timm's own, frozen and used whole.",
+    ),
+    ("heads", "features"): (
+        "Images by layers, texts as features",
+        "The text tower is open_clip's own, frozen and used whole.",
+    ),
+    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen and used whole."),
+}
+"""Title and description by what the image and the text tower give."""
 COMPARED = """
 
 *Difference* is the largest difference of image and text features from open_clip's own, under random weights,
@@ -57,15 +80,18 @@ def try_architecture(name: str, compare_below: float = 0.0) -> Verdict:
         return Verdict(name, False, _reason(str(error), name))
     millions = sum(parameter.numel() for parameter in network.parameters()) / 1e6
     with torch.device("meta"):
-        image, _ = to_towers(network)
+        image, text = to_towers(network)
     return Verdict(
         name,
         True,
         parameters=millions,
-        layers=image.depth,
-        heads=image.heads,
+        layers=image.depth if image.access == "heads" else None,
+        heads=image.heads if image.access == "heads" else None,
         image_size=image.image_size,
         difference=difference(name) if millions < compare_below else None,
+        image=image.access,
+        text=text.access,
+        kind=image.kind if isinstance(image, WholeVisionTower) else None,
     )
 
 
@@ -77,20 +103,44 @@ def difference(name: str) -> float:
     generator = torch.Generator().manual_seed(SEED)
     pixels = torch.randn(IMAGES, 3, image.image_size, image.image_size, generator=generator)
     texts = _texts(network, generator)
-    pairs = [(image(pixels), network.encode_image(pixels)), (text(texts), network.encode_text(texts))]
+    pairs = [
+        (image(pixels), network.encode_image(pixels, normalize=False)),
+        (text(texts), network.encode_text(texts, normalize=False)),
+    ]
     return max(float((ours - theirs).abs().max() / theirs.abs().max()) for ours, theirs in pairs)
 
 
-def markdown(verdicts: Sequence[Verdict], version: str, compare_below: float = 0.0) -> str:
-    """The Markdown of docs/models.md."""
+def markdown(
+    verdicts: Sequence[Verdict],
+    version: str,
+    methods: Callable[[Access, Access], Sequence[str]],
+    compare_below: float = 0.0,
+) -> str:
+    """The Markdown of docs/models.md. ``methods`` names those that run on an image and a text tower."""
     fits = [v for v in verdicts if v.works]
     others = [v for v in verdicts if not v.works]
     compared = compare_below > 0
-    rows = [
-        f"| {v.name} | {v.layers} x {v.heads}, {v.image_size} | {v.parameters or 0:.1f} |"
-        + (f" {'–' if v.difference is None else f'{v.difference:.1e}'} |" if compared else "")
-        for v in fits
-    ]
+    sections = []
+    for access, (title, about) in SECTIONS.items():
+        rows = [
+            f"| {v.name} | {_image_tower(v)}, {v.image_size} | {v.parameters or 0:.1f} |"
+            + (f" {'–' if v.difference is None else f'{v.difference:.1e}'} |" if compared else "")
+            for v in fits
+            if (v.image, v.text) == access
+        ]
+        if rows:
+            sections.append(
+                SECTION.format(
+                    title=title,
+                    about=about,
+                    count=len(rows),
+                    methods=", ".join(methods(*access)),
+                    columns="layers x heads, pixels" if access[0] == "heads" else "class, pixels",
+                    head=" difference |" if compared else "",
+                    rule=" ---: |" if compared else "",
+                    rows="\n".join(rows),
+                )
+            )
     return PAGE.format(
         version=version,
         options=f" --compare-below {compare_below:g}" if compared else "",
@@ -98,19 +148,22 @@ def markdown(verdicts: Sequence[Verdict], version: str, compare_below: float = 0
         count=len(verdicts),
         refused=len(others),
         compared=COMPARED.format(images=IMAGES, below=compare_below) if compared else "",
-        head=" difference |" if compared else "",
-        rule=" ---: |" if compared else "",
-        fits="\n".join(rows),
+        fits="\n\n".join(sections),
         others="\n".join(f"| {v.name} | {v.reason} |" for v in others),
     )
+
+
+def _image_tower(verdict: Verdict) -> str:
+    return verdict.kind or f"{verdict.layers} x {verdict.heads}"
 
 
 def _texts(network: nn.Module, generator: torch.Generator) -> torch.Tensor:
     """Random token ids, with the end-of-text token (the highest id) somewhere in the second half."""
     model: Any = network
-    texts = torch.randint(1, model.vocab_size - 1, (IMAGES, model.context_length), generator=generator)
+    words = model.vocab_size if hasattr(model, "vocab_size") else model.text.vocab_size  # CoCa
+    texts = torch.randint(1, words - 1, (IMAGES, model.context_length), generator=generator)
     ends = torch.randint(model.context_length // 2, model.context_length, (IMAGES, 1), generator=generator)
-    return texts.scatter(1, ends, model.vocab_size - 1)
+    return texts.scatter(1, ends, words - 1)
 
 
 def _reason(message: str, name: str) -> str:

@@ -95,6 +95,17 @@ def warn_of_toy(model: str, *, world: bool, stacklevel: int = 2) -> None:
         warnings.warn(TOY, stacklevel=stacklevel + 1)
 
 
+Access = Literal["features", "layers", "heads"]
+"""What a tower gives: features alone; its layers too, which a method may change; each attention head too."""
+ACCESS: tuple[Access, ...] = ("features", "layers", "heads")
+"""The same in order: what gives one of them gives those before it."""
+
+
+def gives(access: Access, needed: Access) -> bool:
+    """True if a tower with this access gives what is needed."""
+    return ACCESS.index(access) >= ACCESS.index(needed)
+
+
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
 """As in Lightning Fabric: "-true" is the type of the weights, "-mixed" that of products by autocast."""
 HALF: Precision = "16-true"
@@ -106,9 +117,11 @@ class Verdict:
     """The result of checking an open_clip architecture.
 
     Attributes:
-        works: True if it maps exactly onto our towers; if not, `reason` says why.
+        works: True if it can be used; if not, `reason` says why.
         parameters: of both towers, in millions.
-        layers, heads: of the image tower.
+        image, text: what the towers give.
+        kind: the class of an image tower that gives features only.
+        layers, heads: of an image tower that gives them.
         image_size: side length in pixels.
         difference: the largest difference of image and text features from open_clip's own under random
             weights, relative to their largest value; None if not compared.
@@ -122,3 +135,6 @@ class Verdict:
     heads: int | None = None
     image_size: int | None = None
     difference: float | None = None
+    image: Access | None = None
+    text: Access | None = None
+    kind: str | None = None

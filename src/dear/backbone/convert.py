@@ -1,5 +1,8 @@
-"""Convert an open_clip model to our towers, sharing its weights; refuse it if the mapping is not exact."""
+"""Convert an open_clip model to our towers, sharing its weights: layer by layer where the mapping is exact,
+else whole, for frozen features; refuse it where neither is possible.
+"""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,60 +13,104 @@ from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides
 from dear.errors import WeightsError
 
+SMALLEST_PATCH = 14
+"""Pixels along a side of the smallest patches of open_clip's ViTs."""
 TEXT_POOLS = ("argmax", "eos", "last")
+POOLS = ("tok", "avg")
+CUSTOM_TEXT = (names.CUSTOM_CLIP_CLASS, names.COCA_CLASS)
+"""Models whose text tower is a module of its own."""
 
 
 def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
     """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does."""
     require_fit(model)
-    return VisionTower(model.visual), TextTower(_text(model))
+    whole = _layered_text_why_not(model) is not None
+    text = WholeTextTower(_text(model)) if whole else TextTower(_text(model))
+    if _layered_image_why_not(model) is None:
+        return VisionTower(model.visual), text
+    return WholeVisionTower(model.visual, text.embed_dim), text
 
 
 def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
-    """Raise WeightsError with the reason if these towers would not reproduce the model's forward pass."""
+    """Raise WeightsError with the reason if no towers reproduce the model's features."""
     reason = why_not(model)
     if reason is not None:
         raise WeightsError(
             f"{name} does not fit: {reason}. "
-            "dear needs a ViT image tower and a transformer text tower of open_clip's own."
+            "dear needs an image tower and a text tower of open_clip's or timm's own."
         )
 
 
 def patches_of(model: Any) -> int:
-    """The number of patches that the image tower of an open_clip model cuts a picture into."""
+    """The number of patches that the image tower of an open_clip model cuts a picture into; of a tower that
+    is used whole, those of a ViT with small patches.
+    """
     visual = model.visual
+    if _layered_image_why_not(model) is not None:
+        return math.ceil(image_side(visual) / SMALLEST_PATCH) ** 2
     if is_instance(visual, names.TIMM_MODEL_CLASS):
         return int(visual.trunk.patch_embed.num_patches)
     return int(visual.grid_size[0] * visual.grid_size[1])
 
 
 def why_not(model: Any) -> str | None:
-    """Why an open_clip model cannot be mapped exactly onto the towers, or None if it can."""
+    """Why an open_clip model cannot be used, not even whole, or None if it can."""
     if isinstance(model, PlainClip):
         return None
-    if not is_exactly(model, names.CLIP_CLASS, names.CUSTOM_CLIP_CLASS):
-        return f"its class {type(model).__name__} is neither open_clip's CLIP nor its CustomTextCLIP"
+    if not is_exactly(model, names.CLIP_CLASS, *CUSTOM_TEXT):
+        return f"its class {type(model).__name__} is none of open_clip's CLIP, CustomTextCLIP and CoCa"
+    image, text = _layered_image_why_not(model), _layered_text_why_not(model)
+    if image is not None and (reason := _whole_image_why_not(model.visual)) is not None:
+        return f"{image}; {reason}"
+    if text is not None and not _is_whole_text(_text(model)):
+        return text
+    return None
+
+
+def _layered_image_why_not(model: Any) -> str | None:
+    """Why the image tower cannot be mapped exactly onto a `VisionTower`, or None if it can."""
     visual = model.visual
+    if isinstance(model, PlainClip):
+        return None
     if is_instance(visual, names.TIMM_MODEL_CLASS):
-        reason = _timm_vision_why_not(visual)
-    elif is_instance(visual, names.VISION_CLASS):
-        reason = _vision_why_not(visual)
-    else:
-        reason = f"its image tower is a {type(visual).__name__}, not a ViT"
-    return reason or _text_why_not(_text(model))
+        return _timm_vision_why_not(visual)
+    if is_instance(visual, names.VISION_CLASS):
+        return _vision_why_not(visual)
+    return f"its image tower is a {type(visual).__name__}, not a ViT"
+
+
+def _layered_text_why_not(model: Any) -> str | None:
+    """Why the text tower cannot be mapped exactly onto a `TextTower`, or None if it can."""
+    return None if isinstance(model, PlainClip) else _text_why_not(_text(model))
+
+
+def _whole_image_why_not(visual: Any) -> str | None:
+    """Why an image tower cannot be used whole, or None if it can."""
+    if not is_instance(visual, names.TIMM_MODEL_CLASS, names.VISION_CLASS, names.RESNET_CLASS):
+        return "it is none of open_clip's or timm's"
+    if is_instance(visual, names.VISION_CLASS) and (visual.pool_type not in POOLS or visual.proj is None):
+        return "it gives no embedding in the joint space"
+    height, width = image_sides(visual)
+    return None if height == width else "no tower here takes such images"
+
+
+def _is_whole_text(text: Any) -> bool:
+    """True if a text tower can be used whole: CoCa's, read at a class token after the text."""
+    return is_exactly(text, names.TEXT_CLASS) and text.cls_emb is not None
 
 
 def _text(model: Any) -> Any:
     """The module that holds the text tower: the model itself, or a part of it."""
-    return model.text if is_instance(model, names.CUSTOM_CLIP_CLASS) else model
+    return model.text if is_instance(model, *CUSTOM_TEXT) else model
 
 
 def _vision_why_not(visual: Any) -> str | None:
     if visual.attn_pool is not None:
         return "its image embedding is pooled by open_clip's AttentionalPooler (CoCa)"
-    if visual.pool_type not in ("tok", "avg"):
+    if visual.pool_type not in POOLS:
         return f"its image embedding is pooled by {visual.pool_type!r}"
     if visual.proj is None:
         return "it has no plain projection matrix into the joint space"

@@ -152,6 +152,9 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     if config.pop("custom_text", False):
         kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
     network: nn.Module = kind(**config)
+    decoder: Any = getattr(network, "text_decoder", None)
+    if decoder is not None:  # open_clip leaves this one as memory was: no identity would come back
+        nn.init.zeros_(decoder.text_projection)
     return network
 
 

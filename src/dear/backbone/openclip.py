@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 CLIP_CLASS, CUSTOM_CLIP_CLASS = "open_clip.model.CLIP", "open_clip.model.CustomTextCLIP"
+COCA_CLASS, RESNET_CLASS = "open_clip.coca_model.CoCa", "open_clip.modified_resnet.ModifiedResNet"
 VISION_CLASS = "open_clip.transformer.VisionTransformer"
 TEXT_CLASS = "open_clip.transformer.TextTransformer"
 BLOCK_CLASS = "open_clip.transformer.ResidualAttentionBlock"

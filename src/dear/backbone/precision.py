@@ -10,6 +10,7 @@ from torch.nn.functional import layer_norm
 
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
+from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import SettingsError
 
 WIDE = 384
@@ -72,20 +73,32 @@ class Float32Norm(nn.Module):
 
 def half(clip: Clip) -> Clip:
     """A copy of a CLIP with weights in float16, except for the LayerNorms, the temperature and the statistics
-    of pixels, which stay in float32. Its identity is that of the original.
+    of pixels, which stay in float32, and a tower that is used whole. Its identity is that of the original.
 
     Source: ``convert_weights`` of OpenAI's CLIP (clip/model.py), with which CoOp's code (KaiyangZhou/CoOp at
     ff61507, trainers/coop.py, PREC fp16) loads it. Differs from the code: that keeps embeddings of words, of
     positions and of the class token in float32 and rounds them where they are used, with the same result.
     """
     rounded = copy.deepcopy(clip, {id(clip.tokenizer): clip.tokenizer})
+    whole = {id(part) for tower in (rounded.image, rounded.text) for part in _whole_parts(tower)}
     for module in [*rounded.modules()]:
+        if id(module) in whole:
+            continue
         for name, child in [*module.named_children()]:
             if isinstance(child, nn.LayerNorm):
                 setattr(module, name, Float32Norm(child))
     norms = [module for module in rounded.modules() if isinstance(module, Float32Norm)]
     unrounded = {id(parameter) for norm in norms for parameter in norm.parameters()}
+    for tower in (rounded.image, rounded.text):
+        unrounded |= {id(p) for part in _whole_parts(tower) for p in part.parameters()}
     for parameter in rounded.parameters():
         if id(parameter) not in unrounded and parameter is not rounded.logit_scale:
             parameter.data = parameter.data.to(torch.float16)
     return rounded
+
+
+def _whole_parts(tower: nn.Module) -> list[nn.Module]:
+    """The modules of a tower that is used whole; none of any other."""
+    if isinstance(tower, WholeVisionTower | WholeTextTower):
+        return [*tower.module.modules()]
+    return []

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dear.backbone.attention import PackedSequences, Rotation
 from dear.backbone.block import Block
+from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 
@@ -28,6 +29,7 @@ Bias = (
 class Tower(nn.Module):
     """A stack of blocks with a final LayerNorm and projection, which may have a bias."""
 
+    access: ClassVar[Access] = "layers"
     EMBEDDINGS: ClassVar[tuple[str, ...]] = ()
     """Names of the modules and parameters that embed the input."""
     blocks: nn.ModuleList

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dear.backbone.attention import PackedSequences, Rotation, attention_weights, no_rotation
 from dear.backbone.block import Block
+from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
@@ -30,6 +31,7 @@ class VisionTower(Tower):
         class_token_has_position: True if a position embedding is added to the class token.
     """
 
+    access: ClassVar[Access] = "heads"
     EMBEDDINGS = ("conv1", "ln_pre", "class_embedding", "positional_embedding")
     class_embedding: Tensor | None
     positional_embedding: Tensor | None

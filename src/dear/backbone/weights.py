@@ -208,6 +208,8 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
                 if buffer.is_meta:
                     setattr(module, name, torch.empty_like(buffer, device="cpu"))
             module.init_non_persistent_buffers()
+        if hasattr(module, "build_causal_mask") and (mask := module.attn_mask) is not None and mask.is_meta:
+            module.attn_mask = module.build_causal_mask()
     blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
     if len(notes) == len(OPENAI_NOTES) and blocks and type(blocks[0].mlp.gelu).__name__ != "QuickGELU":
         warnings.warn(

@@ -1,4 +1,6 @@
-"""`dear models` and `dear info`: which open_clip architectures load, and what this installation has."""
+"""`dear models` and `dear info`: which open_clip architectures load and for which methods, and what this
+installation has.
+"""
 
 import platform
 from collections import Counter
@@ -17,19 +19,25 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "nump
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried, with the numbers of architectures that work and that are refused."""
+    """What was tried, with the numbers of architectures that work and that are refused.
+
+    Attributes:
+        methods: Those that run on an architecture, by what its image and text tower give
+            ("features, layers").
+    """
 
     open_clip: str
     works: int
     refused: int
     models: list[Verdict]
     written: Path | None
+    methods: dict[str, list[str]]
 
 
 def command_models(
     *, names: list[str] | None = None, compare_below: float = 0.0, write: Path | None = None
 ) -> Tried:
-    """Build every open_clip architecture, without memory for its weights, and check whether it is supported.
+    """Build every open_clip architecture, without memory for its weights, and check what it can be used for.
 
     Args:
         names: Architectures to try. By default all that open_clip knows.
@@ -38,6 +46,7 @@ def command_models(
         write: Markdown file to write the table to.
     """
     from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
+    from dear.methods.registry import methods_on
     from dear.writing import output_file
 
     console, models = progress_console(), []
@@ -47,21 +56,27 @@ def command_models(
             models.append(try_architecture(name, compare_below))
     if write is not None:
         with output_file(write, advice="with --write") as file:
-            file.write(markdown(models, version("open_clip_torch"), compare_below).encode())
+            file.write(markdown(models, version("open_clip_torch"), methods_on, compare_below).encode())
     counts = Counter(model.works for model in models)
-    return Tried(version("open_clip_torch"), counts[True], counts[False], models, write)
+    accesses = dict.fromkeys((m.image, m.text) for m in models if m.image and m.text)
+    methods = {f"{image}, {text}": methods_on(image, text) for image, text in accesses if image and text}
+    return Tried(version("open_clip_torch"), counts[True], counts[False], models, write, methods)
 
 
 def render_models(result: Tried, console: Console) -> None:
     """Show the table and the counts."""
     rows = [
-        (m.name, "works" if m.works else "refused", m.parameters and round(m.parameters, 1), m.layers,
-         m.heads, m.image_size, m.difference and f"{m.difference:.1e}", m.reason)
+        (m.name, m.image or "refused", m.text, m.parameters and round(m.parameters, 1), m.layers,
+         m.heads, m.image_size, m.difference and f"{m.difference:.1e}", m.reason or m.kind)
         for m in result.models
     ]  # fmt: skip
-    columns = ("architecture", "", "M parameters", "layers", "heads", "pixels", "difference", "reason")
+    columns = (
+        "architecture", "images", "texts", "M parameters", "layers", "heads", "pixels", "difference", "note"
+    )  # fmt: skip
     console.print(table(None, columns, rows), markup=False)
     console.print(f"open_clip {result.open_clip}: {result.works} work, {result.refused} are refused")
+    for access, methods in result.methods.items():
+        console.print(f"{access} (of images, of texts): {', '.join(methods)}", markup=False)
     if result.written:
         console.print(f"written to {result.written}", markup=False)
 

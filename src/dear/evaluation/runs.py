@@ -30,6 +30,7 @@ from dear.evaluation.trial import (
     run_record,
     validation_images,
 )
+from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
@@ -66,6 +67,8 @@ class Runner:
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
+        for plan in experiment.plans:
+            check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())

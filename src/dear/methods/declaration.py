@@ -12,6 +12,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
+from dear.backbone.choice import Access, gives
 from dear.errors import SettingsError
 from dear.limits import at_most
 
@@ -119,6 +120,9 @@ class Declaration:
             a few labelled ones of the training classes; protocols that cannot give it these refuse it.
         teacher: Name of the method that trains its teacher on the few labelled images beforehand.
         module: The module of the implementation, for a method outside the package.
+        image, text: What it needs of the image and the text tower with its default settings: frozen
+            "features", "layers" that it changes, or "heads". None is for methods outside the package that
+            do not say; they are checked once built.
     """
 
     name: str
@@ -131,6 +135,12 @@ class Declaration:
     unlabelled: bool = False
     teacher: str | None = None
     module: str | None = None
+    image: Access | None = None
+    text: Access | None = None
+
+    def runs_on(self, image: Access, text: Access) -> bool:
+        """True if the method needs no more than these towers give, as far as it says."""
+        return gives(image, self.image or "features") and gives(text, self.text or "features")
 
     @property
     def folder(self) -> str:

@@ -19,6 +19,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, get_type_hints
 
 import dear.methods
+from dear.backbone.choice import REAL, Access, gives
 from dear.errors import SettingsError, UnknownNameError
 from dear.methods.declaration import Declaration, MethodSettings
 
@@ -160,6 +161,19 @@ def methods_with_roles() -> list[str]:
     return [name for name, method in METHODS.items() if method.needs_roles]
 
 
+def methods_on(image: Access, text: Access) -> list[str]:
+    """The methods that say what they need of the towers, and need no more than these give, nor do their
+    teachers.
+    """
+    declared = [method for method in METHODS.values() if method.image and method.text]
+    return [
+        method.name
+        for method in declared
+        if method.runs_on(image, text)
+        and (method.teacher is None or METHODS[method.teacher].runs_on(image, text))
+    ]
+
+
 def method_class(name: str) -> "type[Method]":
     """The class of a method, from its own module. Raises UnknownNameError."""
     declared = METHODS[known_method(name)]
@@ -176,13 +190,46 @@ def build_method(
     settings: MethodSettings | None = None,
 ) -> "Method":
     """Build a new method on a CLIP, in evaluation mode; ``generator`` draws its initial parameters. Raises
-    UnknownNameError for an unknown name, SettingsError for settings of another method.
+    UnknownNameError for an unknown name, SettingsError for settings of another method and for a tower that
+    does not give what the method needs.
     """
     name = known_method(name)
     kind = method_class(name)
     if settings is not None and type(settings) is not METHODS[name].settings:
         raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")
-    return kind.build(clip, generator, roles, settings).eval()
+    check_towers(name, clip)
+    method = kind.build(clip, generator, roles, settings).eval()
+    _check_spans(method, name, clip)
+    return method
+
+
+def check_towers(name: str, clip: "Clip") -> None:
+    """Raise SettingsError, naming the methods that work, if a method needs more of a tower than it gives."""
+    method = METHODS[name]
+    for tower, access, needed in (
+        ("image", clip.image.access, method.image or "features"),
+        ("text", clip.text.access, method.text or "features"),
+    ):
+        if not gives(access, needed):
+            raise _unsuitable(name, clip, f"needs the {needed} of the {tower} tower")
+
+
+def _check_spans(method: "Method", name: str, clip: "Clip") -> None:
+    """The same for what settings need, and methods that do not declare it: where their spans begin."""
+    for kind, tower, first in (
+        ("image", clip.image, method.image_from),
+        ("text", clip.text, method.text_from),
+    ):
+        if tower.access == "features" and first <= tower.depth:
+            raise _unsuitable(name, clip, f"with these settings changes layers of the {kind} tower")
+
+
+def _unsuitable(name: str, clip: "Clip", what: str) -> SettingsError:
+    fitting, model = methods_on(clip.image.access, clip.text.access), clip.identity.model
+    return SettingsError(
+        f"{name} {what}, but that of {model} gives features only. On {model} run {', '.join(fitting)}; "
+        f"for {name} choose a backbone with layers and heads, as --model {REAL.model}."
+    )
 
 
 def frozen_clip(clip: "Clip") -> "Method":

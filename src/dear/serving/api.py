@@ -105,6 +105,7 @@ def create_app(
     async def info() -> dict[str, Any]:
         """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
         bundle, batches, index = service.predictor.bundle, service.batches, service.index
+        image = service.predictor.clip.image
         return {
             "name": service.name,
             "method": bundle.method,
@@ -116,8 +117,8 @@ def create_app(
             "features": list(service.predictor.features),
             "attributes": list(service.attributes),
             "roles": service.roles is not None,
-            "layers": service.predictor.clip.image.depth,
-            "heads": service.predictor.clip.image.heads,
+            "layers": image.depth if image.access == "heads" else 0,
+            "heads": image.heads if image.access == "heads" else 0,
             "index": None if index is None else {"rows": index.rows, "features": list(index.offered)},
             "limits": asdict(limits),
             "batches": {"images": batches.items, "batches": batches.batches, "largest": batches.largest},

@@ -4,28 +4,36 @@ import pytest
 import torch
 
 from dear.backbone.catalogue import difference, markdown, names_of_open_clip, try_architecture
-from dear.backbone.choice import Verdict
+from dear.backbone.choice import Access, Verdict
 
 
 def test_one_that_fits() -> None:
     verdict = try_architecture("ViT-L-14-336")
     assert verdict == Verdict(
-        "ViT-L-14-336", True, None, verdict.parameters, layers=24, heads=16, image_size=336, difference=None
-    )
+        "ViT-L-14-336", True, None, verdict.parameters, layers=24, heads=16, image_size=336, difference=None,
+        image="heads", text="layers",
+    )  # fmt: skip
     assert verdict.parameters == pytest.approx(427.9, abs=0.1)  # published for OpenAI's ViT-L/14@336px: 428 M
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "kind", "text", "size"),
     [
-        ("RN50", "its image tower is a ModifiedResNet, not a ViT"),
-        ("convnext_base", "its image tower is timm's ConvNeXt, not a plain ViT"),
-        ("coca_ViT-B-32", "its class CoCa is neither open_clip's CLIP nor its CustomTextCLIP"),
-        ("roberta-ViT-B-32", "its text tower is a Hugging Face model, not open_clip's own"),
+        ("RN50", "ModifiedResNet", "layers", 224),
+        ("convnext_base", "timm's ConvNeXt", "layers", 224),
+        ("coca_ViT-B-32", "CoCa's VisionTransformer", "features", 224),
     ],
 )
-def test_those_that_do_not(name: str, reason: str) -> None:
-    assert try_architecture(name) == Verdict(name, False, reason)
+def test_those_with_features_of_images_alone(name: str, kind: str, text: Access, size: int) -> None:
+    verdict = try_architecture(name)
+    assert verdict == Verdict(
+        name, True, None, verdict.parameters, image_size=size, image="features", text=text, kind=kind
+    )
+
+
+def test_one_that_does_not_fit() -> None:
+    reason = "its text tower is a Hugging Face model, not open_clip's own"
+    assert try_architecture("roberta-ViT-B-32") == Verdict("roberta-ViT-B-32", False, reason)
 
 
 @pytest.mark.long
@@ -40,8 +48,18 @@ def test_all_names() -> None:
 
 
 def test_the_page() -> None:
-    page = markdown([Verdict("a", True, None, 7.0, 3, 5, 11, 1e-7), Verdict("b", False, "why")], "9", 60)
-    assert "**1 of 2 work, 1 are refused**" in page
+    verdicts = [
+        Verdict("a", True, None, 7.0, 3, 5, 11, 1e-7, "heads", "layers"),
+        Verdict("b", False, "why"),
+        Verdict("c", True, None, 2.0, image_size=13, image="features", text="layers", kind="Net"),
+    ]
+    page = markdown(verdicts, "9", lambda image, text: [f"of-{image}", f"of-{text}"], 60)
+    assert "**2 of 3 work, 1 are refused**" in page
     assert "| a | 3 x 5, 11 | 7.0 | 1.0e-07 |" in page
     assert "| b | why |" in page
+    assert "Number of architectures: 1. Methods: of-features, of-layers." in page
+    assert "| c | Net, 13 | 2.0 | – |" in page
+    assert (
+        page.index("| a |") < page.index("Methods: of-features") < page.index("| c |") < page.index("| b |")
+    )
     assert "--compare-below 60 --write" in page

@@ -14,6 +14,7 @@ from torch import nn
 
 from dear.backbone.convert import require_fit, to_towers, why_not
 from dear.backbone.load import build
+from dear.backbone.whole import WholeVisionTower
 from dear.errors import WeightsError
 
 VISION = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": 2}
@@ -39,11 +40,8 @@ def test_a_plain_clip_fits() -> None:
 @pytest.mark.parametrize(
     ("vision", "text", "options", "reason"),
     [
-        ({"attentional_pool": True, "attn_pooler_heads": 1}, {}, {}, "AttentionalPooler"),
         ({"pool_type": "none"}, {}, {}, "pooled by 'none'"),
         ({"image_size": (20, 24)}, {}, {}, "not square"),
-        ({"scale_heads": True}, {}, {}, "CustomResidualAttentionBlock"),
-        ({"layers": (1, 1, 1, 1), "width": 8, "image_size": 32}, {}, {}, "ModifiedResNet, not a ViT"),
         ({}, {"pool_type": "first"}, {}, "pooled by 'first'"),
     ],
 )
@@ -52,25 +50,40 @@ def test_one_part_that_does_not_fit(
 ) -> None:
     model = made(vision, text, **options)
     assert reason in str(why_not(model))
-    with pytest.raises(WeightsError, match=r"does not fit: .*a ViT image tower and a transformer text tower"):
+    with pytest.raises(WeightsError, match=r"does not fit: .*an image tower and a text tower of open_clip's"):
         to_towers(model)
 
 
-def test_open_clips_resnet_and_coca() -> None:
+@pytest.mark.parametrize(
+    "vision",
+    [
+        {"attentional_pool": True, "attn_pooler_heads": 1},
+        {"scale_heads": True},
+        {"layers": (1, 1, 1, 1), "width": 8, "image_size": 32},
+    ],
+)
+def test_an_image_tower_without_layers_is_used_whole(vision: dict[str, Any]) -> None:
     with torch.device("meta"):
-        resnet, coca = build("RN50"), build("coca_ViT-B-32")
-    assert why_not(resnet) == "its image tower is a ModifiedResNet, not a ViT"
+        image, text = to_towers(made(vision))
+    assert (image.access, text.access, image.embed_dim) == ("features", "layers", 17)
+
+
+def test_a_model_of_another_class() -> None:
+    with torch.device("meta"):
+        coca = build("coca_ViT-B-32")
     assert isinstance(coca, CoCa)
-    assert why_not(coca) == "its class CoCa is neither open_clip's CLIP nor its CustomTextCLIP"
-    with pytest.raises(WeightsError, match="RN50 does not fit"):
-        require_fit(resnet, "RN50")
+    assert why_not(coca) is None
+    coca.__class__ = type("Other", (CoCa,), {})
+    with pytest.raises(WeightsError, match="this one does not fit: its class Other is none of open_clip's"):
+        require_fit(coca, "this one")
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ({}, None),
-        ({"embed_cls": True}, "its text tower masks padding"),
+        ({"embed_cls": True}, None),  # used whole
+        ({"pool_type": "first"}, "its text embedding is pooled by 'first'"),
     ],
 )
 def test_a_text_tower_of_its_own(text: dict[str, Any], reason: str | None) -> None:
@@ -80,26 +93,33 @@ def test_a_text_tower_of_its_own(text: dict[str, Any], reason: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "reason"),
+    ("name", "options", "kind"),
     [
-        ("vit_small_patch16_224", {"reg_tokens": 2}, "it has register tokens"),
-        ("vit_small_patch16_224", {"img_size": (32, 48)}, "not square"),
-        ("vit_small_patch16_224", {"global_pool": "max"}, "pooled by 'max'"),
-        ("vit_small_patch16_224", {"global_pool": "avg", "final_norm": False}, "0 final LayerNorms"),
-        ("vit_small_patch16_rope_mixed_224", {}, "its rotary embedding differs by layer"),
-        ("vit_small_patch16_dinov3", {}, "register tokens"),
-        ("deit3_small_patch16_224", {"block_fn": ParallelScalingBlock}, "blocks of class ParallelScaling"),
-        ("convnext_tiny", {}, "its image tower is timm's ConvNeXt, not a plain ViT"),
+        ("vit_small_patch16_224", {"reg_tokens": 2}, "VisionTransformer"),
+        ("vit_small_patch16_224", {"img_size": (32, 48)}, None),
+        ("vit_small_patch16_224", {"global_pool": "max"}, "VisionTransformer"),
+        ("vit_small_patch16_224", {"global_pool": "avg", "final_norm": False}, "VisionTransformer"),
+        ("vit_small_patch16_rope_mixed_224", {}, "Eva"),
+        ("vit_small_patch16_dinov3", {}, "Eva"),
+        ("deit3_small_patch16_224", {"block_fn": ParallelScalingBlock}, "VisionTransformer"),
+        ("convnext_tiny", {}, "ConvNeXt"),
     ],
 )
-def test_towers_of_timm_that_do_not_fit(name: str, options: dict[str, Any], reason: str) -> None:
+def test_towers_of_timm_that_are_used_whole(name: str, options: dict[str, Any], kind: str | None) -> None:
     with torch.device("meta"):
         model: Any = CustomTextCLIP(17, VISION, TEXT)
         tower = TimmModel.__new__(TimmModel)
         nn.Module.__init__(tower)
         tower.trunk, tower.head = timm.create_model(name, num_classes=17, **options), nn.Sequential()
+    tower.image_size = (224, 224)
     model.visual = tower
-    assert reason in str(why_not(model))
+    if kind is None:
+        assert why_not(model) == "its images are not square; no tower here takes such images"
+        return
+    with torch.device("meta"):
+        image, _ = to_towers(model)
+    assert isinstance(image, WholeVisionTower)
+    assert image.kind == f"timm's {kind}"
 
 
 def test_hugging_face_text_towers_are_refused_before_they_are_fetched() -> None:
@@ -110,10 +130,10 @@ def test_hugging_face_text_towers_are_refused_before_they_are_fetched() -> None:
 def test_cross_attention(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model()
     model.transformer.resblocks[1].ln_1_kv = nn.LayerNorm(22)
-    assert why_not(model) == "it has cross-attention"
+    assert why_not(model) == "it has cross-attention"  # of a text tower, which is not used whole
 
 
 def test_another_norm(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model()
-    model.visual.transformer.resblocks[3].ln_1 = nn.RMSNorm(21)
+    model.transformer.resblocks[1].ln_1 = nn.RMSNorm(22)
     assert why_not(model) == "it normalises by RMSNorm"

@@ -116,4 +116,4 @@ def _words_of(dataset: str, file: Path) -> list[str]:
     return words
 
 
-METHOD = Declaration("atprompt", "2412.09442", "ATPrompt", AtPromptSettings)
+METHOD = Declaration("atprompt", "2412.09442", "ATPrompt", AtPromptSettings, image="features", text="layers")

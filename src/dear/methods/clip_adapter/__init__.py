@@ -22,4 +22,6 @@ class ClipAdapterSettings(MethodSettings):
     reduction: int = 4
 
 
-METHOD = Declaration("clip-adapter", "2110.04544", "ClipAdapter", ClipAdapterSettings)
+METHOD = Declaration(
+    "clip-adapter", "2110.04544", "ClipAdapter", ClipAdapterSettings, image="features", text="features"
+)

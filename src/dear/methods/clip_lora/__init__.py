@@ -51,4 +51,4 @@ class ClipLoraSettings(TemplateSettings):
     scale: float | None = 100.0
 
 
-METHOD = Declaration("clip-lora", "2405.18541", "ClipLora", ClipLoraSettings)
+METHOD = Declaration("clip-lora", "2405.18541", "ClipLora", ClipLoraSettings, image="layers", text="layers")

@@ -28,4 +28,4 @@ class CoCoOpSettings(MethodSettings):
     token_std: float = 0.02
 
 
-METHOD = Declaration("cocoop", "2203.05557", "CoCoOp", CoCoOpSettings)
+METHOD = Declaration("cocoop", "2203.05557", "CoCoOp", CoCoOpSettings, image="features", text="layers")

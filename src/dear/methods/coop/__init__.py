@@ -33,4 +33,4 @@ class CoOpSettings(MethodSettings):
     token_std: float = 0.02
 
 
-METHOD = Declaration("coop", "2109.01134", "CoOp", CoOpSettings)
+METHOD = Declaration("coop", "2109.01134", "CoOp", CoOpSettings, image="features", text="layers")

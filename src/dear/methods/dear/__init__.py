@@ -64,4 +64,6 @@ class DearSettings(MethodSettings):
     roles_from_other_weights: bool = False
 
 
-METHOD = Declaration("dear", "2603.01111", "Dear", DearSettings, needs_roles=True)
+METHOD = Declaration(
+    "dear", "2603.01111", "Dear", DearSettings, needs_roles=True, image="heads", text="layers"
+)

@@ -35,4 +35,6 @@ class DearPlusSettings(MethodSettings):
     roles_from_other_weights: bool = False
 
 
-METHOD = Declaration("dear+", "2611", "DearPlus", DearPlusSettings, needs_roles=True)
+METHOD = Declaration(
+    "dear+", "2611", "DearPlus", DearPlusSettings, needs_roles=True, image="heads", text="features"
+)

@@ -40,4 +40,4 @@ class GdaSettings(MethodSettings):
     scale: float | None = 100.0
 
 
-METHOD = Declaration("gda", "2402.04087", "GDA", GdaSettings)
+METHOD = Declaration("gda", "2402.04087", "GDA", GdaSettings, image="features", text="features")

@@ -22,4 +22,12 @@ class LinearProbeSettings(MethodSettings):
     iterations: int = 1000
 
 
-METHOD = Declaration("linear-probe", "2103.00020", "LinearProbe", LinearProbeSettings, open_vocabulary=False)
+METHOD = Declaration(
+    "linear-probe",
+    "2103.00020",
+    "LinearProbe",
+    LinearProbeSettings,
+    open_vocabulary=False,
+    image="features",
+    text="features",
+)

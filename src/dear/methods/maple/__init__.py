@@ -28,4 +28,4 @@ class MapleSettings(MethodSettings):
     token_std: float = 0.02
 
 
-METHOD = Declaration("maple", "2210.03117", "MaPLe", MapleSettings)
+METHOD = Declaration("maple", "2210.03117", "MaPLe", MapleSettings, image="layers", text="layers")

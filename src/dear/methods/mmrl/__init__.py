@@ -11,4 +11,4 @@ class MmrlSettings(RepresentationSettings):
     """Settings of MMRL; the defaults are the published ones."""
 
 
-METHOD = Declaration("mmrl", "2503.08497", "MMRL", MmrlSettings)
+METHOD = Declaration("mmrl", "2503.08497", "MMRL", MmrlSettings, image="layers", text="layers")

@@ -42,4 +42,4 @@ class MmrlPlusSettings(RepresentationSettings):
         return {"beta": published[target]} if target in published else {}
 
 
-METHOD = Declaration("mmrl++", "2505.10088", "MMRLPlus", MmrlPlusSettings)
+METHOD = Declaration("mmrl++", "2505.10088", "MMRLPlus", MmrlPlusSettings, image="layers", text="layers")

@@ -31,4 +31,4 @@ class ProGradSettings(TemplateSettings):
     temperature: float = 1.0
 
 
-METHOD = Declaration("prograd", "2205.14865", "ProGrad", ProGradSettings)
+METHOD = Declaration("prograd", "2205.14865", "ProGrad", ProGradSettings, image="features", text="layers")

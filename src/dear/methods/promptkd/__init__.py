@@ -58,5 +58,12 @@ class PromptKdSettings(MethodSettings):
 
 
 METHOD = Declaration(
-    "promptkd", "2403.02781", "PromptKD", PromptKdSettings, unlabelled=True, teacher="promptsrc"
+    "promptkd",
+    "2403.02781",
+    "PromptKD",
+    PromptKdSettings,
+    unlabelled=True,
+    teacher="promptsrc",
+    image="layers",
+    text="features",
 )

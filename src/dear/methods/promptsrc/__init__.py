@@ -50,4 +50,4 @@ class PromptSrcSettings(MethodSettings):
     token_std: float = 0.02
 
 
-METHOD = Declaration("promptsrc", "2307.06948", "PromptSRC", PromptSrcSettings)
+METHOD = Declaration("promptsrc", "2307.06948", "PromptSRC", PromptSrcSettings, image="layers", text="layers")

@@ -35,4 +35,4 @@ class ProVpSettings(MethodSettings):
     start_patch: int | None = 14
 
 
-METHOD = Declaration("provp", "2304.08386", "ProVP", ProVpSettings)
+METHOD = Declaration("provp", "2304.08386", "ProVP", ProVpSettings, image="layers", text="features")

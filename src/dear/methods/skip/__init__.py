@@ -38,4 +38,4 @@ class SkipSettings(TemplateSettings):
     image_rate: float = 0.25
 
 
-METHOD = Declaration("skip", "2412.11509", "SkipTuning", SkipSettings)
+METHOD = Declaration("skip", "2412.11509", "SkipTuning", SkipSettings, image="layers", text="layers")

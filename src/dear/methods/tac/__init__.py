@@ -130,4 +130,4 @@ class TacSettings(MethodSettings):
 
 
 # The paper is not on arXiv: the proceedings of CVPR 2025 are of June.
-METHOD = Declaration("tac", "2506", "TAC", TacSettings)
+METHOD = Declaration("tac", "2506", "TAC", TacSettings, image="layers", text="layers")

@@ -20,4 +20,12 @@ class TaskResSettings(MethodSettings):
     alpha: float = 0.5
 
 
-METHOD = Declaration("taskres", "2211.10277", "TaskRes", TaskResSettings, open_vocabulary=False)
+METHOD = Declaration(
+    "taskres",
+    "2211.10277",
+    "TaskRes",
+    TaskResSettings,
+    open_vocabulary=False,
+    image="features",
+    text="features",
+)

@@ -38,4 +38,4 @@ class TcpSettings(TemplateSettings):
     token_std: float = 0.02
 
 
-METHOD = Declaration("tcp", "2311.18231", "TCP", TcpSettings)
+METHOD = Declaration("tcp", "2311.18231", "TCP", TcpSettings, image="features", text="layers")

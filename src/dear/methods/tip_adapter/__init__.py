@@ -45,4 +45,12 @@ class TipAdapterSettings(MethodSettings):
     scale: float | None = 100.0
 
 
-METHOD = Declaration("tip-adapter", "2111.03930", "TipAdapter", TipAdapterSettings, open_vocabulary=False)
+METHOD = Declaration(
+    "tip-adapter",
+    "2111.03930",
+    "TipAdapter",
+    TipAdapterSettings,
+    open_vocabulary=False,
+    image="features",
+    text="features",
+)

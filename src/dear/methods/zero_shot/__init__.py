@@ -2,4 +2,4 @@
 
 from dear.methods.declaration import Declaration
 
-METHOD = Declaration("zero-shot", "2103.00020", "ZeroShot", trains=False)
+METHOD = Declaration("zero-shot", "2103.00020", "ZeroShot", trains=False, image="features", text="features")

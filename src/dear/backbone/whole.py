@@ -1,0 +1,228 @@
+"""Towers that are used whole, as open_clip computes them: frozen features of images or texts, no layers.
+
+They are for what a `VisionTower` or `TextTower` does not reproduce: ResNets, ConvNeXt, FastViT, CoCa. Such a
+tower counts as a single layer that nothing can enter: a span begins past it, at layer 2, where the trunk is
+the embedding itself. So methods that change no layer of a tower work on it as they are.
+"""
+
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dear.backbone.choice import Access
+from dear.backbone.injection import Injection
+from dear.backbone.low_rank import LowRank
+from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
+from dear.backbone.text import TextTower, TextTrunk
+from dear.backbone.towers import Bias, outside_autocast
+from dear.backbone.vision import VisionTower, exact_convolutions
+from dear.errors import WeightsError
+
+NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
+
+
+class WholeVisionTower(VisionTower):
+    """An image tower used whole. Its only token is the embedding, which is already in the joint space.
+
+    It is always in evaluation mode, and computes in the type of its weights: float32 under every precision.
+    """
+
+    access: ClassVar[Access] = "features"
+
+    def __init__(self, visual: Any, embed_dim: int) -> None:
+        nn.Module.__init__(self)
+        self.module: nn.Module = visual
+        self.kind = image_kind(visual)
+        self.image_size = image_side(visual)
+        self.ln_final: nn.Module = nn.Identity()
+        self.projection = _identity(embed_dim, visual)
+        self.projection_bias = None
+        self.readout, self.has_class_token, self.rotation = None, True, None
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    @property
+    def heads(self) -> int:
+        self._refuse()
+
+    @property
+    def side(self) -> int:
+        self._refuse()
+
+    def block(self, layer: int) -> NoReturn:
+        del layer
+        self._refuse()
+
+    def trainable_copy(self, first: int) -> NoReturn:
+        del first
+        self._refuse()
+
+    def train(self, mode: bool = True) -> "WholeVisionTower":
+        """Stay in evaluation mode: statistics of batch normalisation are those of the weights."""
+        del mode
+        super().train(False)
+        return self
+
+    def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:
+        """The pixels themselves: the input of the only layer."""
+        return images
+
+    def layers(self, x: Tensor, first: int, last: int, bias: Tensor | None = None) -> Tensor:
+        """Layers ``first`` to ``last``: the whole tower, or nothing."""
+        del bias
+        return self._tokens(x) if first <= 1 <= last else x
+
+    def trunk(self, images: Float[Tensor, "batch 3 height width"], first: int) -> Tensor:
+        return self.layers(images, 1, first - 1)
+
+    def span(
+        self,
+        x: Tensor,
+        first: int,
+        *,
+        bias: Bias = None,
+        inject: Injection | None = None,
+        read: Int[Tensor, "*batch read"] | None = None,
+        updates: LowRank | None = None,
+    ) -> Float[Tensor, "batch read embed"]:
+        """The embedding as token 0. Raises WeightsError for injected tokens and updates of weights."""
+        del bias, read
+        if inject is not None or updates is not None:
+            self._refuse()
+        return self.layers(x, first, self.depth)
+
+    def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
+        return self._tokens(images)[:, 0]
+
+    def projected(
+        self, x: Float[Tensor, "*any embed"], projection: Float[Tensor, "embed embed"]
+    ) -> Float[Tensor, "*any embed"]:
+        """The embedding as it is; another projection than the tower's is applied."""
+        if projection is self.projection:
+            return x.to(projection.dtype)
+        return super().projected(x, projection)
+
+    def _tokens(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 1 embed"]:
+        weight = next(self.module.parameters())
+        with exact_convolutions(images.device), outside_autocast(images.device):
+            features = _first(self.module(images.to(weight.dtype)))
+        if features.ndim != 2 or features.shape[1] != self.embed_dim:
+            raise WeightsError(
+                f"the image tower ({self.kind}) gives {tuple(features.shape[1:])} for an image, not an "
+                f"embedding of {self.embed_dim} numbers: its configuration names no pooling that fits."
+            )
+        return features.to(self.projection.dtype).unsqueeze(1)
+
+    def _refuse(self) -> NoReturn:
+        raise WeightsError(
+            f"this backbone's image tower ({self.kind}) gives features only, no layers or attention heads: "
+            f"{NEEDED}."
+        )
+
+
+class WholeTextTower(TextTower):
+    """A text tower used whole. The trunk past its only layer holds each text's embedding as one token."""
+
+    access: ClassVar[Access] = "features"
+
+    def __init__(self, source: Any) -> None:
+        nn.Module.__init__(self)
+        self.module: nn.Module = source
+        self.kind = text_kind(source)
+        self.ln_final: nn.Module = nn.Identity()
+        self.projection = _identity(int(source.output_dim), source)
+        self.projection_bias = None
+        self.context_length = int(source.context_length)
+        self.pool, self.end_id, self.causal = "argmax", int(source.eos_id), False
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    @property
+    def heads(self) -> int:
+        self._refuse()
+
+    def block(self, layer: int) -> NoReturn:
+        del layer
+        self._refuse()
+
+    def trainable_copy(self, first: int) -> NoReturn:
+        del first
+        self._refuse()
+
+    def embed(self, ids: Int[Tensor, "class token"]) -> NoReturn:
+        del ids
+        self._refuse()
+
+    def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
+        """The embeddings. Raises WeightsError for a span that does not begin past the tower."""
+        if first <= self.depth:
+            self._refuse()
+        with outside_autocast(ids.device):
+            features = _first(self.module(ids)).to(self.projection.dtype)
+        return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
+
+    def features(
+        self,
+        trunk: TextTrunk,
+        first: int,
+        inject: Injection | None = None,
+        chunk: int = 0,
+        updates: LowRank | None = None,
+    ) -> Float[Tensor, "class embed"]:
+        """The embeddings that the trunk holds. Raises WeightsError for injected tokens and updates."""
+        del chunk
+        if first <= self.depth or inject is not None or updates is not None:
+            self._refuse()
+        return trunk.tokens[:, 0]
+
+    def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
+        past = self.depth + 1
+        return self.features(self.trunk(ids, past), past)
+
+    def _refuse(self) -> NoReturn:
+        raise WeightsError(
+            f"this backbone's text tower ({self.kind}) gives features only, no layers: a backbone that "
+            '"dear models" lists with layers of texts, as ViT-B-16 or RN50, has them.'
+        )
+
+
+def image_kind(visual: Any) -> str:
+    """The class of an image tower, as a message names it."""
+    if is_instance(visual, TIMM_MODEL_CLASS):
+        return f"timm's {type(visual.trunk).__name__}"
+    pooled = getattr(visual, "attn_pool", None) is not None
+    return f"CoCa's {type(visual).__name__}" if pooled else type(visual).__name__
+
+
+def text_kind(source: Any) -> str:
+    """The class of a text tower, as a message names it."""
+    has_class = getattr(source, "cls_emb", None) is not None
+    return f"CoCa's {type(source).__name__}" if has_class else type(source).__name__
+
+
+def image_sides(visual: Any) -> tuple[int, int]:
+    """Height and width of the images that an image tower takes, in pixels."""
+    size = getattr(getattr(getattr(visual, "trunk", None), "patch_embed", None), "img_size", None)
+    size = visual.image_size if size is None else size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return int(height), int(width)
+
+
+def image_side(visual: Any) -> int:
+    return image_sides(visual)[0]
+
+
+def _identity(size: int, module: nn.Module) -> nn.Parameter:
+    return nn.Parameter(torch.eye(size).to(next(module.parameters())), requires_grad=False)
+
+
+def _first(output: Any) -> Tensor:
+    """The embedding, of towers that also return tokens."""
+    features: Tensor = output[0] if isinstance(output, tuple) else output
+    return features

@@ -1,0 +1,159 @@
+"""Methods on towers that give features only: those that need no more learn, the others are refused."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dear.adapters.attention import attention_maps
+from dear.adapters.bundle import Bundle
+from dear.adapters.export import export
+from dear.adapters.predictor import Predictor
+from dear.backbone.choice import ACCESS, REAL
+from dear.backbone.clip import Clip
+from dear.backbone.load import build_from
+from dear.backbone.tiny import WordTokenizer, initial_weights_from
+from dear.errors import SettingsError, WeightsError
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import run_one
+from dear.methods.atprompt import AtPromptSettings
+from dear.methods.base import Method, TrainingImages
+from dear.methods.registry import METHODS, build_method, methods_on
+from dear.methods.zero_shot.method import ZeroShot
+from dear.training.settings import TrainOptions
+from tests.conftest import CONTEXT, MEAN, STD, WORDS
+from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
+from tests.parity import small
+from tests.unit.adapters.test_bundle import fitted
+from tests.unit.backbone.test_whole import COCA, RESNET
+from tests.unit.training.world import noise_dataset
+
+OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda"}
+OF_TEXTS = {"coop", "cocoop", "prograd", "tcp", "atprompt"}
+KINDS = {"resnet": (RESNET, OF_FEATURES | OF_TEXTS), "coca": (COCA, OF_FEATURES)}
+
+
+def clip_of(kind: str) -> Clip:
+    words, config = WordTokenizer(WORDS, CONTEXT), copy.deepcopy(KINDS[kind][0])
+    config["text_cfg"] |= {"vocab_size": words.vocab_size, "context_length": CONTEXT}
+    with initial_weights_from(2):
+        network = build_from("small", config)
+    draw = seeded(4)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
+    return Clip(network, words, name="small", pretrained="random", mean=MEAN, std=STD)
+
+
+def images(clip: Clip) -> torch.Tensor:
+    return torch.rand(7, 3, clip.image_size, clip.image_size, generator=seeded(3))
+
+
+def make(name: str, clip: Clip) -> Method:
+    method = build_method(name, clip, seeded(1), roles=table(clip), settings=SETTINGS.get(name))
+    method.set_classes(CLASSES, TEMPLATE)
+
+    def trunk(_number: int = 0) -> torch.Tensor:
+        return method.image_trunk(images(clip))
+
+    method.before_training(TrainingImages(LABELS, trunk, trunk))
+    return method
+
+
+RUNS = [(kind, name) for kind, (_, names) in KINDS.items() for name in sorted(names)]
+
+
+@pytest.mark.parametrize(("kind", "name"), RUNS)
+def test_what_needs_no_more_learns(kind: str, name: str) -> None:
+    clip = clip_of(kind)
+    method, before = make(name, clip), state(clip)
+    trunk = method.image_trunk(images(clip))
+    assert trunk.shape == (7, 1, clip.image.embed_dim)
+    losses = []
+    if method.trainable and method.takes_steps:
+        optimizer = torch.optim.AdamW(method.trainable, lr=1e-2)
+        for _ in range(12):
+            optimizer.zero_grad()
+            parts = method.loss(trunk, LABELS)
+            method.backward(parts, small.run_backward)
+            optimizer.step()
+            losses.append(float(parts["loss"].detach()))
+        assert losses[-1] < losses[0]
+    with torch.no_grad():
+        features = method.image_features(trunk)
+        scores = method.logits(features, method.text_features())
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(1, 7))
+    assert scores.shape == (7, 3)
+    assert bool(scores.isfinite().all())
+    assert state(clip) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_others_are_refused(kind: str) -> None:
+    clip, works = clip_of(kind), KINDS[kind][1]
+    assert {*methods_on(clip.image.access, clip.text.access)} == works
+    for name in METHODS.keys() - works:
+        with pytest.raises(SettingsError, match="but that of small gives features only") as caught:
+            make(name, clip)
+        message = str(caught.value)
+        assert message.startswith(f"{name} needs the ")
+        assert "\n" not in message
+        assert "On small run zero-shot, " in message
+        assert f"for {name} choose a backbone with layers and heads, as --model {REAL.model}." in message
+
+
+def test_every_packaged_method_says_what_it_needs() -> None:
+    for declared in METHODS.values():
+        assert declared.image in ACCESS
+        assert declared.text in ACCESS
+        if declared.needs_roles:
+            assert declared.image == "heads"
+    assert {*methods_on("heads", "layers")} == METHODS.keys()
+    assert "promptkd" not in methods_on("heads", "features")  # its teacher changes texts
+
+
+def test_settings_that_need_more() -> None:
+    settings = AtPromptSettings(base="maple", attributes="sea, tree", tokens=1)
+    with pytest.raises(SettingsError, match="atprompt with these settings changes layers of the image tower"):
+        build_method("atprompt", clip_of("resnet"), seeded(1), settings=settings)
+
+
+def test_a_method_that_does_not_say_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deep(ZeroShot):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.image_from = 1
+
+    monkeypatch.setattr("dear.methods.zero_shot.method.ZeroShot", Deep)
+    with pytest.raises(SettingsError, match="changes layers of the image tower"):
+        build_method("zero-shot", clip_of("resnet"), seeded(1))
+
+
+@pytest.mark.parametrize("name", ["coop", "clip-adapter"])
+def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
+    clip = clip_of("resnet")
+    context = RunContext(clip, training=TrainOptions(epochs=2, batch=4))
+    run = context.resolve(
+        FewShot(), [noise_dataset()], Plan(name, settings=SETTINGS.get(name)), seed=1, shots=2
+    )
+    record = run_one(context, run, out=tmp_path / "runs")
+    assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]
+    bundle, method = fitted(name, clip)
+    bundle.save_pretrained(tmp_path / "bundle")
+    predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=clip)
+    with torch.no_grad():
+        expected = method.image_features(method.image_trunk(images(clip))).transpose(0, 1)
+    torch.testing.assert_close(predictor.encode(images(clip)), expected)
+    with pytest.raises(WeightsError, match="no layers or attention heads"):
+        attention_maps(method, images(clip)[0], 1, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_export(kind: str, tmp_path: Path) -> None:
+    predictor = Predictor(fitted("clip-adapter", clip_of(kind))[0], clip=clip_of(kind))
+    assert export(predictor, tmp_path / "m.pt2", form="torch-export", with_classes=True).difference < 1e-4

@@ -1,0 +1,203 @@
+"""Towers that are used whole: ResNets, ConvNeXt, FastViT, CoCa and others give open_clip's own features."""
+
+import copy
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from dear.backbone import tiny
+from dear.backbone.choice import gives
+from dear.backbone.clip import Clip
+from dear.backbone.convert import patches_of, to_towers, why_not
+from dear.backbone.load import build_from, load_clip, random_network
+from dear.backbone.precision import half
+from dear.backbone.weights import load_weights
+from dear.backbone.whole import WholeTextTower, WholeVisionTower
+from dear.errors import WeightsError
+
+RESNET = {
+    "embed_dim": 17,
+    "vision_cfg": {
+        "image_size": 64,
+        "layers": [1, 1, 1, 1],
+        "width": 8,
+        "head_width": 16,
+        "patch_size": None,
+    },
+    "text_cfg": {"context_length": 11, "vocab_size": 49408, "width": 22, "heads": 2, "layers": 2},
+}
+COCA = {
+    "embed_dim": 19,
+    "vision_cfg": {
+        "image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": 2,
+        "attentional_pool": True, "attn_pooler_heads": 1, "attn_pooler_queries": 5, "output_tokens": True,
+    },
+    "text_cfg": {
+        "context_length": 11, "vocab_size": 49408, "width": 22, "heads": 2, "layers": 2,
+        "embed_cls": True, "output_tokens": True,
+    },
+    "multimodal_cfg": {"context_length": 11, "vocab_size": 97, "width": 22, "heads": 2, "layers": 1},
+    "custom_text": True,
+}  # fmt: skip
+
+
+def network_of(config: dict[str, Any], seed: int = 3) -> Any:
+    """A network with no weight, and no statistic of batch normalisation, at its default."""
+    with tiny.initial_weights_from(seed):
+        network = build_from("small", copy.deepcopy(config))
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in (*network.parameters(), *(b for b in network.buffers() if b.is_floating_point())):
+            if torch.isfinite(tensor).all():  # a causal mask is not
+                tensor.add_(0.02 * torch.rand(tensor.shape, generator=draw))
+    return network
+
+
+def clip_of(network: nn.Module) -> Clip:
+    tokenizer = open_clip.SimpleTokenizer(context_length=11)
+    return Clip(network, tokenizer, name="small", pretrained="x", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+
+
+def images(size: int, count: int = 3) -> torch.Tensor:
+    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(5))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("config", "size", "text"), [(RESNET, 64, "layers"), (COCA, 20, "features")])
+def test_features_are_open_clips(config: dict[str, Any], size: int, text: str) -> None:
+    clip = clip_of(network_of(config))
+    theirs = network_of(config).eval()
+    assert (clip.image.access, clip.text.access, clip.image_size) == ("features", text, size)
+    pixels = clip.normalize_pixels(images(size))
+    expected = theirs.encode_image(pixels, normalize=False)
+    torch.testing.assert_close(clip.encode_image(pixels), expected, rtol=1e-5, atol=1e-6)
+    ids = clip.tokenize(["a red house on the sea", "tree"])
+    expected = theirs.encode_text(ids, normalize=False)
+    torch.testing.assert_close(clip.text(ids), expected, rtol=1e-5, atol=1e-6)
+    assert (clip.image.embed_dim, clip.text.embed_dim) == (expected.shape[1],) * 2
+
+
+@torch.no_grad()
+def test_an_image_and_a_text_do_not_depend_on_their_batch() -> None:
+    clip = clip_of(network_of(RESNET))
+    clip.train()  # a whole tower ignores it: statistics stay those of the weights
+    pixels = images(64) * torch.tensor([0.1, 1, 10]).view(3, 1, 1, 1)
+    together = clip.encode_image(pixels)
+    torch.testing.assert_close(clip.encode_image(pixels[1:2]), together[1:2], rtol=1e-4, atol=1e-6)
+    assert (together[0] - together[1]).abs().max() > 1e-3
+    assert not clip.image.training
+
+
+@torch.no_grad()
+def test_the_trunk_past_the_tower_is_the_embedding() -> None:
+    image, text = to_towers(network_of(COCA).eval())
+    assert isinstance(image, WholeVisionTower)
+    assert isinstance(text, WholeTextTower)
+    pixels = images(20)
+    assert image.trunk(pixels, 2).shape == (3, 1, 19)
+    assert torch.equal(image.finish(image.trunk(pixels, 2)[:, 0]), image(pixels))
+    assert torch.equal(image.finish(image.span(pixels, 1)[:, 0]), image(pixels))
+    ids = torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]])
+    trunk = text.trunk(ids, 2)
+    assert torch.equal(text.features(trunk, 2), text(ids))
+
+
+def test_what_they_do_not_have_is_refused() -> None:
+    image, text = to_towers(network_of(COCA))
+    attempts = (
+        lambda: image.heads,
+        lambda: image.block(1),
+        lambda: image.side,
+        lambda: image.trainable_copy(1),
+    )
+    for attempt in attempts:
+        with pytest.raises(
+            WeightsError, match=r"image tower \(CoCa's VisionTransformer\) gives features only"
+        ):
+            attempt()
+    for attempt in (lambda: text.trunk(torch.zeros(1, 3).long(), 1), lambda: text.block(1)):
+        with pytest.raises(WeightsError, match=r"text tower \(CoCa's TextTransformer\) gives features only"):
+            attempt()
+
+
+def test_the_order_of_what_towers_give() -> None:
+    assert gives("heads", "features")
+    assert gives("layers", "layers")
+    assert not gives("features", "layers")
+    assert not gives("layers", "heads")
+
+
+@torch.no_grad()
+def test_in_half_precision_a_whole_tower_stays_exact() -> None:
+    clip = clip_of(network_of(RESNET))
+    rounded = half(clip)
+    assert {p.dtype for p in rounded.image.module.parameters()} == {torch.float32}  # type: ignore[union-attr]
+    assert rounded.image.projection.dtype == rounded.text.projection.dtype == torch.float16
+    features = rounded.encode_image(rounded.normalize_pixels(images(64)))
+    assert features.dtype == torch.float16
+    expected = clip.encode_image(clip.normalize_pixels(images(64)))
+    torch.testing.assert_close(features.float(), expected, rtol=0.02, atol=0.02)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = clip.encode_image(clip.normalize_pixels(images(64)))
+    assert torch.equal(mixed, expected)
+
+
+@pytest.mark.parametrize("config", [RESNET, COCA])
+@torch.no_grad()
+def test_weights_from_a_file_are_whole(config: dict[str, Any], tmp_path: Any) -> None:
+    """Masks and statistics are there too: nothing is left on the meta device."""
+    network = network_of(config)
+    save_file(
+        {name: tensor.clone() for name, tensor in network.state_dict().items()}, tmp_path / "w.safetensors"
+    )
+    with torch.device("meta"):
+        empty = build_from("small", copy.deepcopy(config))
+    load_weights(empty, tmp_path / "w.safetensors")
+    loaded, before = clip_of(empty), clip_of(network)
+    assert loaded.identity.sha256 == before.identity.sha256
+    size = loaded.image_size
+    assert torch.equal(loaded.encode_image(images(size)), before.encode_image(images(size)))
+    assert torch.equal(loaded.encode_text(["a tree"]), before.encode_text(["a tree"]))
+
+
+def test_the_identity_has_the_statistics_of_batch_normalisation() -> None:
+    network = network_of(RESNET)
+    before = clip_of(network).identity.sha256
+    network.visual.bn1.running_mean[0] += 1
+    assert clip_of(network).identity.sha256 != before
+
+
+def test_patches_of_a_whole_tower_are_bounded_by_its_pixels() -> None:
+    assert patches_of(network_of(RESNET)) == 5**2  # 64 / 14, rounded up
+
+
+def test_pooling_that_gives_no_embedding() -> None:
+    network = network_of(RESNET)
+    network.visual.attnpool = nn.Identity()
+    clip = clip_of(network)
+    with pytest.raises(WeightsError, match=r"gives \(256, 2, 2\) for an image, not an embedding of 17"):
+        clip.encode_image(images(64))
+
+
+def test_images_that_are_not_square() -> None:
+    config = copy.deepcopy(COCA)
+    config["vision_cfg"]["image_size"] = (20, 24)
+    assert "no tower here takes such images" in str(why_not(network_of(config)))
+
+
+@pytest.mark.long
+@torch.no_grad()
+def test_a_real_resnet() -> None:
+    network: Any = random_network("RN50", 0)
+    clip = load_clip("RN50", "random:0")
+    pixels = clip.normalize_pixels(images(224, 2))
+    theirs = network.eval().encode_image(pixels)
+    torch.testing.assert_close(
+        clip.encode_image(pixels), theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max())
+    )
+    assert clip.text.depth == 12
+    assert clip.image.embed_dim == 1024  # as published
