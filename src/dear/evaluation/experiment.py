@@ -14,6 +14,7 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, settle
+from dear.limits import at_most
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
@@ -103,6 +104,8 @@ class Experiment(RunOptions):
         for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
+        runs = len(self.data) * len(self.plans) * len(self.shots) * len(self.seeds)
+        at_most("runs", runs, f"this {self.protocol.name}")
         source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")

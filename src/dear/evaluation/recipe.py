@@ -224,6 +224,11 @@ def _out(path: Path, below: Path | None) -> Path:
             f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "
             "yourself, with --out (in Python out=)."
         )
+    if below is None and (links := [part for part in (path, *path.parents) if part.is_symlink()]):
+        raise SettingsError(
+            f"the key 'out' is {shown(str(path))}, but {shown(str(links[-1]))} is a link, which is not "
+            "followed: name the place yourself, with --out (in Python out=)."
+        )
     return path if below is None else below / path.name
 
 

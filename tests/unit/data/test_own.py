@@ -1,5 +1,6 @@
 """Own data: image folders, tables, zips, class names from files, our own split."""
 
+import csv
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ import torch
 
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
+from dear.data.sources import table
 from dear.data.sources.listing import Row
 from dear.data.sources.splits import seeded_split
 from dear.errors import DataError, SettingsError
@@ -372,3 +374,20 @@ def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "x.tar").write_text("x")
     refused(tmp_path / "x.tar", settings, r"is not a supported file.*\.csv, \.tsv, \.jsonl or \.zip")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")
+
+
+def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
+    """Short and long rows, empty lines, quotes, a column twice: csv.DictReader is the reference."""
+    text = 'x,label,path,label,y\n1,cup,a.png,mug,7\n\n2,"a, b",c.png\n3\n4,e,f.png,"g\nh",i,j,k\n'
+    reference = [
+        {name: row[name] for name in ("label", "path") if row[name] is not None}
+        for row in csv.DictReader(text.splitlines())
+    ]
+    lines = [row for _, row in table._csv_lines(Path("t.csv"), text)]
+    assert lines == reference
+
+
+def test_a_wide_table_costs_no_more_than_its_rows() -> None:
+    """A head of a million columns, where csv.DictReader makes a million entries for each row."""
+    text = "path,label" + "," * 1_000_000 + "\n" + "0.png,a\n" * 1000
+    assert {len(row) for _, row in table._csv_lines(Path("t.csv"), text)} == {2}

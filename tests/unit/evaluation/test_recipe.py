@@ -172,6 +172,29 @@ def test_where_a_recipe_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert two.roles == Path("ground-truth")
 
 
+@pytest.mark.parametrize("out", ["link/x", "runs/link/x", "runs/link"])
+def test_records_go_through_no_link_of_a_strangers_folder(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for link in ("link", "runs/link"):
+        (tmp_path / link).symlink_to("/")
+    path = written(tmp_path, GOOD.replace("runs/x", out))
+    link = out.removesuffix("/x")
+    with pytest.raises(RecipeError, match=rf"'out' is '{out}', but '{link}' is a link, .* with --out"):
+        load_recipe(path)
+    assert load_recipe(path, Path("mine")).out == Path("mine") / Path(out).name
+
+
+def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> None:
+    many = ", ".join(f"d{number}" for number in range(10_000))
+    shots = ", ".join(map(str, range(1, 10_000)))
+    text = f"protocol: few-shot\nout: x\ndata: [{many}]\nmethods: [coop]\nshots: [{shots}]\n"
+    with pytest.raises(RecipeError, match=r"99,990,000 runs: .* above the limit of 100,000"):
+        load_recipe(written(tmp_path, text))
+
+
 @pytest.mark.parametrize("place", ["/etc/x", "~", "../x", "caches/../../x", "link/x"])
 def test_a_cache_stays_below_the_folder_of_a_recipe(place: str, tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()

@@ -7,7 +7,8 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
 from dear.data.images.raster import FORMATS, SUFFIXES
 from dear.data.sources import table
@@ -20,6 +21,7 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, 
 """What zipfile raises for a damaged or invalid archive."""
 LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
+SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
 MODEST = 2**28
 """Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
@@ -46,7 +48,7 @@ def unpack(archive: Path, cache: Path) -> Path:
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*stamp(archive))}"
             if not target.is_dir():
                 size = os.fstat(source.fileno()).st_size
-                require_modest(archive, sum(member.file_size for member in members), size)
+                require_modest(archive, _unpacked(members), size)
                 _unpack_into(target, file, members)
     except DAMAGED as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
@@ -57,7 +59,7 @@ def unpack(archive: Path, cache: Path) -> Path:
 
 def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    size, free = sum(member.file_size for member in members), shutil.disk_usage(target.parent).free
+    size, free = _unpacked(members), shutil.disk_usage(target.parent).free
     if size > free:
         raise DataError(
             f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
@@ -84,6 +86,19 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _unpacked(members: Iterable[zipfile.ZipInfo]) -> int:
+    """The bytes that files take on a disk with their folders, each `SMALLEST_FILE` at least."""
+    folders = set[PurePosixPath]()
+    size = 0
+    for member in members:
+        size += max(SMALLEST_FILE, member.file_size)
+        for folder in PurePosixPath(member.filename).parents:
+            if folder in folders:
+                break
+            folders.add(folder)
+    return size + SMALLEST_FILE * len(folders)
 
 
 def require_modest(source: object, unpacked: int, size: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.images.raster import read_image
-from dear.data.sources.archive import require_modest
+from dear.data.sources.archive import SMALLEST_FILE, require_modest
 from dear.errors import DataError, first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
@@ -20,7 +20,6 @@ SPLITS_LIST = "dataset_dict.json"
 STATE = "state.json"
 INFO = "dataset_info.json"
 MAX_PATH = 1000  # characters of a path
-SMALLEST_FILE = 4096  # bytes that a file takes on a disk, however small its content
 BATCH = 1000  # rows read at a time
 SHARING = ("string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary")
 """Arrow types that may refer to the same bytes any number of times."""

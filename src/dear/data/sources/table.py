@@ -189,15 +189,18 @@ def require_path(where: str, path: str) -> None:
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    reader = csv.DictReader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+    reader = csv.reader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
     line = 0
     try:
-        if missing := [name for name in ("path", "label") if name not in (reader.fieldnames or [])]:
+        # Not csv.DictReader, which gives each row every column: their product has no bound.
+        columns = {name: at for at, name in enumerate(next(reader, [])) if name in ("path", "label", "split")}
+        if missing := [name for name in ("path", "label") if name not in columns]:
             raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
         line = reader.line_num
         for row in reader:
             line = reader.line_num
-            yield line, row
+            if row:
+                yield line, {name: row[at] for name, at in columns.items() if at < len(row)}
     except csv.Error as error:
         raise DataError(f"{table}, line {line + 1}: {error}. {QUOTES}") from error
 

@@ -180,7 +180,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MODEST", 10**6)
+    monkeypatch.setattr(archive, "MODEST", 10**6 + 2 * 4096)  # with the folder a and that around it
     for size, packed in ((10**6, "small.zip"), (10**6 + 1, "bomb.zip")):
         with zipfile.ZipFile(tmp_path / packed, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("a/1.png", bytes(size))
@@ -190,6 +190,22 @@ def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "cache").exists()
     with pytest.raises(pytest.fail.Exception):
         archive.unpack(tmp_path / "small.zip", tmp_path / "cache")
+
+
+def test_folders_count_as_what_they_take_on_a_disk() -> None:
+    """Two files of 1 and 5,000 bytes, and the folders ., a, a/b and a/c: five times 4,096, and 5,000."""
+    members = [zipfile.ZipInfo("a/b/1.png"), zipfile.ZipInfo("a/c/2.png")]
+    members[0].file_size, members[1].file_size = 1, 5000
+    assert archive._unpacked(members) == 5 * 4096 + 5000
+
+
+def test_a_zip_of_nothing_but_folders_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MODEST", 2**20)
+    with zipfile.ZipFile(tmp_path / "d.zip", "w") as file:
+        for number in range(100):
+            file.writestr(f"{number}/" + "d/" * 59 + "0.png", b"")
+    with pytest.raises(LimitError, match="times the size of the data set"):
+        archive.unpack(tmp_path / "d.zip", tmp_path / "cache")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
