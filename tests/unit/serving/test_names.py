@@ -172,6 +172,7 @@ def test_what_is_kept_for_names_is_bounded_in_bytes(
 @dataclass
 class Neighbour:
     path: str
+    copies: tuple[str, ...] = ()
 
 
 def test_names_and_pixels_and_thumbnails_are_work(

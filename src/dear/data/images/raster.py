@@ -72,8 +72,14 @@ class _Collector(threading.local):
     filters of all threads, and images are decoded by several.
     """
 
+    pattern, flags = r"(?!)", 0  # what others may take from a filter: a pattern that matches nothing
+
     def __init__(self) -> None:
         self.texts: list[str] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process: the pattern that matches nothing."""
+        return re.compile, (self.pattern,)
 
     def match(self, text: str) -> bool:
         """Collect a warning, if this thread reads an image; True then, which makes Python ignore it."""

@@ -1,8 +1,11 @@
 """Which image files are read, and that no file makes the decoder do more than its picture needs."""
 
 import os
+import pickle
+import re
 import stat
 import tracemalloc
+import warnings
 import zlib
 from pathlib import Path
 
@@ -313,3 +316,13 @@ def test_bands_are_the_whole(mode: str, turned: int, tmp_path: Path, monkeypatch
         flat = Image.alpha_composite(paper, whole.convert("RGBA")) if mode in ("RGBA", "LA", "P") else whole
         expected = np.asarray(flat.convert("RGB"))
     assert np.array_equal(decode(tmp_path / "x", 999).permute(1, 2, 0).numpy(), expected)
+
+
+def test_the_filter_of_warnings_is_one_that_others_can_copy(tmp_path: Path) -> None:
+    """scikit-learn hands the filters of this process to its workers: as patterns, or pickled."""
+    with raster.naming(tmp_path / "a.png"):
+        pass
+    [message] = {entry[1] for entry in warnings.filters if entry[1] is raster._collector}
+    for copied in (re.compile(message.pattern, message.flags), pickle.loads(pickle.dumps(message))):
+        assert copied.match("") is None
+        assert copied.match("Corrupt EXIF data") is None
