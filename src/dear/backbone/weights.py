@@ -239,22 +239,22 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
 
 def _require_same_positions(name: str, expected: Tensor, actual: Tensor, path: Path, *, patch: int) -> None:
     """Raise WeightsError that says so if position embeddings are of another number of patches or words."""
-    count, wanted = actual.shape[-2:-1].numel(), expected.shape[-2:-1].numel()
+    count, needed = actual.shape[-2:-1].numel(), expected.shape[-2:-1].numel()
     if name not in POSITIONS or actual.ndim != expected.ndim or actual.shape[-1] != expected.shape[-1]:
         return
     if name not in IMAGE_POSITIONS:
         raise WeightsError(
-            f"{path} holds weights for texts of {count} tokens, but the model takes {wanted}: name a model "
+            f"{path} holds weights for texts of {count} tokens, but the model takes {needed}: name a model "
             "with such texts."
         )
-    class_token = wanted - math.isqrt(wanted) ** 2
+    class_token = needed - math.isqrt(needed) ** 2
     patches, side = count - class_token, math.isqrt(max(0, count - class_token))
     grid = (
         f"{side * patch} x {side * patch} pixels" if side**2 == patches else f"{patches} patches, no square,"
     )
-    own = math.isqrt(wanted) * patch
+    pixels = math.isqrt(needed) * patch
     raise WeightsError(
-        f"{path} holds weights for pictures of {grid} but the model takes {own} x {own} pixels, and "
+        f"{path} holds weights for pictures of {grid} but the model takes {pixels} x {pixels} pixels, and "
         "position embeddings are not interpolated: name the architecture of that resolution (as ViT-L-14-336 "
         "is of ViT-L-14; `dear models` lists all with their pixels)."
     )

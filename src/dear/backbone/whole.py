@@ -23,13 +23,37 @@ from dear.errors import WeightsError
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
 
 
-class WholeVisionTower(VisionTower):
+class Whole:
+    """What both towers have that are used whole, before the tower that they stand for."""
+
+    access: ClassVar[Access] = "features"
+
+    @property
+    def depth(self) -> int:
+        return 1
+
+    @property
+    def heads(self) -> int:
+        self._refuse()
+
+    def block(self, layer: int) -> NoReturn:
+        del layer
+        self._refuse()
+
+    def trainable_copy(self, first: int) -> NoReturn:
+        del first
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        """Raise WeightsError for what needs layers or heads."""
+        raise NotImplementedError
+
+
+class WholeVisionTower(Whole, VisionTower):
     """An image tower used whole. Its only token is the embedding, which is already in the joint space.
 
     It is always in evaluation mode, and computes in the type of its weights: float32 under every precision.
     """
-
-    access: ClassVar[Access] = "features"
 
     def __init__(self, visual: Any, embed_dim: int) -> None:
         nn.Module.__init__(self)
@@ -42,23 +66,7 @@ class WholeVisionTower(VisionTower):
         self.readout, self.has_class_token, self.rotation = None, True, None
 
     @property
-    def depth(self) -> int:
-        return 1
-
-    @property
-    def heads(self) -> int:
-        self._refuse()
-
-    @property
     def side(self) -> int:
-        self._refuse()
-
-    def block(self, layer: int) -> NoReturn:
-        del layer
-        self._refuse()
-
-    def trainable_copy(self, first: int) -> NoReturn:
-        del first
         self._refuse()
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
@@ -124,10 +132,8 @@ class WholeVisionTower(VisionTower):
         )
 
 
-class WholeTextTower(TextTower):
+class WholeTextTower(Whole, TextTower):
     """A text tower used whole. The trunk past its only layer holds each text's embedding as one token."""
-
-    access: ClassVar[Access] = "features"
 
     def __init__(self, source: Any) -> None:
         nn.Module.__init__(self)
@@ -138,22 +144,6 @@ class WholeTextTower(TextTower):
         self.projection_bias = None
         self.context_length = int(source.context_length)
         self.pool, self.end_id, self.causal = "argmax", int(source.eos_id), False
-
-    @property
-    def depth(self) -> int:
-        return 1
-
-    @property
-    def heads(self) -> int:
-        self._refuse()
-
-    def block(self, layer: int) -> NoReturn:
-        del layer
-        self._refuse()
-
-    def trainable_copy(self, first: int) -> NoReturn:
-        del first
-        self._refuse()
 
     def embed(self, ids: Int[Tensor, "class token"]) -> NoReturn:
         del ids

@@ -94,18 +94,18 @@ def _by_size(
     more than ``PIXELS_AT_ONCE``: with the same numbers as each alone, in fewer steps on a GPU.
     """
     pictures = [*images]
-    places: dict[tuple[int, int], list[int]] = {}
-    for place, picture in enumerate(pictures):
-        places.setdefault((picture.shape[-2], picture.shape[-1]), []).append(place)
+    indices: dict[tuple[int, int], list[int]] = {}
+    for index, picture in enumerate(pictures):
+        indices.setdefault((picture.shape[-2], picture.shape[-1]), []).append(index)
     views: dict[int, Tensor] = {}
-    for (height, width), same in places.items():
+    for (height, width), same in indices.items():
         count = max(1, PIXELS_AT_ONCE // (height * width))
         for first in range(0, len(same), count):
             part = same[first : first + count]
-            batch = [pictures[place] for place in part]
+            batch = [pictures[index] for index in part]
             joined = torch.stack(batch) if len(batch) > 1 else batch[0][None]  # a single one is not copied
             views.update(zip(part, view(joined), strict=True))
-    return [views[place] for place in range(len(pictures))]
+    return [views[index] for index in range(len(pictures))]
 
 
 def _centre(images: Tensor, size: int) -> Float[Tensor, "batch 3 size size"]:
