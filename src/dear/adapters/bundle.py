@@ -15,6 +15,7 @@ from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
+from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
@@ -51,6 +52,7 @@ class Config(TypedDict):
     metrics: dict[str, Any]
     training: dict[str, Any]
     roles: dict[str, Any] | None
+    image_hashes: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Bundle:
         short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
+        image_hashes: Those of the images that it was fitted on (`dear.data.images.hashes`), sorted, in one;
+            empty if unknown.
         source: The folder that it was read from; "" for one that was made here.
     """
 
@@ -89,6 +93,7 @@ class Bundle:
     keys: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    image_hashes: bytes = field(default=b"", repr=False)
     source: str = field(default="", compare=False)
 
     @property
@@ -261,6 +266,7 @@ class Bundle:
             "metrics": dict(self.metrics),
             "training": dict(self.training),
             "roles": roles,
+            **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
         }
 
     def model_card(self, title: str) -> str:
@@ -276,6 +282,9 @@ class Bundle:
             keys = tuple(config.get("keys", ()))
             if keys and len(keys) != len(config["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")
+            hashes = config.get("image_hashes", "")
+            if len(hashes) % (2 * HASH_BYTES) or {*hashes} - {*"0123456789abcdef"}:
+                raise BundleError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")
             return cls(
                 method=method,
                 settings=typed(config["settings"], METHODS[method].settings, file, "settings"),
@@ -291,6 +300,7 @@ class Bundle:
                 keys=keys,
                 metrics=config["metrics"],
                 training=config["training"],
+                image_hashes=bytes.fromhex(hashes),
                 source=str(file.parent),
             )
         except DearError as error:

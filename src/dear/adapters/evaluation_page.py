@@ -13,7 +13,7 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores, shown_metrics
-from dear.adapters.scoring import bundle_scores, images_of, predict_split
+from dear.adapters.scoring import bundle_scores, images_of, predict_split, unseen
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
@@ -69,14 +69,17 @@ def measure_bundle(
     """
     bundle = predictor.bundle
     warn_of_toy(bundle.model, world=dataset.world)
+    whole = images_of(dataset, split)
+    dataset, left_out = unseen(dataset, split, bundle.image_hashes)
     predictions = predict_split(predictor, dataset, split, own_classes=own_classes, keep_features=True)
     images = images_of(dataset, split)
-    scores = bundle_scores(predictions, dataset, split)
+    scores = bundle_scores(predictions, dataset, split, left_out)
     mistakes = find_mistakes(predictions, images, MISTAKES)
-    views = [_view(predictor, images, mistake.index) for mistake in mistakes.examples]
+    views = [_view(predictor, whole, mistake.index) for mistake in mistakes.examples]
     pictures = [as_image(view).resize((THUMBNAIL, THUMBNAIL)) for view in views]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
+    seen = f"{left_out} of {len(whole)} images, which the bundle was fitted on." if left_out else ""
     no_curve = "The learning curve: the bundle holds none (not trained in epochs)."
     epochs = tuple(bundle.training.get("epochs") or ())
     f1 = f"{100 * mean_f1(mistakes.class_scores()):.1f}%"
@@ -90,7 +93,7 @@ def measure_bundle(
         epochs=epochs,
         attention=attention,
         features=features,
-        notes=tuple(filter(None, (no_attention, no_features, "" if epochs else no_curve))),
+        notes=tuple(filter(None, (seen, no_attention, no_features, "" if epochs else no_curve))),
     )
     return scores, evaluation
 

@@ -14,12 +14,13 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_writable
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
+from dear.data.images.hashes import image_hashes
 from dear.data.loading import held_notes, load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
@@ -114,6 +115,10 @@ def fit(
                     warnings.warn(f"{images.name}: {warning}", stacklevel=2)
             trained_on = range(len(images.train)) if plan.unlabelled else picked
             calibration = _held_out(images, trained_on, calibrate)
+            few_images = Subset(images.train, torch.tensor([*trained_on], dtype=torch.int64))
+            fitted_on = filter(None, (few_images, calibration, images.val if select == "val" else None))
+            hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
+            images, _ = unseen(images, "test", hashes)
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
@@ -153,6 +158,7 @@ def fit(
                 **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
                 "environment": environment(),
             },
+            image_hashes=hashes,
         )
         if calibration is not None:
             held_out = predict(trial.method, calibration, precision=run.training.precision)

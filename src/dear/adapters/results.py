@@ -129,6 +129,7 @@ class BundleScores:
     (`dear.evaluation.metrics`) holds its value.
 
     Attributes:
+        left_out: Images that are not counted, for the bundle was fitted on them.
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
         zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
@@ -143,6 +144,7 @@ class BundleScores:
     data: str
     split: str
     images: int
+    left_out: int
     classes: int
     accuracy: float = field(metadata={"title": "accuracy", "unit": "%"})
     top5: float = field(metadata={"title": "top 5", "unit": "%"})

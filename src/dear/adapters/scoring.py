@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 import torch
@@ -12,6 +13,8 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import Subset
+from dear.data.images.hashes import HASH_BYTES, image_hashes
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError
 from dear.evaluation.metrics import measure
@@ -33,20 +36,44 @@ def evaluate_bundle(
     name or, where the names differ, by folder or label as in the data set that it was fitted on; or among the
     data set's own.
 
-    Warns of the tiny CLIP on photographs, unless ``cautious`` is false because that has been told. Raises
-    DataError for a split without images, or a class that the bundle does not have.
+    Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
+    on photographs; ``cautious`` is false where both have been seen to. Raises DataError for a split without
+    (other) images, or a class that the bundle does not have.
     """
+    left_out = 0
     if cautious:
         warn_of_toy(predictor.bundle.model, world=dataset.world)
+        dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
     predictions = predict_split(predictor, dataset, split, own_classes=own_classes, progress=progress)
-    return bundle_scores(predictions, dataset, split)
+    return bundle_scores(predictions, dataset, split, left_out)
 
 
-def bundle_scores(predictions: Predictions, dataset: Dataset, split: str) -> BundleScores:
+def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
+    """A data set without the test images that a bundle with these ``image_hashes`` was fitted on, and how
+    many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
+    DataError if no test image is left.
+    """
+    known = {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
+    seen = [digest in known for digest in image_hashes(dataset.test)] if known and split == "test" else []
+    if not any(seen):
+        return dataset, 0
+    if all(seen):
+        raise DataError(
+            f"`dear fit` was given all {len(seen)} test images of {dataset.name} to train on: test on other "
+            "images."
+        )
+    warnings.warn(
+        f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them",
+        stacklevel=3,
+    )
+    test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
+    return replace(dataset, test=test), sum(seen)
+
+
+def bundle_scores(predictions: Predictions, dataset: Dataset, split: str, left_out: int) -> BundleScores:
     """The scores of a bundle from its predictions for a split."""
-    count = len(predictions.classes)
-    images = len(predictions.labels)
-    return measure(predictions, BundleScores, data=dataset.name, split=split, images=images, classes=count)
+    facts = {"data": dataset.name, "split": split, "images": len(predictions.labels), "left_out": left_out}
+    return measure(predictions, BundleScores, classes=len(predictions.classes), **facts)
 
 
 def predict_split(

@@ -31,7 +31,8 @@ def command(
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
 ) -> Evaluated:
     """Measure a bundle on a data set: accuracy beside zero-shot and chance, log-loss, calibration error,
-    accuracy per class.
+    accuracy per class. Without a split all images are for testing; those that the bundle was fitted on are
+    left out.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -57,6 +58,8 @@ def command(
     from dear.data.loading import held_notes, load_dataset
 
     loaded = Bundle.from_pretrained(bundle)
+    if split == "test" and dataset.test_share == DataSettings.test_share:  # not asked for
+        dataset = replace(dataset, test_share=1.0)
     with held_notes(), progress_console().status("scoring"):
         images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
         predictor = Predictor(loaded, device, pretrained=pretrained)
@@ -71,8 +74,9 @@ def render(result: Evaluated, console: Console) -> None:
     """Show accuracy per class, worst first, and the summary."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
+    left_out = f" (without {result.left_out} that the bundle was fitted on)" if result.left_out else ""
     console.print(
-        f"{result.data}, {result.images} {result.split} images, {result.classes} classes: "
+        f"{result.data}, {result.images} {result.split} images{left_out}, {result.classes} classes: "
         f"{summary(vars(result))}",
         *verdict(vars(result), result.images),
         sep="\n",

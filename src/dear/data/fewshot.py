@@ -209,6 +209,12 @@ class Subset:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def paths(self) -> list[str] | None:
+        """The image files, if the images come from files."""
+        paths = getattr(self.images, "paths", None)
+        return paths and [paths[index] for index in self.indices.tolist()]
+
     def load(self, indices: Int[Tensor, "batch"]) -> Pictures:
         """The pictures at the given indices of this subset."""
         return self.images.load(self.indices[indices])

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import as_image, as_picture, decode
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
+from dear.data.images.raster import read_image
 from dear.errors import DataError
 
 ADDRESS = re.compile(r"(https?|ftps?|s3|gs|hf|file):/|data:image")
@@ -127,6 +128,16 @@ class HeldImages(LoadedImages):
             for picture in self.load(indices):
                 parts += [str(tuple(picture.shape)), hashlib.sha256(picture.numpy().data).hexdigest()]
         self.identity = fingerprint(*parts)
+
+    def content(self, index: int) -> bytes:
+        """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""
+        image = self._read(self._names[index])
+        if isinstance(image, str | os.PathLike):
+            return read_image(local_path(image))
+        if isinstance(image, bytes | bytearray | memoryview):
+            return bytes(image)
+        (picture,) = self.load(torch.tensor([index]))
+        return str(tuple(picture.shape)).encode() + picture.numpy().tobytes()
 
     def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
         try:

@@ -93,6 +93,10 @@ class LoadedImages:
                 self._room -= picture.nbytes
         return [pictures[index] if index in pictures else self._pictures[index] for index in numbers]
 
+    def content(self, index: int) -> bytes:
+        """The bytes of an image's file, else its pixels. Raises DataError if it cannot be read."""
+        raise NotImplementedError
+
     def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
         raise NotImplementedError
 
@@ -136,6 +140,10 @@ class PhotoImages(LoadedImages):
             return super().load(indices)
         except DataError as error:
             raise DataError(f"{error} {SKIP}") from error
+
+    def content(self, index: int) -> bytes:
+        """The bytes of an image's file. Raises DataError if it cannot be read."""
+        return read_image(self.folder / self.paths[index])
 
     def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
         path = self.folder / self.paths[index]
