@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_writable
 from dear.adapters.predictor import Predictor
+from dear.adapters.results import FEWEST
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
@@ -46,8 +47,6 @@ LOW, HIGH = 1e-2, 1e2
 """Range of the temperature."""
 STEPS = 60
 """Of its bisection."""
-FEWEST = 20
-"""Images for which a temperature is fitted without being asked for."""
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 

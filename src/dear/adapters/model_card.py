@@ -12,6 +12,7 @@ from dear.backbone.choice import TINY
 from dear.errors import printable
 
 LISTED_CLASSES = 20
+METRICS = {"gained": "right, but wrong zero-shot (images)", "lost": "wrong, but right zero-shot (images)"}
 SIGNS = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
 """Marks of direction that a terminal ignores, but a web page does not."""
@@ -46,13 +47,9 @@ dear predict {argument} image.jpg
 
 Classes: {classes}
 
-Measured{where}:
+{measured}
 
-| metric | value |
-| --- | --- |
-{metrics}
-
-Accuracies are fractions. Probabilities are softmax(logits / {temperature:g}){calibrated}.
+Probabilities are softmax(logits / {temperature:g}){calibrated}.
 """
 
 
@@ -71,7 +68,13 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         if roles is None
         else _literal(f"{roles['source']}; attributes {', '.join(roles['attributes'])}"),
         "templates": " · ".join(map(_code, config["templates"])),
-        **_named({key: value for key, value in training.items() if not isinstance(value, list)}),
+        **_named(
+            {
+                key: value
+                for key, value in training.items()
+                if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
+            }
+        ),
     }
     return CARD.format(
         title=_literal(title),
@@ -84,13 +87,28 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         facts=_rows(facts),
         classes=", ".join(map(_literal, classes[:LISTED_CLASSES]))
         + (f" ... and {unlisted} more" if unlisted > 0 else ""),
-        where=f" on {training['test_images']} test images of {_literal(str(training['data']))}"
-        if "test_images" in training
-        else "",
-        metrics=_rows(_named(config["metrics"])) or "| none | |",
+        measured=_measured(config),
         temperature=config["temperature"],
-        calibrated="" if config["temperature"] == 1 else ", a temperature set on validation images",
+        calibrated="" if config["temperature"] == 1 else ", T set on images not trained on",
     )
+
+
+def _measured(config: Mapping[str, Any]) -> str:
+    """The metrics as a table, or that there are none."""
+    training, metrics = config["training"], dict(config["metrics"])
+    if not metrics:
+        return "Not tested."
+    if isinstance(pairs := metrics.get("confusions"), list):
+        metrics["confusions"] = ", ".join(map(_confusion, pairs)) or "none"
+    where = f" on {training['test_images']} test images" if "test_images" in training else ""
+    where += f" of {_literal(str(training['data']))}" if "data" in training else ""
+    rows = _rows(_named({METRICS.get(name, name): value for name, value in metrics.items()}))
+    return f"Measured{where}:\n\n| metric | value |\n| --- | --- |\n{rows}\n\nAccuracies are fractions."
+
+
+def _confusion(pair: Any) -> str:
+    """A confusion in words; a bundle of a stranger may hold anything."""
+    return "{} as {} ({})".format(*pair) if isinstance(pair, list) and len(pair) == 3 else str(pair)
 
 
 def _rows(values: Mapping[str, Any]) -> str:

@@ -177,8 +177,10 @@ def summary(metrics: Mapping[str, Any]) -> str:
     return f"accuracy {accuracy} (zero-shot {zero_shot}, chance {chance}){others}"
 
 
+FEWEST = 20
+"""Images for which a temperature is fitted without being asked for."""
 WEAK_CALIBRATION = 0.1
-"""Calibration error from which probabilities are said to be unreliable."""
+"""Calibration error from which it is said."""
 
 
 def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
@@ -208,7 +210,7 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
         pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
         lines.append(f"Most confused: {', '.join(pairs)}.")
     if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
-        lines.append(f"Probabilities are unreliable: they are off by {error:.1%} on average.")
+        lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
     return lines
 
 

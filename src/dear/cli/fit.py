@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from dear.adapters.results import verdict
+from dear.adapters.results import FEWEST, verdict
 from dear.backbone.choice import check_model
 from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
@@ -131,7 +131,10 @@ def render(result: Fitted, console: Console) -> None:
     """Show what the measurements mean, where the bundle is, and what to do next."""
     calibrated = f"temperature {result.temperature:.3g} from {result.calibration_images} images"
     if not result.calibration_images:
-        calibrated = "probabilities not calibrated: no images to spare (add a val/ folder, or give --shots)"
+        calibrated = "probabilities not calibrated"
+        if (shots := (result.train_images - FEWEST) // result.classes) > 0:
+            spared = result.train_images - shots * result.classes
+            calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
     lines = [
         f"{result.method} on {result.backbone}: {result.classes} classes, {result.train_images} training "
         f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}"
@@ -141,7 +144,7 @@ def render(result: Fitted, console: Console) -> None:
     if result.verdict:
         lines += [f"On {result.test_images} test images:", *(f"  {line}" for line in result.verdict)]
     else:
-        lines.append(f"There are no test images to measure it on; chance is {1 / result.classes:.1%}.")
+        lines.append("Not tested: no image was left for testing.")
     lines += [f"bundle: {result.out}", "next:"]
     steps = [(f"dear predict {result.out} IMAGE...", "classify images")]
     if result.verdict:

@@ -32,8 +32,8 @@ class DataSettings:
         classnames: File of class names: a JSON list or mapping, a CSV (folder,name) or CoOp's classnames.txt.
         label: Column of the classes, for a Hugging Face data set with several.
         split_seed: Seed of the split made for a data set that has none.
-        test_share: Share of each class used for testing in that split, for images without any split; 1 for
-            all images, where nothing is trained on.
+        test_share: Share of each class used for testing in that split, for images without any split: 0 for
+            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
             folders of classes in them; auto for domains if they hold the same folders.
         sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
@@ -65,8 +65,8 @@ class DataSettings:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.test_share <= 1:
-            raise SettingsError(f"test_share is {self.test_share}: it must be above 0 and at most 1.")
+        if not 0 <= self.test_share <= 1:
+            raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
         for name, value, minimum in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
             if value < minimum:
                 raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")

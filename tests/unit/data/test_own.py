@@ -86,6 +86,11 @@ class TestFolder:
         assert (len(data.train), Counter(data.test.labels.tolist())) == (0, COUNTS_BY_LABEL)
         assert not (tmp_path / "cache" / "splits").exists()
 
+    def test_all_images_are_for_training_if_asked(self, tmp_path: Path, settings: DataSettings) -> None:
+        data = load(class_folders(tmp_path / "mine", COUNTS), replace(settings, test_share=0.0))
+        assert (Counter(data.train.labels.tolist()), len(data.test)) == (COUNTS_BY_LABEL, 0)
+        assert data.notes == ("the data has no split: all its images are for training",)
+
     def test_a_folder_of_one_split(self, tmp_path: Path, settings: DataSettings) -> None:
         tested = load(class_folders(tmp_path / "one" / "test", COUNTS).parent, settings)
         assert (tested.name, tested.classnames) == ("one", ("ant", "sea horse"))
@@ -262,7 +267,7 @@ class TestTemplates:
             checked_templates(1001 * ["a {}"], "templates")
 
     def test_settings_out_of_range(self) -> None:
-        for wrong in ({"test_share": 1.1}, {"short_side": 0}, {"workers": -1}):
+        for wrong in ({"test_share": 1.1}, {"test_share": -0.1}, {"short_side": 0}, {"workers": -1}):
             with pytest.raises(SettingsError, match=next(iter(wrong))):
                 DataSettings(**wrong)  # type: ignore[arg-type]
 
@@ -302,6 +307,11 @@ class TestTable:
         assert (len(data.train), len(data.test)) == (2, 2)
         assert "the data has no split" in data.notes[0]
 
+    def test_all_to_train_on(self, folder: Path, settings: DataSettings) -> None:
+        data = load(self.write(folder, "path,label,split\na/0.png,ant,train\nb/0.png,bee,train\n"), settings)
+        assert (len(data.train), len(data.test)) == (2, 0)
+        assert data.notes == ("it lists no image to test on: it can only be trained on",)
+
     def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
         names = folder / "names.json"
         names.write_text('["bee", "ant"]')
@@ -334,7 +344,7 @@ class TestTable:
             (f"path,label\na/0.png,0\na/1.png,{'9' * 5000}\n", "line 3: label '9999.* is not a plain whole"),
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
             ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
-            ("path,label,split\na/0.png,ant,train\n", "has no image with split test"),
+            ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
             ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images are not in .*b/7.png"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
             (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),

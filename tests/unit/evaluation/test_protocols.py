@@ -9,6 +9,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
+from dear.data.fewshot import Subset
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
@@ -137,6 +138,18 @@ def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pyt
     assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
     alone = Plan("mmrl++", settings=settings)
     assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
+
+
+@pytest.mark.parametrize("protocol", [FewShot(), BaseToNovel(), CrossDataset(source="noise")])
+def test_every_data_set_needs_test_images(protocol: Protocol) -> None:
+    data = noise_dataset()
+    targets = (noise_dataset("other"),) if protocol.trained_on else ()
+    untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
+    with pytest.raises(DataError, match=r"noise has no test images, which .* needs"):
+        protocol.check_data(untested, targets)
+    if targets:
+        with pytest.raises(DataError, match="noise has no test images"):
+            protocol.check_data(targets[0], [untested])
 
 
 def test_transfer_needs_other_data(small_clip: Clip) -> None:

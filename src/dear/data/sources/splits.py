@@ -42,11 +42,12 @@ class Split(NamedTuple):
 
 def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> Split:
     """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
-    the cache; with 1, all images. A class with a single image has it to train on.
+    the cache; with 0 none and with 1 all images. A class with a single image has it to train on.
     """
-    if settings.test_share == 1:
-        note = "the data has no split: all its images are for testing"
-        return Split({"train": (), "test": tuple(rows)}, "all to test on", (note,))
+    if settings.test_share in (0, 1):
+        parts, verb = (("train", "test"), "test") if settings.test_share else (("test", "train"), "train")
+        note = f"the data has no split: all its images are for {verb}ing"
+        return Split(dict(zip(parts, ((), tuple(rows)), strict=True)), f"all to {verb} on", (note,))
     shares = {"train": 1 - settings.test_share, "test": settings.test_share}
     splits, origin, note = recorded_split(rows, shares, settings, classnames, name, lone=True)
     return Split(splits, origin, (note, *_lone_note(splits, classnames)))

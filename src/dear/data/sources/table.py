@@ -129,18 +129,17 @@ def _keys(table: Path, entries: list[Entry], named_classes: int | None) -> list[
 
 
 def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
-    """The split that a table states; it may list images to test on alone."""
-    splits: dict[str, list[Row]] = {"train": []}
+    """The split that a table states; it may list images to train on or to test on alone."""
+    splits: dict[str, list[Row]] = {"train": [], "test": []}
     for entry, row in zip(entries, rows, strict=True):
         part = SPLITS.get(entry.split.lower())
         if part is None:
             raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
         splits.setdefault(part, []).append(row)
-    if "test" not in splits:
-        raise DataError(f"{table} has no image with split test.")
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
     notes = () if splits["train"] else ("it lists no image to train on: it can only be tested on",)
+    notes += () if splits["test"] else ("it lists no image to test on: it can only be trained on",)
     return Split(
         {part: tuple(rows) for part, rows in splits.items()}, f"the column split of {table.name}", notes
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dear.errors import SettingsError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.schema import check_scores
 from dear.methods.registry import METHODS, known_method
@@ -134,7 +134,8 @@ class Protocol(ABC):
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         """Raise DataError for data sets that the protocol cannot run on."""
-        del trained_on, targets
+        if untested := [dataset.name for dataset in (trained_on, *targets) if not len(dataset.test)]:
+            raise DataError(f"{untested[0]} has no test images, which {self.name} needs.")
 
     def check_shots(self, shots: Sequence[int]) -> None:
         """Raise SettingsError for numbers of shots that do not fit its table."""

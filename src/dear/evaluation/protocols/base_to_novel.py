@@ -33,7 +33,7 @@ class BaseToNovel(Protocol):
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         from dear.data.fewshot import base_novel
 
-        del targets
+        super().check_data(trained_on, targets)
         tested = {*trained_on.test.labels.tolist()}
         for half, classes in zip(("base", "novel"), base_novel(len(trained_on.classnames)), strict=True):
             if not tested & {*classes}:

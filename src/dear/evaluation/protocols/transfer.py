@@ -56,6 +56,7 @@ class Transfer(Protocol):
         return {"source": on_source, "targets": targets}
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
+        super().check_data(trained_on, targets)
         if not targets:
             raise DataError(f"{self.name} needs at least one data set to test on besides {trained_on.name}.")
         if any(target.identity == trained_on.identity for target in targets):
