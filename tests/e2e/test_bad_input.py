@@ -218,7 +218,7 @@ def test_ctrl_c(
         assert main(words) == 130
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.splitlines()[-1] == "dear: interrupted"
+    assert printed.err.splitlines()[-1] == "dear: interrupted: give the same command to continue"
     assert "Traceback" not in printed.err
     assert {path.name for path in out.iterdir()} <= {"unfinished"}
     assert main(words) == 0  # and the same command does it all

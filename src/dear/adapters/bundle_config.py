@@ -8,6 +8,7 @@ from dear.errors import BundleError
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
+from dear.writing import UNFINISHED
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
@@ -30,8 +31,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not folder.exists():
         raise BundleError(
-            f"there is no bundle at {folder}. `dear fit --data IMAGES --out {folder}` makes one."
+            f"there is no bundle at {folder}: check the path, or make one with `dear fit IMAGES --out "
+            f"{folder}`."
         )
+    if not path.is_file() and (folder / UNFINISHED).is_dir():
+        raise BundleError(f"{folder} holds an unfinished fit: give the same `dear fit` command to continue.")
     if not path.is_file():
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:

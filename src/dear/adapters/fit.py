@@ -129,6 +129,10 @@ def fit(
             run.settings.check_classes(few.classnames, few.classnames)
         training = _Training(report, teacher=run.teacher is not None)
         checkpoint = unfinished and run.file(unfinished, ".pt")
+        if checkpoint and checkpoint.parent.is_dir():
+            states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
+            if states and not any(states):
+                warnings.warn(f"{out}: an unfinished fit with other options is replaced", stacklevel=2)
         trial = _trained(Trial(context, run, checkpoint, training))
         bundle = Bundle(
             method=method,
@@ -194,6 +198,8 @@ class _Training:
         self.name = "training the teacher" if teacher else "training"
 
     def __call__(self, step: TrainingStep) -> None:
+        if step.done and not step.losses:  # before its first step
+            warnings.warn(f"{self.name}: continuing after epoch {step.epoch} of {step.epochs}", stacklevel=2)
         self.report(self.name, step.done, step.of)
         if step.done == step.of:
             self.name = "training"

@@ -89,7 +89,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         + (f" ... and {unlisted} more" if unlisted > 0 else ""),
         measured=_measured(config),
         temperature=config["temperature"],
-        calibrated="" if config["temperature"] == 1 else ", T set on images not trained on",
+        calibrated="" if config["temperature"] == 1 else ", set on images that it was not trained on",
     )
 
 

@@ -23,6 +23,7 @@ from dear.cli.registry import COMMANDS, Command
 from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
+RESUMED = ("fit ", "run ", "index build")
 HELP, HELP_ALL = {"-h", "--help", "--help-all"}, "--help-all"
 FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
@@ -51,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DearError as error:
         return _fail(words, str(error), type(error).__name__, USER_ERROR)
     except KeyboardInterrupt:
-        return _fail(words, "interrupted", "Interrupted", INTERRUPTED)
+        return _fail(words, f"interrupted{_remedy(words)}", "Interrupted", INTERRUPTED)
     except Terminated:
-        return _fail(words, "terminated", "Terminated", TERMINATED)
+        return _fail(words, f"terminated{_remedy(words)}", "Terminated", TERMINATED)
     except BrokenPipeError:
         _leave_stdout()
         return READER_GONE
@@ -247,6 +248,11 @@ def _about_the_disk(error: BaseException) -> str | None:
     return (
         f"cannot write {error.filename or 'a file'}: {error.strerror}. Free some space or use another place."
     )
+
+
+def _remedy(words: Sequence[str]) -> str:
+    """What to do after an interruption, for a command that keeps what it has done."""
+    return ": give the same command to continue" if " ".join(words[:2]).startswith(RESUMED) else ""
 
 
 def _leave_stdout() -> None:

@@ -16,7 +16,7 @@ from dear.adapters.results import summary
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.errors import DataError, OutputError, RoleTableError, SettingsError
+from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.methods.registry import FIT_METHOD
@@ -222,8 +222,11 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(noise_dataset(), out, progress=stop, **options)  # type: ignore[arg-type]
     (checkpoint,) = (out / UNFINISHED).iterdir()
+    with pytest.raises(BundleError, match="bundle holds an unfinished fit: give the same `dear fit` command"):
+        Bundle.from_pretrained(out)
     told: list[tuple[str, int, int]] = []
-    again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="^training: continuing after epoch 1 of 2$"):
+        again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)  # type: ignore[arg-type]
     assert told[0] == ("training", 1, 2)
     assert {name: x.tolist() for name, x in again.tensors.items()} == {
         name: x.tolist() for name, x in whole.tensors.items()
@@ -240,6 +243,20 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     checkpoint.write_bytes(b"cut")
     with pytest.warns(UserWarning, match="is damaged"):
         fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
+    assert not (out / UNFINISHED).exists()
+
+
+def test_other_options_replace_an_unfinished_fit(roles: Path, tmp_path: Path) -> None:
+    out, options = tmp_path / "bundle", {"roles": roles, "settings": SETTINGS, "train": SHORT}
+
+    def stop(name: str, done: int, _of: int) -> None:
+        if (name, done) == ("training", 1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(noise_dataset(), out, progress=stop, **options)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="bundle: an unfinished fit with other options is replaced"):
+        fit(noise_dataset(), out, seed=2, **options)  # type: ignore[arg-type]
     assert not (out / UNFINISHED).exists()
 
 

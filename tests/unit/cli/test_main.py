@@ -176,6 +176,24 @@ def test_interruption_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "dear: interrupted\n"
 
 
+def test_what_an_interrupted_command_keeps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_words: object, _commands: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dear.cli.main.dispatch", interrupted)
+    for words, hint in {
+        "fit photos --out b": ": give the same command to continue",
+        "run few-shot": ": give the same command to continue",
+        "index build b photos": ": give the same command to continue",
+        "index query i a.jpg": "",
+        "predict b a.jpg": "",
+    }.items():
+        assert main(words.split()) == 130
+        assert capsys.readouterr().err == f"dear: interrupted{hint}\n"
+
+
 @pytest.mark.usefixtures("commands")
 def test_sigterm_clears_up_and_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
