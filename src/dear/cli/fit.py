@@ -16,8 +16,8 @@ from dear.methods.registry import FIT_METHOD, known_method
 from dear.training.settings import TrainOptions
 
 WHY = (
-    "the best with all classes at once in our study, on drawings; it was never measured on photographs "
-    "(--method promptsrc, tac or clip-adapter were, by others)"
+    "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
+    "(others have published results of promptsrc, tac and clip-adapter: --method)"
 )
 
 
