@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from dear.adapters.attention import overlay
 from dear.adapters.predictor import Vocabulary
-from dear.backbone.choice import TINY, TOY
+from dear.backbone.choice import TINY
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import at_most
 from dear.reading.plain import split_list
@@ -32,6 +32,7 @@ from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
 Asked = tuple[tuple[str, ...], Vocabulary | None]
+CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -115,7 +116,7 @@ def create_app(
             "name": service.name,
             "method": bundle.method,
             "weights": asdict(bundle.weights),
-            "caution": TOY if bundle.model == TINY else None,
+            "caution": CAUTION if bundle.model == TINY else None,
             "tested": tested(bundle.metrics, bundle.training),
             "examples": [without_surrogates(example.name) for example in service.examples],
             "classes": list(service.predictor.classes),
