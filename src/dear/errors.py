@@ -12,6 +12,9 @@ CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a disk that is full, over quota, read-only or failing."""
 
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+"""What torch's allocators say."""
+
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
 """Characters that control a terminal, end a line or change the text direction; file names may hold them."""
 
@@ -113,6 +116,11 @@ _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code not i
 def of_the_disk(error: OSError) -> bool:
     """True if a write failed because of the disk rather than the request."""
     return error.errno in NO_ROOM
+
+
+def of_memory(error: BaseException) -> bool:
+    """True if memory could not be allocated, on a CPU or a GPU: torch has no exception class for all."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:
