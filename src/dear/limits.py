@@ -46,6 +46,8 @@ LIMITS: Final = MappingProxyType({
     "role_settings": Limit(20_000, "characters of the settings of a role table"),
     "role_names": Limit(200, "attributes, concepts, features or factors"),
     "record_name": Limit(300, "characters of a name"),
+    "epochs": Limit(20_000, "epochs of a run record or a bundle"),
+    "record_parts": Limit(1000, "parts of mistakes in a run record"),
     "runs": Limit(100_000, "runs: methods times data sets times numbers of shots times seeds"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
     "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),

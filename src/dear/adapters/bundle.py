@@ -19,11 +19,12 @@ from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
+from dear.limits import at_most
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
-from dear.reading.typed import Range, typed
+from dear.reading.typed import Number, Range, Share, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
@@ -39,6 +40,20 @@ class Backbone(TypedDict):
     short_side: Annotated[int, Range(1, 2**15)]
 
 
+class Epoch(TypedDict):
+    """What a bundle holds of an epoch."""
+
+    epoch: Annotated[int, Range(1, 2**31)]
+    loss: Number
+    val: NotRequired[Share]
+
+
+class Training(TypedDict, total=False):
+    """The fact of the training that is drawn."""
+
+    epochs: list[Epoch]
+
+
 class Config(TypedDict):
     """The fields of config.json that a bundle is built from."""
 
@@ -50,7 +65,7 @@ class Config(TypedDict):
     templates: list[str]
     temperature: Annotated[float, Range(MIN_TEMPERATURE)]
     metrics: dict[str, Any]
-    training: dict[str, Any]
+    training: Training
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]
 
@@ -279,6 +294,7 @@ class Bundle:
             config = typed(content, Config, file)
             backbone, roles = config["backbone"], config["roles"]
             method = known_method(config["method"])
+            at_most("epochs", len(config["training"].get("epochs", ())), "training")
             keys = tuple(config.get("keys", ()))
             if keys and len(keys) != len(config["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")
