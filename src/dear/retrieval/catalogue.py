@@ -158,7 +158,6 @@ class Catalogue:
         """Context of a transaction: its changes become visible together at the end. Raises OutputError."""
         try:
             with self.database:
-                self.database.set_progress_handler(None, 0)
                 self.database.execute("BEGIN IMMEDIATE")
                 yield
         except sqlite3.OperationalError as error:  # locked, disk full, no permission
@@ -222,7 +221,7 @@ class Catalogue:
 
     def set(self, **metadata: Any) -> None:
         facts = [(key, json.dumps(fact)) for key, fact in _names(metadata, _quoted).items()]
-        self.database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
 
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
@@ -285,7 +284,7 @@ class Catalogue:
         return alive
 
     def put(self, entries: Iterable[Entry]) -> None:
-        self.database.executemany(
+        self._write(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
             [
                 (os.fsencode(e.path), e.stamp.size, e.stamp.mtime, e.sha256, e.row, _in_utf8(e.reason))
@@ -294,15 +293,13 @@ class Catalogue:
         )
 
     def remove(self, paths: Sequence[str]) -> None:
-        self.database.executemany("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
+        self._write("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
 
     def renumber(self, rows: Iterable[int]) -> None:
         """Renumber rows to their positions in ``rows``, which contains the row of every file."""
         execute = self.database.execute
         execute("CREATE TEMP TABLE numbers (old INTEGER PRIMARY KEY, new INTEGER)")
-        self.database.executemany(
-            "INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows))
-        )
+        self._write("INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows)))
         execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
         execute("DROP TABLE numbers")
 
@@ -321,6 +318,12 @@ class Catalogue:
         if "\0" in name:
             raise damaged(self.folder, f"{name[:100]!r} is no name of a file")
         return name
+
+    def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        self.database.set_progress_handler(
+            None, 0
+        )  # the steps of a question are bounded, not those of a build
+        self.database.executemany(statement, rows)
 
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         longest = min(limit("json_bytes"), 2**30) if "facts" in question else LONGEST_ROW

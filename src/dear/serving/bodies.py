@@ -3,6 +3,7 @@ of forms. Nothing is written to disk.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.types import Message, Receive
 
 from dear.serving.limits import FORM_ROOM, Limits, Refused, check_upload
 
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # its warnings quote what a client sent
 MAX_FIELDS = 8
 CLOSE = {"Connection": "close"}  # no more of a rejected body is read
 SOON = {"Retry-After": "2", **CLOSE}

@@ -306,6 +306,9 @@ def test_a_question_about_an_honest_index_takes_fewer_steps_than_it_has_bytes(
     assert len([*catalogue.entries(0)]) == len(catalogue.stamps()) == len(catalogue.broken()) == 20_000
     with catalogue.change():
         catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
+        catalogue.row_of("0" * 64)
+        catalogue.remove([str(number) for number in range(20_000)])
+        catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
     assert catalogue.live(20_000).all()
     catalogue.require_one_content_a_row()
     assert catalogue.count() == len([*catalogue.entries(20_000)]) == 20_000

@@ -195,6 +195,15 @@ def test_a_crash_is_told_without_what_is_inside(
         assert client.get("/api/info").status_code == 200
 
 
+def test_what_a_form_says_reaches_no_log(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    lines = ["--line", 'Content-Disposition: form-data; name="image"; filename="a"']
+    content = "\r\n".join([*lines, "Content-Transfer-Encoding: \x1b[31m", "", "x", "--line--", ""])
+    assert client.post("/api/predict", content=content.encode(), headers=FORM).status_code == 415
+    bare = {"content-type": "multipart/form-data"}
+    assert client.post("/api/predict", content=b"", headers=bare).status_code == 400
+    assert not [entry for entry in caplog.records if entry.name.startswith("python_multipart")]
+
+
 def test_a_forms_type_is_read_in_any_case(client: TestClient) -> None:
     form = client.build_request("POST", "/api/predict", files={"image": png(picture())})
     kind = form.headers["content-type"].replace("multipart/form-data", "Multipart/Form-Data")
