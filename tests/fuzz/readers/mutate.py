@@ -21,6 +21,7 @@ from tests.unit.retrieval.shared_pages import share_pages
 
 DEEP = 20_000
 LINES = 300_000
+MANY_COLUMNS = 5001
 MANY_ROWS = 2_100_000  # more than a table may have
 HOLE = 2**30
 SPARSE = 8 * 2**30  # bytes that a file claims without having them on disk
@@ -318,7 +319,7 @@ def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
     table = pyarrow.ipc.open_stream(good).read_all()
     column, version = table.schema.field("image"), rng.choice((pyarrow.ipc.MetadataVersion.V4, None))
-    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "older"))
+    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "columns", "older"))
     options = {} if version is None else {"metadata_version": version}
     if kind in ("zstd", "lz4"):
         cells = [{"bytes": bytes(10**8), "path": None}] * len(table)
@@ -327,6 +328,10 @@ def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     elif kind == "rows":
         rows = [pyarrow.nulls(MANY_ROWS, field.type) for field in table.schema]
         table = pyarrow.table(rows, schema=table.schema)
+    elif kind == "columns":
+        notes = [pyarrow.array(["x"] * len(table))] * MANY_COLUMNS
+        table = pyarrow.table([*table.columns, *notes], [*table.column_names, *map(str, range(MANY_COLUMNS))])
+        table = table.replace_schema_metadata(pyarrow.ipc.open_stream(good).schema.metadata)
     elif kind == "view":
         table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).cast(pyarrow.string_view()))
     elif kind == "dictionary":
