@@ -120,7 +120,7 @@ def test_predict_in_three_forms(
     ]
     rows = [*csv.DictReader(io.StringIO(run([*words, "--format", "csv", "--top", "2"], capsys)[0]))]
     assert len(rows) == 24
-    assert rows[0]["name"] == found["predictions"][0]["top"][0]["name"]
+    assert rows[0]["class"] == found["predictions"][0]["top"][0]["name"]
     assert float(rows[1]["evidence.class"]) == found["predictions"][0]["top"][1]["evidence"]["class"]
     (marked := tmp_path / "[b]").mkdir()
     (marked / "0.png").write_bytes((place / "0.png").read_bytes())
@@ -131,7 +131,7 @@ def test_predict_in_three_forms(
     assert "class +" in shown or "class -" in shown  # evidence has signs
     assert "the parts sum to the score" in shown
     assert max(map(len, shown.splitlines()[1:])) <= 80  # but for the image's path
-    assert rows[0]["name"] in shown
+    assert rows[0]["class"] in shown
 
 
 def test_predict_into_a_file(
@@ -148,7 +148,7 @@ def test_predict_into_a_file(
     assert [row["file"] for row in rows] == [one["image"] for one in printed]
     for row, one in zip(rows, printed, strict=True):
         assert (row["class"], row["class_3"]) == (one["top"][0]["name"], one["top"][2]["name"])
-        assert float(row["score"]) == pytest.approx(one["top"][0]["probability"], abs=1e-5)
+        assert float(row["probability"]) == pytest.approx(one["top"][0]["probability"], abs=1e-5)
     assert "the suffix of the file decides" in refused(
         [*words, "--out", str(tmp_path / "p.csv"), "--format", "csv"], capsys
     )

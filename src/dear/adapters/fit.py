@@ -18,11 +18,11 @@ from dear.adapters.results import FEWEST
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
+from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.hashes import image_hashes
-from dear.data.loading import held_notes, load_dataset
+from dear.data.loading import held_notes, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError
@@ -102,6 +102,8 @@ def fit(
         raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
+        if isinstance(data, str | Path):  # before its images are read
+            find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
         with held_notes():
             images = data if isinstance(data, Dataset) else load_dataset(data, dataset)
             distinct(images.classnames, images.name)

@@ -20,7 +20,7 @@ SUFFIXES = (".csv", ".jsonl")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A class with its probability, its logit (score), and its evidence: what each feature adds to the logit,
+    """A class with its probability, its logit, and its evidence: what each feature adds to the logit,
     negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
     role table are in one part, "rest".
     """
@@ -73,9 +73,10 @@ def write_predictions(
     """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time;
     ``report`` is called with each result.
 
-    A .csv has one row per image: file, class and score (the probability, a fraction) of the best class, then
-    class_2, score_2 and so on. A .jsonl has one object per image, with the evidence. Unreadable images are
-    left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
+    A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
+    probability_2 and so on; `load_dataset` reads it as labelled images. A .jsonl has one object per image,
+    with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
+    no image can be read, OutputError.
     """
     check_table(out)
     as_json = out.suffix.lower() == ".jsonl"
@@ -108,8 +109,8 @@ def check_table(out: Path) -> None:
 
 
 def _header(top: int) -> str:
-    ranked = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "score")]
-    return _row(["file", "class", "score", *ranked])
+    ranked = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
+    return _row(["file", "class", "probability", *ranked])
 
 
 def _csv_line(prediction: Prediction) -> str:

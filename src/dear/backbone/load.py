@@ -72,6 +72,15 @@ def load_clip(
     return clip
 
 
+def find_weights(model: str, pretrained: str | None) -> None:
+    """Fetch the weights of an open_clip tag, unless they are in the cache: `load_clip` says at once if they
+    are unavailable, but here nothing is loaded. Raises WeightsError.
+    """
+    name = architecture(model)
+    if pretrained and model != tiny.NAME and (tag := open_clip.get_pretrained_cfg(name, pretrained)):
+        download(name, pretrained, tag)
+
+
 def named_weights(model: str, pretrained: str | None, named_by: str) -> str | None:
     """The weights that a file names for a model, if ``named_by`` is not empty. Raises WeightsError for random
     ones, by which a few bytes ask for gigabytes; those of the tiny CLIP are small.

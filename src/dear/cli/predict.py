@@ -29,9 +29,9 @@ Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
 WIDTH = 80
 NAME = 48  # columns for a class's name, beyond which the numbers beside it move
-EXPLANATION = """Under a class: what each feature adds to its score, + for the class and -
-against it; the parts sum to the score. Probabilities are the softmax of the
-scores of all classes."""
+EXPLANATION = """Under a class: what each feature adds to its logit, + for the class and -
+against it; the parts sum to the logit. Probabilities are the softmax of the
+logits of all classes."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ def command(
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
-    What a feature adds to a class's score is its evidence (for DeAR alpha_k s_k): a plus speaks for the
-    class, a minus against it, and the parts sum to the score. Attributes without a head in the role table are
-    one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many images give
-    --out.
+    What a feature adds to a class's logit is its evidence (for DeAR alpha_k s_k): a plus speaks for the
+    class, a minus against it, and the parts sum to the logit. DeAR's attributes without a head in the role
+    table are one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many
+    images give --out.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         images: Image files, folders of them, or - for a list of paths on stdin, one per line.
-        out: File to write to instead of printing: .csv with one row for each image (file, class, score, then
-            class_2, score_2 and so on), or .jsonl with the evidence too.
+        out: File to write to instead of printing: .csv with one row for each image (file, class, probability,
+            then class_2, probability_2 and so on), or .jsonl with the evidence too.
         top: How many classes to report for each image.
         format: What is printed: a table, JSON lines, or CSV with one row for each image and class.
         classes: Choose among these classes, by name, instead of the bundle's own.
@@ -154,7 +154,7 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
     if result.format == "csv":
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["image", "rank", "name", "probability", "logit", *(f"evidence.{f}" for f in features)])
+        rows.writerow(["file", "rank", "class", "probability", "logit", *(f"evidence.{f}" for f in features)])
         for row in _rows(result.predictions):
             rows.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
         console.out(text.getvalue(), highlight=False, end="")
@@ -171,7 +171,7 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
 def _shown(prediction: Prediction) -> str:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
-    lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   score"]
+    lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   logit"]
     for rank, candidate in enumerate(prediction.top, start=1):
         lines.append(
             f"{rank:3}  {printable(candidate.name):{width}}  {100 * candidate.probability:9.1f} %  "

@@ -25,7 +25,7 @@ THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
 CLASS_COLUMNS = ("class", "images", "accuracy", "precision", "F1")
-MISTAKE_COLUMNS = ("image", "prediction", "confidence", "class", "probability of the class")
+MISTAKE_COLUMNS = ("file", "prediction", "probability", "class", "class_probability")
 
 
 @dataclass(frozen=True)

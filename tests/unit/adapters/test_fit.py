@@ -16,7 +16,7 @@ from dear.adapters.results import summary
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError
+from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.methods.registry import FIT_METHOD
@@ -258,6 +258,20 @@ def test_other_options_replace_an_unfinished_fit(roles: Path, tmp_path: Path) ->
     with pytest.warns(UserWarning, match="bundle: an unfinished fit with other options is replaced"):
         fit(noise_dataset(), out, seed=2, **options)  # type: ignore[arg-type]
     assert not (out / UNFINISHED).exists()
+
+
+def test_weights_are_looked_for_before_images_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(name: str, pretrained: str, _tag: object) -> Path:
+        raise WeightsError(f"cannot download {name}/{pretrained}")
+
+    monkeypatch.setattr("dear.backbone.load.download", unavailable)
+    (tmp_path / "photos").mkdir()  # in which nothing could be read
+    with pytest.raises(WeightsError, match="cannot download ViT-B-16/laion2b_s34b_b88k"):
+        fit(tmp_path / "photos")
+    with pytest.raises(DataError, match="no folders of classes"):
+        fit(tmp_path / "photos", model="tiny")
 
 
 def test_without_a_role_table_fit_says_how_to_get_one(

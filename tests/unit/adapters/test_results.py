@@ -21,7 +21,7 @@ def test_one_row_an_image(tmp_path: Path) -> None:
     assert (written.images, written.unreadable, written.partly) == (2, [BAD], True)
     text = (tmp_path / "p.csv").read_text(errors="surrogateescape")
     rows = [*csv.reader(text.splitlines())]
-    assert rows[0] == ["file", "class", "score", "class_2", "score_2"]
+    assert rows[0] == ["file", "class", "probability", "class_2", "probability_2"]
     assert rows[1] == ["a, b.png", "dog", "0.75", "'=cat", "0.25"]  # no spreadsheet takes it for a formula
     assert rows[2] == ["c\udcff.png", "'=cat", "0.25", "dog", "0.75"]
     assert len(rows) == 3

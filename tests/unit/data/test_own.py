@@ -307,6 +307,26 @@ class TestTable:
         assert (len(data.train), len(data.test)) == (2, 2)
         assert "the data has no split" in data.notes[0]
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "file,class,probability,class_2,probability_2\na/0.png,ant,0.7,bee,0.3\nb/0.png,bee,0.6,ant,0.4\n",
+            "class,file,path,label\nno,no,a/0.png,ant\nno,no,b/0.png,bee\n",  # path and label first
+            "path;label\na/0.png;ant\nb/0.png;bee\n",  # of a spreadsheet in Germany
+            '{"file": "a/0.png", "class": "ant"}\n{"image": "b/0.png", "label": "bee"}\n',
+        ],
+    )
+    def test_columns_as_predictions_and_data_frames_have_them(
+        self, folder: Path, settings: DataSettings, text: str
+    ) -> None:
+        file = self.write(folder, text, "l.jsonl" if text.startswith("{") else "l.csv")
+        data = load(file, replace(settings, test_share=0.0))
+        assert dict(zip(data.train.paths, data.train.labels.tolist(), strict=True)) == {  # type: ignore[attr-defined]
+            "a/0.png": 0,
+            "b/0.png": 1,
+        }
+        assert data.classnames == ("ant", "bee")
+
     def test_all_to_train_on(self, folder: Path, settings: DataSettings) -> None:
         data = load(self.write(folder, "path,label,split\na/0.png,ant,train\nb/0.png,bee,train\n"), settings)
         assert (len(data.train), len(data.test)) == (2, 0)
@@ -332,7 +352,7 @@ class TestTable:
         ("text", "message"),
         [
             ("", "no column 'path'"),
-            ("path,class\na/0.png,ant\n", "no column 'label'"),
+            ("path,kind\na/0.png,ant\n", "no column 'label'"),
             ("path,label\n", "lists no images"),
             ("path,label\na/0.png,\n", "line 2 needs path, label"),
             ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),

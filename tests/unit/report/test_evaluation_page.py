@@ -107,6 +107,7 @@ def test_the_numbers_of_the_figures_are_files(tmp_path: Path) -> None:
     assert rows("figure-learning.csv") == [
         ["epoch", "loss", "validation accuracy"], ["1", "2.5", "0.5"], ["2", "1.25", "0.75"],
     ]  # fmt: skip
+    assert rows("mistakes.csv")[0] == ["file", "prediction", "probability", "class", "class_probability"]
     assert rows("mistakes.csv")[1] == ["'=a.jpg", "blue", "0.875", CLASSES[0], "0.001"]
     assert len(rows("figure-features.csv")) == 1 + 2 * 11
 

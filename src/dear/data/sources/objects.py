@@ -12,7 +12,7 @@ from typing import Any
 from dear.data.settings import DataSettings
 from dear.data.sources.huggingface import read_tables
 from dear.data.sources.listing import Listing
-from dear.data.sources.table import Entry, listing_of, require_path
+from dear.data.sources.table import LABELS, PATHS, Entry, listing_of, require_path
 from dear.errors import DataError, listing
 from dear.reading.typed import shown
 
@@ -22,8 +22,6 @@ ReadImage = Callable[[str], Any]
 NAME = "images"
 LARGEST = 2**31  # of a label that is a number
 """The name of a data set that is not in files."""
-COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path")
-LABELS = ("label", "labels", "class")
 FORMS = (
     "give a folder, a file, (images, labels), a data frame with columns path and label, a data set of the "
     "library datasets, or torchvision's ImageFolder"
@@ -40,7 +38,7 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         return read_pairs(data.samples, labels, settings, keys=data.classes)
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = [str(column) for column in (data if isinstance(data, Mapping) else data.columns)]
-        images = next((column for column in COLUMNS if column in columns), None)
+        images = next((column for column in PATHS if column in columns), None)
         classes = next((column for column in (settings.label, *LABELS) if column in columns), None)
         if images is None or classes is None:
             names = listing(columns, 20)

@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,9 @@ from dear.reading.typed import shown
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 Names = dict[str, str] | list[str]
 COLUMNS = "path, label and, optionally, split"
+PATHS = ("path", "image", "file", "filename", "filepath", "image_path")
+LABELS = ("label", "labels", "class")
+"""Names of the two columns, the first that is there: `dear predict` writes file and class."""
 LONGEST_PATH = 4096  # characters, as on Linux
 
 
@@ -164,7 +167,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
 def _entry(where: str, row: Any, confined: bool) -> Entry:
     row = parse_json(row, where) if isinstance(row, str) else row
     row = row if isinstance(row, dict) else {}
-    path, label, split = row.get("path"), row.get("label"), row.get("split")
+    path, label, split = (row.get(_column(names, row)) for names in (PATHS, LABELS, ("split",)))
     if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
@@ -187,13 +190,22 @@ def require_path(where: str, path: str) -> None:
         raise DataError(f"{where}: the path {shown(path)} has a character that no file name has.") from error
 
 
+def _column(names: Sequence[str], columns: Collection[str]) -> str:
+    """The first of these names that is a column, else the first."""
+    return next((name for name in names if name in columns), names[0])
+
+
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    reader = csv.reader(text.splitlines(), delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+    lines = text.splitlines()
+    delimiter = ";" if lines and "," not in lines[0] else ","
+    reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else delimiter)
     line = 0
     try:
         # Not csv.DictReader, which gives each row every column: their product has no bound.
-        columns = {name: at for at, name in enumerate(next(reader, [])) if name in ("path", "label", "split")}
-        if missing := [name for name in ("path", "label") if name not in columns]:
+        header = next(reader, [])
+        wanted = [_column(names, header) for names in (PATHS, LABELS, ("split",))]
+        columns = {name: at for at, name in enumerate(header) if name in wanted}
+        if missing := [name for name in wanted if name not in columns and name != "split"]:
             raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
         line = reader.line_num
         for row in reader:
