@@ -4,6 +4,8 @@ The command line prints them without a traceback; any other exception is a bug a
 """
 
 import errno
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -97,6 +99,18 @@ class TrainingDiverged(DearError):
 
 class OutputError(DearError):
     """An output path that cannot be written: no permission, not a directory, or already in use."""
+
+
+INNER = frozenset(["dear", "torch", "contextlib", "jaxtyping", "sklearn"])
+"""Packages whose lines say nothing to who gets a warning: this one, and what calls it on a user's behalf."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's program that called this package, however many calls lie between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in INNER:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def printable(text: str, *, lines: bool = False) -> str:

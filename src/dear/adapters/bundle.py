@@ -12,6 +12,7 @@ from torch import Tensor
 from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
+from dear.adapters.results import verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
@@ -70,7 +71,7 @@ class Config(TypedDict):
     image_hashes: NotRequired[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bundle:
     """An adapted model without its backbone: what was trained, and everything needed to use it.
 
@@ -115,6 +116,27 @@ class Bundle:
     def title(self) -> str:
         """What messages call it."""
         return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
+
+    @property
+    def verdict(self) -> str:
+        """What its measurements on test images mean, in lines as `dear fit` prints them."""
+        sentences = self._verdict()
+        if self.metrics and not sentences:
+            return "What was measured cannot be read: measure it again with `dear eval`."
+        if not sentences:
+            return f"There are no test images to measure it on; chance is {1 / len(self.classes):.1%}."
+        return "\n  ".join([f"On {self.training['test_images']} test images:", *sentences])
+
+    def _verdict(self) -> list[str]:
+        """The sentences, the most important first; none without measurements that can be read."""
+        try:
+            return verdict(self.metrics, self.training["test_images"]) if self.metrics else []
+        except (LookupError, TypeError, ValueError, ArithmeticError):  # a file may hold anything
+            return []
+
+    def __repr__(self) -> str:
+        measured = " ".join(self._verdict()[:2]) or "Not measured."
+        return f"<{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes. {measured}>"
 
     @property
     def parameters(self) -> int:

@@ -1,7 +1,6 @@
 """Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
 import math
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.backbone.sharded import map_sharded
-from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory
+from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
@@ -206,10 +205,9 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
             module.attn_mask = module.build_causal_mask()
     blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
     if len(notes) == len(OPENAI_NOTES) and blocks and type(blocks[0].mlp.gelu).__name__ != "QuickGELU":
-        warnings.warn(
+        warn(
             f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
-            "if so, use the architecture's -quickgelu name.",
-            stacklevel=3,
+            "if so, use the architecture's -quickgelu name."
         )
 
 

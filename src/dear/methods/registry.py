@@ -73,6 +73,11 @@ DEFAULT_METHOD = "dear"
 """What `dear run` compares with zero-shot: the paper's method, after which the package is named."""
 FIT_METHOD = "dear+"
 """What `dear fit` takes: chosen by the rule of docs/choose.md, on drawings."""
+WHY = (
+    "the best with all classes at once in our study, on drawings; it was never measured on photographs "
+    "(--method promptsrc, tac or clip-adapter were, by others)"
+)
+"""What is said of it where it is taken."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""

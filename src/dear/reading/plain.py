@@ -1,5 +1,5 @@
-"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers. And lists
-in a line of text.
+"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers; lists
+in a line.
 """
 
 import csv
@@ -21,7 +21,7 @@ DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
 
 
 def split_list(text: str) -> list[str]:
-    """The entries of a list with commas, in which quotes keep the comma of an entry: '"cup, red",plate'. Raises
+    """The entries of a list with commas; one with a comma of its own is quoted: '"cup, red",plate'. Raises
     ValueError for quotes that do not match.
     """
     try:

@@ -106,7 +106,9 @@ def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[byte
 
     def on_file(file: Any) -> None:
         if _text(file.field_name) != "image":
-            raise Refused(400, "the form has a file that is not in its field 'image': name it so.", kind="form")
+            raise Refused(
+                400, "the form has a file that is not in its field 'image': name it so.", kind="form"
+            )
         if len(files) == most:
             raise _too_many_files(most)
         file.file_object.seek(0)
