@@ -4,6 +4,8 @@ The command line prints them without a traceback; any other exception is a bug a
 """
 
 import errno
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -11,6 +13,9 @@ from pathlib import Path
 CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a disk that is full, over quota, read-only or failing."""
+
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+"""What torch's allocators say."""
 
 CONTROLS = frozenset([*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)])
 """Characters that control a terminal, end a line or change the text direction; file names may hold them."""
@@ -98,6 +103,18 @@ class OutputError(DearError):
     """An output path that cannot be written: no permission, not a directory, or already in use."""
 
 
+INNER = frozenset(["dear", "torch", "contextlib", "jaxtyping", "sklearn"])
+"""Packages whose lines say nothing to who gets a warning: this one, and what calls it on a user's behalf."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's program that called this package, however many calls lie between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in INNER:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
 def printable(text: str, *, lines: bool = False) -> str:
     """Text for display, with control characters escaped; ``lines`` keeps line ends and tabs."""
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
@@ -115,6 +132,11 @@ _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code not i
 def of_the_disk(error: OSError) -> bool:
     """True if a write failed because of the disk rather than the request."""
     return error.errno in NO_ROOM
+
+
+def of_memory(error: BaseException) -> bool:
+    """True if memory could not be allocated, on a CPU or a GPU: torch has no exception class for all."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
 def listing(names: Sequence[str], most: int | None = None) -> str:

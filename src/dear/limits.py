@@ -35,6 +35,7 @@ LIMITS: Final = MappingProxyType({
     "text_bytes": Limit(128 * 2**20, "bytes of a text file or table"),
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
+    "columns": Limit(5000, "columns of a Hugging Face data set"),
     "folder_depth": Limit(64, "levels of folders in a zip"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
@@ -46,12 +47,14 @@ LIMITS: Final = MappingProxyType({
     "role_settings": Limit(20_000, "characters of the settings of a role table"),
     "role_names": Limit(200, "attributes, concepts, features or factors"),
     "record_name": Limit(300, "characters of a name"),
+    "epochs": Limit(20_000, "epochs of a run record or a bundle"),
+    "record_parts": Limit(1000, "parts of mistakes in a run record"),
     "runs": Limit(100_000, "runs: methods times data sets times numbers of shots times seeds"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
     "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
     "classes": Limit(25_000, "class names"),
     "class_name": Limit(1000, "characters of a class name"),
-    "templates": Limit(1000, "templates"),
+    "templates": Limit(100, "templates"),
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
@@ -78,9 +81,8 @@ LIMITS: Final = MappingProxyType({
 
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
-    "unpacked_ratio", "classes", "request_classes", "request_text", "prompts", "bundle_bytes", "parameters",
-    "tensor_bytes",
-    "index_rows",
+    "unpacked_ratio", "classes", "templates", "request_classes", "request_text", "prompts", "bundle_bytes",
+    "parameters", "tensor_bytes", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

@@ -1,6 +1,7 @@
 """Recipes and reports through the command line: one that works, and bad ones, each with one clear line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ roles: {roles}
 def recipe(tmp_path: Path, photos: Path, roles: Path, text: str = RECIPE, name: str = "one") -> Path:
     path = tmp_path / "recipes" / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text.format(name=name, data=photos, roles=roles))
+    shutil.copy(roles, path.with_name("roles.json"))
+    path.write_text(text.format(name=name, data=photos, roles="roles.json"))
     return path
 
 
@@ -34,6 +36,8 @@ def test_a_recipe_runs_and_is_reported(
     assert not (tmp_path / "out").exists()
     assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out")]) == 0
     assert "1 run, records in" in capsys.readouterr().out
+    assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert "1 run (1 made before, not repeated), records in" in capsys.readouterr().out
     assert main(["run", "recipe", str(path), "--out", str(tmp_path / "out"), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["planned"][0]["done"]
     assert main(["report", str(tmp_path / "out"), "--json"]) == 0

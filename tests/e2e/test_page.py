@@ -176,7 +176,8 @@ def test_several_pictures_become_a_table(
     quick = partial(Rate, clock=lambda: 20 * time.monotonic())  # a minute takes three seconds
     monkeypatch.setattr("dear.serving.api.Rate", quick)
     names = [*NAMES, *(f"{number}.png" for number in range(19))]
-    wanted = [prediction.best for prediction in service.predictor.predict(map(picture, range(24)), top=1)]
+    predictions = service.predictor.predict(map(picture, range(24)), top=2)
+    wanted = [prediction.best for prediction in predictions]
     files = [
         {"name": name, "mimeType": "image/png", "buffer": png(picture(seed))}
         for seed, name in enumerate(names)
@@ -185,6 +186,7 @@ def test_several_pictures_become_a_table(
         {"name": "words.jpg", "mimeType": "image/jpeg", "buffer": b"this is a text"},
         {"name": "large.png", "mimeType": "image/png", "buffer": b"\0" * (2 * 2**20)},
     ]
+    files[-1]["name"] = files[-2]["name"]
     with serving(service) as address:
         page = browse(address, accept_downloads=True)
         page.wait_for_selector("h1:has-text('shades')")
@@ -192,15 +194,16 @@ def test_several_pictures_become_a_table(
         page.wait_for_selector("#many .note:has-text('asks to wait')")
         page.wait_for_selector("#many .halt", state="hidden")
         assert page.locator("#many .count").inner_text() == "26 of 26 pictures, 2 of them not classified."
-        assert page.locator("#many tbody bdi").all_text_contents() == [file["name"] for file in files]
+        titles = [*(file["name"] for file in files[:-1]), "17.png (2)"]
+        failures_first = [titles[3], titles[2], *titles[:2], *titles[4:]]  # the large one is not sent
+        assert page.locator("#many tbody bdi").all_text_contents() == failures_first
         shown = [
             [cell.text_content() for cell in row.locator("td").all()]
             for row in page.locator("#many tbody tr").all()
         ]
-        assert "not an image" in shown[2][0]
-        assert "larger than 1 MiB" in shown[3][0]
-        del shown[2:4]
-        assert shown == [[best.name, f"{best.probability:.1%}"] for best in wanted]
+        assert "larger than 1 MiB" in shown[0][0]
+        assert "not an image" in shown[1][0]
+        assert shown[2:] == [[best.name, f"{best.probability:.1%}"] for best in wanted]
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
         with page.expect_download() as download:
@@ -208,20 +211,47 @@ def test_several_pictures_become_a_table(
         assert download.value.suggested_filename == "predictions.csv"
         text = Path(download.value.path()).read_text(encoding="utf-8-sig")
         rows = [*csv.reader(io.StringIO(text, newline=""))]
-        assert rows[0] == ["file", "class", "probability", "error"]
+        assert rows[0] == ["file", "class", "probability", "class_2", "probability_2", "error"]
         files_in_csv = [row[0] for row in rows[1:]]
         assert files_in_csv[:2] == ["'" + NAMES[0], NAMES[1]]
         assert files_in_csv[4:7] == ["'" + NAMES[2], "plain.png", "photo  gnp.exe"]
-        assert [row[1] for row in rows[1:] if not row[3]] == [best.name for best in wanted]
+        assert [row[1] for row in rows[1:] if not row[5]] == [best.name for best in wanted]
+        assert [row[3] for row in rows[1:] if not row[5]] == [other.top[1].name for other in predictions]
+        assert rows[3][:5] == ["words.jpg", "", "", "", ""]
+        assert rows[-1][0] == "17.png (2)"
         assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)
+        assert float(rows[1][4]) == pytest.approx(predictions[0].top[1].probability, abs=1e-6)
 
         page.wait_for_timeout(3000)  # a full bucket of work
-        page.click("#many tbody tr:nth-child(1) button")  # one of them by itself
+        page.click("#many tbody tr:nth-child(3) button")  # one of them by itself
         page.wait_for_selector("#result details[open]")
         assert page.locator("#result details[open] .name").inner_text().startswith(wanted[0].name)
         assert page.locator("#many").is_visible()
         said = [text for text in page.said if "429" not in text]
         assert said == []  # no script ran, and nothing was against the policy
+
+
+def test_a_dropped_folder_is_a_table_of_its_pictures_by_path(
+    service: Service, browse: Open, tmp_path: Path
+) -> None:
+    for path in ("rocks/10/a.png", "rocks/9/a.png", "rocks/top.png"):
+        tmp_path.joinpath("in", path).parent.mkdir(parents=True, exist_ok=True)
+        tmp_path.joinpath("in", path).write_bytes(png(picture(len(path))))
+    (tmp_path / "in" / "rocks" / "notes.txt").write_text("no picture")
+    with serving(service) as address:
+        page = browse(address)
+        page.wait_for_selector("h1:has-text('shades')")
+        session = page.context.new_cdp_session(page)
+        data = {"items": [], "files": [str(tmp_path / "in" / "rocks")], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            session.send("Input.dispatchDragEvent", {"type": kind, "x": 100, "y": 300, "data": data})
+        page.wait_for_selector("#many .count:has-text('3 of 3 pictures.')")
+        assert page.locator("#many tbody bdi").all_text_contents() == [
+            "rocks/top.png",
+            "rocks/9/a.png",
+            "rocks/10/a.png",
+        ]
+        assert page.said == []
 
 
 def test_a_table_that_was_stopped_continues(service: Service, browse: Open) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
 from dear.adapters.model_card import model_card
+from dear.adapters.results import verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
@@ -19,11 +20,12 @@ from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
+from dear.limits import at_most
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
-from dear.reading.typed import Range, typed
+from dear.reading.typed import Number, Range, Share, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
@@ -39,6 +41,20 @@ class Backbone(TypedDict):
     short_side: Annotated[int, Range(1, 2**15)]
 
 
+class Epoch(TypedDict):
+    """What a bundle holds of an epoch."""
+
+    epoch: Annotated[int, Range(1, 2**31)]
+    loss: Number
+    val: NotRequired[Share]
+
+
+class Training(TypedDict, total=False):
+    """The fact of the training that is drawn."""
+
+    epochs: list[Epoch]
+
+
 class Config(TypedDict):
     """The fields of config.json that a bundle is built from."""
 
@@ -50,12 +66,12 @@ class Config(TypedDict):
     templates: list[str]
     temperature: Annotated[float, Range(MIN_TEMPERATURE)]
     metrics: dict[str, Any]
-    training: dict[str, Any]
+    training: Training
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bundle:
     """An adapted model without its backbone: what was trained, and everything needed to use it.
 
@@ -100,6 +116,27 @@ class Bundle:
     def title(self) -> str:
         """What messages call it."""
         return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
+
+    @property
+    def verdict(self) -> str:
+        """What its measurements on test images mean, in lines as `dear fit` prints them."""
+        sentences = self._verdict()
+        if self.metrics and not sentences:
+            return "What was measured cannot be read: measure it again with `dear eval`."
+        if not sentences:
+            return "Not tested: no image was left for testing."
+        return "\n  ".join([f"On {self.training['test_images']} test images:", *sentences])
+
+    def _verdict(self) -> list[str]:
+        """The sentences, the most important first; none without measurements that can be read."""
+        try:
+            return verdict(self.metrics, self.training["test_images"]) if self.metrics else []
+        except (LookupError, TypeError, ValueError, ArithmeticError):  # a file may hold anything
+            return []
+
+    def __repr__(self) -> str:
+        measured = " ".join(self._verdict()[:2]) or "Not measured."
+        return f"<{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes. {measured}>"
 
     @property
     def parameters(self) -> int:
@@ -279,6 +316,7 @@ class Bundle:
             config = typed(content, Config, file)
             backbone, roles = config["backbone"], config["roles"]
             method = known_method(config["method"])
+            at_most("epochs", len(config["training"].get("epochs", ())), "training")
             keys = tuple(config.get("keys", ()))
             if keys and len(keys) != len(config["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")

@@ -12,6 +12,7 @@ from dear.adapters.predictor import Predictor
 from dear.data.images.memory import each_image
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
+from dear.data.sources.objects import listed_images
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import DEFAULT_METHOD
 from dear.training.settings import TrainOptions
@@ -58,10 +59,12 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         names = [str((self.classnames or {}).get(label, label)) for label in self.classes_]
         labels = [names[number] for number in numbers]
-        images = load_for_training([*each_image(X)], labels, names, self.dataset or DataSettings())
+        images = load_for_training(
+            [*each_image(listed_images(X))], labels, names, self.dataset or DataSettings()
+        )
         options = self.get_params(deep=False)
         del options["classnames"]
-        self.bundle_ = fit(images, **options)
+        self.bundle_ = fit(images, **options, verbose=False)
         self._predictor: Predictor | None = None
         return self
 
@@ -70,7 +73,7 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._predictor is None:
             self._predictor = Predictor(self.bundle_, self.device)
-        return self._predictor.predict_proba([*each_image(X)])
+        return self._predictor.predict_proba([*each_image(listed_images(X))])
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of each image. Raises DataError for an unreadable image."""

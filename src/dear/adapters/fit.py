@@ -1,6 +1,5 @@
 """Fit an adapter to a data set, and make its bundle, in one call."""
 
-import warnings
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -25,7 +24,7 @@ from dear.data.images.hashes import image_hashes
 from dear.data.loading import held_notes, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
-from dear.errors import DataError, RoleTableError, SettingsError
+from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan, Select
@@ -34,7 +33,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial, check_prompts, longest_name, remove_checkpoints, teacher_facts
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, METHODS, check_towers, known_method
+from dear.methods.registry import FIT_METHOD, METHODS, WHY, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
 from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
@@ -68,6 +67,7 @@ def fit(
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
+    verbose: bool = True,
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
@@ -89,6 +89,7 @@ def fit(
             None, where there are at least 20 of them.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
+        verbose: Print `Bundle.verdict`.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
@@ -113,7 +114,7 @@ def fit(
             if shots is None and picked:
                 labels = images.train.labels[[*picked]].tolist()
                 if warning := uneven(labels, few.classnames):
-                    warnings.warn(f"{images.name}: {warning}", stacklevel=2)
+                    warn(f"{images.name}: {warning}")
             trained_on = range(len(images.train)) if plan.unlabelled else picked
             calibration = _held_out(images, trained_on, calibrate)
             few_images = Subset(images.train, torch.tensor([*trained_on], dtype=torch.int64))
@@ -183,6 +184,8 @@ def fit(
         remove_checkpoints(checkpoint)
         with suppress(OSError):  # there is none, or one that was set aside
             checkpoint.parent.rmdir()
+    if verbose:
+        print(bundle.verdict, *[f"{method} is {WHY}."] * (method == FIT_METHOD), sep="\n")
     return bundle
 
 

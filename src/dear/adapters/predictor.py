@@ -26,6 +26,7 @@ from dear.data.images.memory import each_image, is_image, picture_of, require_un
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_views
 from dear.data.settings import DataSettings
+from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError
 from dear.limits import at_most, limit
 from dear.methods.base import Method
@@ -38,7 +39,7 @@ CACHE = 128 * 2**20
 
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
-of 3 x height x width (8-bit, or numbers in [0, 1])."""
+of 3 x height x width, both without the 3 if grey (8-bit, or numbers in [0, 1])."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class Predictor:
     """An adapted model for inference. Calls change nothing in it but a cache of text features.
 
     What takes images takes one (`Picture`) and gives one result, or takes several and gives as many: a list,
-    an array or tensor with an axis more, a torch Dataset or a DataLoader. Addresses are refused.
+    a folder, an array or tensor with an axis more, a data frame with a column path or image or that column, a
+    torch Dataset or a DataLoader. Addresses are refused.
 
     Attributes:
         classes: The classes it was fitted to, in label order.
@@ -151,7 +153,7 @@ class Predictor:
         """Unit image features, in the order of ``features``. Raises DataError for an unreadable
         image, BundleError if they are no numbers.
         """
-        vocabulary, remaining = self._vocabulary, each_image(images)
+        vocabulary, remaining = self._vocabulary, each_image(listed_images(images))
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
             features = [vocabulary.image_features(images).transpose(0, 1)]
             self.require_finite(*features)
@@ -219,7 +221,7 @@ class Predictor:
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
-        remaining = each_image(images)
+        remaining = each_image(listed_images(images))
         while pictures := [*islice(remaining, batch)]:
             yield from self._batch(in_parallel(self._read, pictures, DataSettings().threads), vocabulary, top)
 

@@ -66,7 +66,7 @@ class PredictionsFile:
 
 
 def write_predictions(
-    out: Path,
+    out: Path | str,
     results: Iterable[Prediction | Unreadable],
     report: Callable[[Prediction | Unreadable], None] = lambda _: None,
 ) -> PredictionsFile:
@@ -78,6 +78,7 @@ def write_predictions(
     with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
     no image can be read, OutputError.
     """
+    out = Path(out).expanduser()
     check_table(out)
     as_json = out.suffix.lower() == ".jsonl"
     images, unreadable = 0, list[Unreadable]()

@@ -1,6 +1,5 @@
 """Evaluate a bundle's classifier on a data set."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -16,7 +15,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.hashes import HASH_BYTES, image_hashes
 from dear.data.sources.listing import first_few, plain_name
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
@@ -137,9 +136,8 @@ def matched_classes(
             )
         numbers.append(number)
     if renamed:
-        warnings.warn(
+        warn(
             f"{len(renamed)} classes have the names that the bundle has for these folders or labels: "
-            f"{first_few(renamed)}",
-            stacklevel=2,
+            f"{first_few(renamed)}"
         )
     return torch.tensor(numbers)

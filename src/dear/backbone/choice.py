@@ -1,14 +1,13 @@
 """What can be said of backbones without torch: names, the default, number formats, the result of a check."""
 
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
-from dear.errors import UnknownNameError
+from dear.errors import UnknownNameError, warn
 
 TINY = "tiny"
 HUB = "hf-hub:"
@@ -88,10 +87,10 @@ def unknown_model(model: str, names: Iterable[str]) -> UnknownNameError:
     return UnknownNameError("backbone", model, [TINY, *names], most=MAX_LISTED)
 
 
-def warn_of_toy(model: str, *, world: bool, stacklevel: int = 2) -> None:
+def warn_of_toy(model: str, *, world: bool) -> None:
     """Warn in one line if the tiny CLIP is used on data that is not of the Attribute World."""
     if model == TINY and not world:
-        warnings.warn(TOY, stacklevel=stacklevel + 1)
+        warn(TOY)
 
 
 Access = Literal["features", "layers", "heads"]

@@ -1,7 +1,6 @@
 """Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
 import math
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.backbone.sharded import map_sharded
-from dear.errors import WeightsError, first_line, listing, nearest_first
+from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
@@ -31,6 +30,7 @@ FIRST = (b"P", b"\x80")
 IMAGE_POSITIONS = ("visual.positional_embedding", "visual.trunk.pos_embed")
 POSITIONS = (*IMAGE_POSITIONS, "positional_embedding", "text.positional_embedding")
 PATCHES = ("visual.conv1.weight", "visual.trunk.patch_embed.proj.weight")
+MISFIT = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -117,22 +117,21 @@ def choices(name: str, near: str = "") -> str:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, or of the files that an index lists, in float32. Raises WeightsError for
-    a missing or invalid file.
+    """Tensors of a safetensors file, or of the files that an index lists, memory-mapped, their values unread.
+    Raises WeightsError for a missing or invalid file.
     """
     if not path.is_file():
         raise WeightsError(
             f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
         )
     try:
-        mapped = map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path)
-        return {name: tensor.float() for name, tensor in mapped.items()}
+        return map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path)
     except ReadingError as error:
         raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weights file in float32. Raises WeightsError if it is damaged or unsafe."""
+    """The tensors of a weights file as it has them. Raises WeightsError if it is damaged or unsafe."""
     if path.suffix == ".safetensors" or path.name.endswith(sharded.SUFFIX):
         return read_safetensors(path)
     entries = _entries(path)
@@ -174,12 +173,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} has {size:,} bytes, but its tensors {claimed:,}: they repeat their values. Save "
             "contiguous copies of them."
         )
-    try:
-        require_finite(content.items(), path)
-        state = {_plain_name(name): value.float() for name, value in content.items()}
-    except (RuntimeError, TypeError) as error:  # sparse, quantised or without storage
-        raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
-    return state
+    odd = [value for value in content.values() if value.layout != torch.strided or value.is_quantized]
+    if odd or any(value.is_nested for value in content.values()):
+        raise WeightsError(f"{path} holds tensors of an unsupported kind: sparse, quantised or nested.")
+    return {_plain_name(name): value for name, value in content.items()}
 
 
 def _plain_name(name: str) -> str:
@@ -191,17 +188,13 @@ def _plain_name(name: str) -> str:
 
 def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None:
     """Load a file's tensors into a network on the meta device, by default under open_clip's names. Raises
-    WeightsError.
+    WeightsError; names and shapes are compared before a value is read.
     """
     state = read_weights(path)
     notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
-    state = rename(state) if rename is not None else _open_clip_names(network, state)
-    for name in ("logit_scale", "logit_bias"):
-        value, parameter = state.get(name), getattr(network, name)
-        # A scalar in some files, a vector of one entry in others.
-        if value is not None and parameter is not None and value.numel() == 1:
-            state[name] = value.reshape(parameter.shape)
-    fill_weights(network, state, path)
+    without_values = {name: torch.empty(value.shape, device="meta") for name, value in state.items()}
+    _require_same(network, _renamed(network, without_values, rename, path), path)
+    fill_weights(network, _renamed(network, state, rename, path), path)
     for module in network.modules():  # what no file holds: tables of rotary embeddings, zero biases of keys
         if hasattr(module, "init_non_persistent_buffers"):
             for name, buffer in module.named_buffers(recurse=False):
@@ -212,19 +205,54 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
             module.attn_mask = module.build_causal_mask()
     blocks = getattr(getattr(network.visual, "transformer", None), "resblocks", None)
     if len(notes) == len(OPENAI_NOTES) and blocks and type(blocks[0].mlp.gelu).__name__ != "QuickGELU":
-        warnings.warn(
+        warn(
             f"{path} looks like OpenAI's weights, which were trained with QuickGELU: "
-            "if so, use the architecture's -quickgelu name.",
-            stacklevel=3,
+            "if so, use the architecture's -quickgelu name."
         )
 
 
+def _renamed(network: Any, state: dict[str, Tensor], rename: Rename | None, path: Path) -> dict[str, Tensor]:
+    """A file's tensors under the network's names, a scalar where the file has a vector of one entry."""
+    try:
+        state = rename(state) if rename is not None else _open_clip_names(network, state)
+    except MISFIT as error:  # in what open_clip expects of a file
+        if of_memory(error):
+            raise
+        raise WeightsError(
+            f"{path} holds weights of another architecture, or lacks some ({first_line(error)})."
+        ) from error
+    for name in ("logit_scale", "logit_bias"):
+        value, parameter = state.get(name), getattr(network, name)
+        if value is not None and parameter is not None and value.numel() == 1:
+            state[name] = value.reshape(parameter.shape)
+    return state
+
+
 def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Load a copy of ``state`` into ``model``. Raises WeightsError naming the tensors that do not fit.
+    """Load a copy of ``state`` in float32 into ``model``, a tensor at a time. Raises WeightsError naming the
+    tensors that do not fit or are not finite.
 
     A copy, because a safetensors file's tensors start where its header ends, and matrix products of unaligned
     tensors round differently (measured: 7e-7 in text features).
     """
+    _require_same(model, state, path)
+    model.load_state_dict({name: _float32(name, value, path) for name, value in state.items()}, assign=True)
+
+
+def _float32(name: str, value: Tensor, path: Path) -> Tensor:
+    try:
+        require_finite([(name, value)], path)
+        return value.to(torch.float32, copy=True)
+    except ReadingError as error:
+        raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
+    except (RuntimeError, TypeError) as error:  # of a type without arithmetic, or without storage
+        if of_memory(error):
+            raise
+        raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
+
+
+def _require_same(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Raise WeightsError naming the tensors of a state that are missing, unknown or of another shape."""
     expected = model.state_dict()
     missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     shapes = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
@@ -234,7 +262,6 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
         kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
         counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
         raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(counts)}.")
-    model.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
 
 
 def _require_same_positions(name: str, expected: Tensor, actual: Tensor, path: Path, *, patch: int) -> None:

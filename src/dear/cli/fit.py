@@ -12,13 +12,8 @@ from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, known_method
+from dear.methods.registry import FIT_METHOD, WHY, known_method
 from dear.training.settings import TrainOptions
-
-WHY = (
-    "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
-    "(others have published results of promptsrc, tac and clip-adapter: --method)"
-)
 
 
 @dataclass(frozen=True)
@@ -110,6 +105,7 @@ def command(
             overwrite=overwrite,
             device=device,
             progress=progress,
+            verbose=False,
         )
     return Fitted(
         out,

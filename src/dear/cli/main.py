@@ -1,8 +1,9 @@
 """The entry point of `dear`: find the command, parse its options, run it, turn errors into exit codes.
 
 Exit codes: 0 done, 1 done in part (some images could not be read) or faults found, 2 an error that the user
-can fix (a DearError, or a full disk; in a dry run, an error that would stop the run), 130 interrupted, 141
-the reader of stdout disconnected, 143 ended by SIGTERM. Any other exception is a bug and keeps its traceback.
+can fix (a DearError, a full disk or too little memory; in a dry run, an error that would stop the run), 130
+interrupted, 141 the reader of stdout disconnected, 143 ended by SIGTERM. Any other exception is a bug and
+keeps its traceback.
 With `--json` an error is one JSON object on stdout, `{"error": message, "kind": name of the error}`, and its
 message is also printed on stderr.
 """
@@ -20,12 +21,21 @@ from typing import TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
-from dear.errors import DearError, OutputError, UnknownNameError, of_the_disk, printable
+from dear.errors import (
+    DearError,
+    OutputError,
+    UnknownNameError,
+    first_line,
+    of_memory,
+    of_the_disk,
+    printable,
+)
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 RESUMED = ("fit ", "run ", "index build")
 HELP, HELP_ALL = {"-h", "--help", "--help-all"}, "--help-all"
 FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
+LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Threads that wait for others sleep, with GNU's OpenMP, which torch has on Linux, and with LLVM's and
 Intel's. By default they keep asking, at full load: where the others wait for a core that another process
@@ -58,8 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _leave_stdout()
         return READER_GONE
-    except (OSError, RuntimeError) as error:
+    except (MemoryError, OSError, RuntimeError) as error:
         message = _about_a_name(error, words)
+        if message is None and of_memory(error):
+            message = f"there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
         if message is not None:
             return _fail(words, message, "UsageError", USER_ERROR)
         message = _about_the_disk(error)
@@ -226,7 +238,7 @@ def _take_any_names() -> None:
                 stream.reconfigure(errors=errors)
 
 
-def _about_a_name(error: OSError | RuntimeError, words: Sequence[str]) -> str | None:
+def _about_a_name(error: Exception, words: Sequence[str]) -> str | None:
     """What is wrong with a file name, for errors caused by the name alone; else None."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"the file name {str(error.filename)[:100]}... is too long: choose a shorter one."

@@ -4,7 +4,6 @@ Ours are: lists with commas (`--tasks badges,tags`), finite numbers, text in UTF
 which go through the bounded reader.
 """
 
-import csv
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from cyclopts import (
 
 from dear.errors import DearError, nearest_first
 from dear.methods.registry import METHODS, USUAL, option_groups
-from dear.reading.plain import read_yaml
+from dear.reading.plain import read_yaml, split_list
 
 T = TypeVar("T")
 Flat = Annotated[T, Parameter(name="*")]
@@ -215,13 +214,10 @@ def _entries(token: Token) -> list[str]:
     """The entries of a list: those between commas in the value of an option, else the whole text."""
     if token.source != "cli" or token.keyword is None:
         return [token.value]
-    try:
-        (entries,) = csv.reader([token.value], skipinitialspace=True, strict=True)
-    except csv.Error as error:
-        raise ValueError(f"{token.value!r} is not a comma-separated list ({error}).") from None
-    if not entries or not all(entry.strip() for entry in entries):
+    entries = split_list(token.value)
+    if not entries or not all(entries):
         raise ValueError(f"an entry of {token.value!r} is empty.")
-    return [entry.strip() for entry in entries]
+    return entries
 
 
 def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

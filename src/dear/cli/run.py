@@ -45,6 +45,7 @@ class Summary:
     """The result tables (percent) and where the records are; or, in a dry run, the runs that would be made.
 
     Attributes:
+        earlier: How many of the runs had a record before, which was read instead.
         why: In a dry run, why runs cannot begin yet: the error that the runs themselves would raise.
     """
 
@@ -52,6 +53,7 @@ class Summary:
     records: list[Path]
     runs: int
     planned: list["PlannedRun"] = field(default_factory=list)
+    earlier: int = 0
     why: str | None = None
 
     @property
@@ -151,7 +153,7 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         from dear.evaluation.launch.dispatch import planned_runs
 
         planned, why = planned_runs(experiments, machines)
-        return Summary([], folders, len(planned), planned, why)
+        return Summary([], folders, len(planned), planned, why=why)
 
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
@@ -165,11 +167,17 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
     from dear.report.protocols import tables_of
 
     runs = sum(len(experiment.runs()) for experiment in experiments)
+    before = _records_in(folders)
     with RunProgress(runs) as progress:
         records = launch(experiments, machines, progress)
     if not first_process():
         raise SystemExit(0)
-    return Summary([grid for part in records for grid in tables_of(part)], folders, runs)
+    tables = [grid for part in records for grid in tables_of(part)]
+    return Summary(tables, folders, runs, earlier=max(0, runs - len(_records_in(folders) - before)))
+
+
+def _records_in(folders: Sequence[Path]) -> set[Path]:
+    return {path for folder in folders for path in folder.glob("*.json")}
 
 
 def plans_of(
@@ -231,6 +239,7 @@ def render(result: Summary, console: Console) -> None:
         return
     for grid in result.tables:
         grid.render(console)
-    console.print(f"{count}, records in {', '.join(map(str, result.records))}", markup=False)
+    earlier = f" ({result.earlier} made before, not repeated)" if result.earlier else ""
+    console.print(f"{count}{earlier}, records in {', '.join(map(str, result.records))}", markup=False)
     for folder in dict.fromkeys(result.records):
         console.print(f"next: dear report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)

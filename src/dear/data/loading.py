@@ -30,7 +30,7 @@ from dear.data.sources.naming import name_wordnet_ids, rename
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
-from dear.errors import DataError
+from dear.errors import DataError, warn
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -136,7 +136,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     if settings.broken == "skip" and read is None:
         listing = _without_broken(listing, settings)
     for note in listing.notes:
-        warnings.warn(f"{listing.name}: {note}", stacklevel=3)
+        warn(f"{listing.name}: {note}")
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     photos: dict[str, Images] = {
         part: _photos(listing.folder, rows, store, settings)

@@ -11,14 +11,15 @@ seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: ViT-B-16                  # if omitted: tiny for data of the Attribute World, else ViT-B-16 with
 pretrained: laion2b_s34b_b88k    # these weights, from the hub
-roles: roles.json                # a file, relative to the recipe's folder; or discovered, ground-truth,
+roles: roles.json                # a file below the recipe's folder; or discovered, ground-truth,
                                  # published
 train: {epochs: 10}
 select: last                     # or val
-dataset: {template: "a {}.", ...}  # how data sets are read; files relative to the recipe's folder
+dataset: {template: "a {}.", ...}  # how data sets are read; files below the recipe's folder
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -203,14 +204,17 @@ def _part(
     return part
 
 
-def _in_folder(path: Path, key: str, folder: Path) -> Path:
-    """A path relative to a folder; ``~`` is the home folder. Raises SettingsError."""
-    try:
-        return folder / path.expanduser()
-    except RuntimeError as error:
+def _below(path: Path, key: str, folder: Path) -> Path:
+    """A file of a recipe. Raises SettingsError for one that is not below the recipe's folder: whoever wrote
+    the recipe would choose among the user's files.
+    """
+    file = folder / path
+    if str(path).startswith("~") or not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
         raise SettingsError(
-            f"the key {key!r} is {shown(str(path))}: there is no user with the name after ~."
-        ) from error
+            f"the key {key!r} is {shown(str(path))}, which is not below the recipe's folder: copy the file "
+            "there, or name yours as an option of the protocol's command (`dear run PROTOCOL`)."
+        )
+    return file
 
 
 def _out(path: Path, below: Path | None) -> Path:
@@ -236,26 +240,25 @@ def _roles(path: Path, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
     from dear.roles.settings import KINDS
 
-    return path if str(path) in KINDS else _in_folder(path, "roles", folder)
+    return path if str(path) in KINDS else _below(path, "roles", folder)
 
 
 def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
-    """Settings of data sets whose files are relative to a folder. Raises SettingsError for a cache, which is
-    written, outside of the folder.
+    """Settings of data sets whose files are below the recipe's folder. Raises SettingsError for others, and
+    for folders that only the user may name: what lies in a cache is believed.
     """
-    paths: dict[str, Any] = {}
-    for name in ("root", "classnames", "cache"):
-        if (path := getattr(settings, name)) is not None:
-            paths[name] = _in_folder(path, name, folder)
-    cache = paths.get("cache")
-    if cache is not None and not cache.resolve().is_relative_to(folder.resolve()):
-        raise SettingsError(
-            f"the key 'cache' is {shown(str(settings.cache))}, which is not below the recipe's folder: name "
-            "the place yourself, with the variable DEAR_CACHE."
-        )
+    for name, variable in (("root", "DEAR_DATA"), ("cache", "DEAR_CACHE")):
+        if getattr(settings, name) is not None:
+            raise SettingsError(
+                f"a recipe cannot have the key 'dataset.{name}': name the folder yourself, with the variable "
+                f"{variable}."
+            )
+    if settings.classnames is not None:
+        settings = replace(settings, classnames=_below(settings.classnames, "dataset.classnames", folder))
     if settings.template is not None and "{" not in settings.template:  # a file of templates
-        paths["template"] = str(_in_folder(Path(settings.template), "template", folder))
-    return replace(settings, **paths)
+        file = _below(Path(settings.template), "dataset.template", folder)
+        settings = replace(settings, template=str(file))
+    return settings
 
 
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:

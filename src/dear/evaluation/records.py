@@ -76,6 +76,8 @@ def _check(record: Record) -> None:
     if roles is not None and "table" in roles:
         table = typed(roles["table"], Table, "", "roles.table")
         check_size(table["heads"], table.get("attributes", ()), "its role table")
+    at_most("record_parts", len(record.get("mistakes", [])), "it")
+    at_most("epochs", len(record.get("train", {}).get("epochs", [])), "it")
     for at, entry in enumerate(record.get("mistakes", [])):
         check_scores(record, *entry["part"])
         _check_mistakes(entry, f"its mistakes[{at}]")

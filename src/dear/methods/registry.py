@@ -73,6 +73,11 @@ DEFAULT_METHOD = "dear"
 """What `dear run` compares with zero-shot: the paper's method, after which the package is named."""
 FIT_METHOD = "dear+"
 """What `dear fit` takes: chosen by the rule of docs/choose.md, on drawings."""
+WHY = (
+    "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
+    "(others have published results of promptsrc, tac and clip-adapter: --method)"
+)
+"""What is said of it where it is taken."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""

@@ -1,5 +1,8 @@
-"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers."""
+"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers; lists
+in a line.
+"""
 
+import csv
 import json
 import math
 import re
@@ -15,6 +18,17 @@ from dear.reading.files import ReadingError, decoded, read_bytes
 SMALL: Final = 8  # values up to which limits are not checked, for the lines of a table
 DIGITS: Final = 19  # of a 64-bit integer
 DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
+
+
+def split_list(text: str) -> list[str]:
+    """The entries of a list with commas; one with a comma of its own is quoted: '"cup, red",plate'. Raises
+    ValueError for quotes that do not match.
+    """
+    try:
+        rows = [*csv.reader([text], skipinitialspace=True, strict=True)]
+    except csv.Error as error:
+        raise ValueError(f"{text!r:.200} is not a comma-separated list ({error}).") from None
+    return [entry.strip() for row in rows for entry in row]
 
 
 def read_json(path: Path) -> Any:

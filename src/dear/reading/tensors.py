@@ -52,18 +52,18 @@ def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
 
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
-    """The same for a large file, memory-mapped instead of copied."""
+    """The tensors of a large safetensors file, memory-mapped, their values unread. Raises ReadingError,
+    LimitError.
+    """
     with opened(path) as file:  # refuses pipes and devices
         size = path.stat().st_size
         at_most("tensor_bytes", size, path)
         _require_whole(file, size, path)
     try:
         with safe_open(path, framework="pt") as mapped:
-            tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118 (no mapping)
+            return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118 (no mapping)
     except BROKEN as error:
         raise ReadingError(path, f"it is not a complete safetensors file ({first_line(error)})") from error
-    require_finite(tensors.items(), path)
-    return tensors
 
 
 def _require_whole(file: BinaryIO, size: int, where: Path) -> None:

@@ -18,6 +18,8 @@ from dear.report.drawing import (
     plain_axes,
 )
 
+POINTS = 20_000
+"""Epochs of all curves of a figure: more take seconds to draw, and their numbers megabytes."""
 PANEL = 20  # marks that take as long to draw as an empty panel or a legend's entry
 
 
@@ -59,7 +61,7 @@ def training_curves(
     """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
-    if not drawable(len(losses), PANEL):
+    if not drawable(len(losses), PANEL) or sum(map(len, losses.values())) > POINTS:
         return Omission("the training loss", "its numbers are in the records")
     panels = {"loss": losses}
     if validated:

@@ -9,7 +9,7 @@ import sqlite3
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
@@ -41,6 +41,10 @@ JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html
 DEFINED = {*TABLES}
 """All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
 MOST_FACTS, LONGEST_PATH, LONGEST_REASON, LONGEST_ROW = 100, 4096, 10_000, 2**16
+STEPS, STEPS_A_BYTE, AT_ONCE = 3_000_000, 2, 10_000
+"""Steps of SQLite's machine that a question may take, at least and for each byte of the file, and how many it
+takes between two looks at them. An honest file's rows need fewer than one for each byte.
+"""
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
@@ -130,7 +134,7 @@ class Catalogue:
             return False
         try:
             with closing(_connect(folder / FILE)) as database:
-                return bool(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+                return database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
         except (sqlite3.Error, UnicodeDecodeError):  # the latter for an error message that is not in UTF-8
             return True
 
@@ -217,7 +221,7 @@ class Catalogue:
 
     def set(self, **metadata: Any) -> None:
         facts = [(key, json.dumps(fact)) for key, fact in _names(metadata, _quoted).items()]
-        self.database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
+        self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
 
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
@@ -226,7 +230,9 @@ class Catalogue:
 
     def count(self) -> int:
         """The number of files, including unreadable ones."""
-        ((count,),) = self._ask("SELECT COUNT(*) FROM files")
+        ((count,),) = self._ask(
+            "SELECT COUNT(path) FROM files"
+        )  # COUNT(*) would be one step, without a bound
         return int(count)
 
     def entries(self, rows: int) -> Iterator[Entry]:
@@ -278,7 +284,7 @@ class Catalogue:
         return alive
 
     def put(self, entries: Iterable[Entry]) -> None:
-        self.database.executemany(
+        self._write(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
             [
                 (os.fsencode(e.path), e.stamp.size, e.stamp.mtime, e.sha256, e.row, _in_utf8(e.reason))
@@ -287,15 +293,13 @@ class Catalogue:
         )
 
     def remove(self, paths: Sequence[str]) -> None:
-        self.database.executemany("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
+        self._write("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
 
     def renumber(self, rows: Iterable[int]) -> None:
         """Renumber rows to their positions in ``rows``, which contains the row of every file."""
         execute = self.database.execute
         execute("CREATE TEMP TABLE numbers (old INTEGER PRIMARY KEY, new INTEGER)")
-        self.database.executemany(
-            "INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows))
-        )
+        self._write("INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows)))
         execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
         execute("DROP TABLE numbers")
 
@@ -315,9 +319,16 @@ class Catalogue:
             raise damaged(self.folder, f"{name[:100]!r} is no name of a file")
         return name
 
+    def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        self.database.set_progress_handler(
+            None, 0
+        )  # the steps of a question are bounded, not those of a build
+        self.database.executemany(statement, rows)
+
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         longest = min(limit("json_bytes"), 2**30) if "facts" in question else LONGEST_ROW
         self.database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)  # rows may share their pages
+        _bound_steps(self.database, self.folder / FILE)
         try:
             # `yield from` would close a cursor that is left early, and fail if the database is closed.
             for row in self.database.execute(question, values):  # noqa: UP028
@@ -325,6 +336,10 @@ class Catalogue:
         except sqlite3.Error as error:
             if "locked" in str(error):
                 raise DataError(f"the index {self.folder} is being written: try again soon.") from error
+            if "interrupted" in str(error):
+                raise damaged(
+                    self.folder, "a question about it takes far more steps than it has rows"
+                ) from error
             raise damaged(self.folder, error) from error
 
 
@@ -356,8 +371,18 @@ def _connect(path: Path) -> sqlite3.Connection:
     require_own_files(path.parent)
     # Only `change` begins transactions; a server reads from several threads, one at a time.
     database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    _bound_steps(database, path)
     database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
     return database
+
+
+def _bound_steps(database: sqlite3.Connection, path: Path) -> None:
+    """End the next question after a number of steps: SQLite follows pages that are children of several
+    parents, so a small file may have more entries than can ever be read. The handler is no code of Python, in
+    which a signal's exception would be lost.
+    """
+    looks = (STEPS + STEPS_A_BYTE * path.stat().st_size) // AT_ONCE
+    database.set_progress_handler(chain(repeat(0, looks), repeat(1)).__next__, AT_ONCE)
 
 
 def require_own_files(folder: Path) -> None:

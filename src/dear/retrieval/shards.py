@@ -4,7 +4,6 @@ checked and merged into one index; `dear.retrieval.query.Shards` searches them t
 Shards may come from other machines: a merge or a query takes from them only what a build writes.
 """
 
-import hashlib
 import heapq
 import os
 from array import array
@@ -18,7 +17,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.progress import Progress, silent
@@ -27,12 +25,10 @@ from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import Catalogue, Entry, only_writer
 from dear.retrieval.encoder import CLASS, identity_of
 from dear.retrieval.results import Built, Kind, Storage, damaged
-from dear.retrieval.scan import Shard, shards_in, stamp_of
+from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
 CHUNK = 16_384  # rows copied at a time
-HASHED = 256
-"""Most files of a shard, evenly spread, whose contents are compared with their hashes."""
 OF_A_BUILD = {"rows", "generation", "trained", "kind", "storage", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
@@ -116,35 +112,17 @@ def _of_heads(facts: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _require_sound(shard: Shard, catalogue: Catalogue) -> None:
-    """Raise DataError for files, rows, contents or vectors of a shard that no build of it has written. Up to
-    `HASHED` files that lie in the folder as the shard knows them are read and compared with their hashes.
+    """Raise DataError for files, rows or vectors of a shard that no build of it has written. No image is
+    read: the shard may name any folder.
     """
     facts = catalogue.metadata()
     vectors = Vectors.of(catalogue.folder, facts)
     for feature in range(vectors.features):
         vectors.require_unit(feature, 0, facts["rows"])
-    step = max(1, -(-catalogue.count() // HASHED))
-    for number, entry in enumerate(catalogue.entries(facts["rows"])):
+    for entry in catalogue.entries(facts["rows"]):
         if not shard.has(entry.path):
             raise damaged(catalogue.folder, f"{entry.path[:100]!r} does not belong to shard {shard}")
-        if number % step == 0 and entry.sha256 is not None:
-            _require_content(Path(facts["folder"]), entry, catalogue.folder)
     catalogue.require_one_content_a_row()
-
-
-def _require_content(folder: Path, entry: Entry, index: Path) -> None:
-    """Raise DataError for a file whose bytes are not those of its hash; a file that is gone or was changed
-    since is left to the next build.
-    """
-    path = folder / entry.path
-    try:
-        if stamp_of(path) != entry.stamp:
-            return
-        content = read_image(path)
-    except DataError:
-        return
-    if hashlib.sha256(content).hexdigest() != entry.sha256:
-        raise damaged(index, f"the hash of {entry.path[:100]!r} is not that of its content")
 
 
 def _merge(folder: Path, out: Path, kind: Kind | None, storage: Storage, progress: Progress) -> Built:

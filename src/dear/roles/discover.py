@@ -3,7 +3,6 @@ training images of a data set with the usual settings, when a CLIP has no role t
 """
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,7 +21,7 @@ from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.settings import checked_seed
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import SAMPLE, layer_curve
 from dear.roles.build import build_table, require_concepts
@@ -201,7 +200,7 @@ def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) 
     if len(images) < FEW_IMAGES:
         lines.insert(0, f"{len(images)} images are few to find roles from (below {FEW_IMAGES}).")
     for line in lines:
-        warnings.warn(f"roles: {line}", stacklevel=2)
+        warn(f"roles: {line}")
     return table
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -17,13 +17,14 @@ from starlette.requests import ClientDisconnect
 
 from dear.adapters.attention import overlay
 from dear.adapters.predictor import Vocabulary
-from dear.backbone.choice import TINY, TOY
-from dear.errors import DearError, without_surrogates
+from dear.backbone.choice import TINY
+from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import at_most
+from dear.reading.plain import split_list
 from dear.serving.batch import Batches, Charge, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.examples import png_of
-from dear.serving.limits import Rate, Refused, check_upload, work_of_names, work_of_picture
+from dear.serving.limits import KINDS, Rate, Refused, check_upload, work_of_names, work_of_picture
 from dear.serving.metrics import Metrics, Observer, template_of
 from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
@@ -31,6 +32,7 @@ from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
 Asked = tuple[tuple[str, ...], Vocabulary | None]
+CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -51,7 +53,8 @@ def create_app(
         yield
         service.close()
 
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    checks = [Depends(_known_parameters)]
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan, dependencies=checks)
     limits, rate = service.limits, Rate(service.limits.rate)
     app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
     metrics, batches = Metrics(service), Batches(service)
@@ -72,6 +75,9 @@ def create_app(
         """
         _require_slot(slots)
         images, fields = await _images_of(request, most)
+        for name in fields:
+            if name != "classes":
+                raise UnknownNameError("field", name, ["classes", "image"])
         check_upload(sum(map(len, images)), limits)
         _require_slot(slots)
         async with slots:
@@ -110,7 +116,7 @@ def create_app(
             "name": service.name,
             "method": bundle.method,
             "weights": asdict(bundle.weights),
-            "caution": TOY if bundle.model == TINY else None,
+            "caution": CAUTION if bundle.model == TINY else None,
             "tested": tested(bundle.metrics, bundle.training),
             "examples": [without_surrogates(example.name) for example in service.examples],
             "classes": list(service.predictor.classes),
@@ -228,18 +234,27 @@ def create_app(
     return app
 
 
+async def _known_parameters(request: Request) -> None:
+    """Raise UnknownNameError for a parameter in the address that a route of the API does not take."""
+    route = request.scope["route"]
+    known = [parameter.alias for parameter in route.dependant.query_params]
+    for name in request.query_params if route.path.startswith("/api/") else ():
+        if name not in known:
+            raise UnknownNameError("parameter", name, known)
+
+
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
     """The response to any exception. Only the log describes bugs."""
     if isinstance(error, RequestValidationError):
         message = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-        error = Refused(422, f"{message}.")
+        error = Refused(422, f"{message}.", kind="parameter")
     elif isinstance(error, HTTPException):
         error = _of_framework(request, error)
     if isinstance(error, DearError):
         status, body, headers = refusal(error)
         return JSONResponse(body, status, headers)
     message = "internal server error, see the server's log; other requests may succeed."
-    return JSONResponse({"error": message, "kind": "ServerError"}, 500, HEADERS)  # outside the middleware
+    return JSONResponse({"error": message, "kind": KINDS[500]}, 500, HEADERS)  # outside the middleware
 
 
 def _of_framework(request: Request, error: HTTPException) -> Refused:
@@ -272,9 +287,14 @@ def tested(metrics: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str,
 
 
 def words(text: str | None) -> list[str] | None:
-    """Comma-separated words; None for none. Raises LimitError for a long text, before it is split."""
+    """Comma-separated words, quoted as on the command line; None for none. Raises LimitError for a long text,
+    before it is split, and Refused (400).
+    """
     at_most("request_text", len(text or ""), "the request")
-    return [word.strip() for word in (text or "").split(",") if word.strip()] or None
+    try:
+        return [*filter(None, split_list(text or ""))] or None
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
 
 
 def numbers(text: str | None) -> list[float] | None:
@@ -298,6 +318,8 @@ async def _images_of(request: Request, most: int) -> tuple[list[bytes], dict[str
         return await run_in_threadpool(form_parts, body, kind, most)
     if most > 1:
         raise Refused(
-            415, "several images come as a form: send it as with curl -F image=@a.jpg -F image=@b.jpg."
+            415,
+            "several images come as a form: send it as with curl -F image=@a.jpg -F image=@b.jpg.",
+            kind="form",
         )
     return [body], {}

@@ -101,8 +101,9 @@ def refusal(error: DearError) -> tuple[int, dict[str, str], dict[str, str]]:
     """The status, body and headers of the answer to an error."""
     if isinstance(error, LimitError):
         error = Refused(413, str(error))
-    status, headers = (error.status, error.headers) if isinstance(error, Refused) else (400, {})
-    return status, {"error": str(error), "kind": type(error).__name__}, headers
+    if not isinstance(error, Refused):
+        error = Refused(400, str(error))
+    return error.status, {"error": str(error), "kind": error.kind}, error.headers
 
 
 def _refused(error: DearError) -> dict[str, Any]:

@@ -3,6 +3,7 @@ of forms. Nothing is written to disk.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.types import Message, Receive
 
 from dear.serving.limits import FORM_ROOM, Limits, Refused, check_upload
 
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # its warnings quote what a client sent
 MAX_FIELDS = 8
 CLOSE = {"Connection": "close"}  # no more of a rejected body is read
 SOON = {"Retry-After": "2", **CLOSE}
@@ -104,7 +106,9 @@ def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[byte
 
     def on_file(file: Any) -> None:
         if _text(file.field_name) != "image":
-            raise Refused(400, "the form has a file that is not in its field 'image': name it so.")
+            raise Refused(
+                400, "the form has a file that is not in its field 'image': name it so.", kind="form"
+            )
         if len(files) == most:
             raise _too_many_files(most)
         file.file_object.seek(0)
@@ -114,7 +118,7 @@ def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[byte
         nonlocal count
         count += 1  # names may repeat
         if count > MAX_FIELDS:
-            raise Refused(400, f"the form has more than {MAX_FIELDS} fields.")
+            raise Refused(400, f"the form has more than {MAX_FIELDS} fields.", kind="form")
         fields[_text(field.field_name)] = _text(field.value)
 
     try:
@@ -124,16 +128,18 @@ def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[byte
         parser.write(body)
         parser.finalize()
     except (FormParserError, ValueError) as error:
-        raise Refused(400, f"the form cannot be read as multipart/form-data: {error}.") from None
+        message = f"the form cannot be read as multipart/form-data: {error}."
+        raise Refused(400, message, kind="form") from None
     if not files:
-        raise Refused(400, "the form has no file 'image': send one, as with curl -F image=@photo.jpg.")
+        message = "the form has no file 'image': send one, as with curl -F image=@photo.jpg."
+        raise Refused(400, message, kind="form")
     return files, fields
 
 
 def _too_many_files(most: int) -> Refused:
     if most == 1:
         message = "the form has more than one file: send one image per request, or several to /api/batch."
-        return Refused(400, message)
+        return Refused(400, message, kind="form")
     return Refused(413, f"the form has more than {most} images, the limit: send them in several requests.")
 
 

@@ -72,7 +72,8 @@ def _of_folder(folder: Path) -> tuple[Example, ...]:
     paths, examples = image_files(folder), list[Example]()
     for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
         try:
-            examples.append(Example(path.stem, png_of(as_image(decode(path, SIDE)))))
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            examples.append(Example(name, png_of(as_image(decode(path, SIDE)))))
         except DataError:
             continue
         if len(examples) == MAX_EXAMPLES:

@@ -87,15 +87,37 @@ class Limits:
         return int(self.megapixels * 1_000_000)
 
 
+KINDS = {
+    400: "parameter",
+    401: "token",
+    403: "origin",
+    404: "not-found",
+    405: "not-found",
+    408: "slow",
+    413: "too-large",
+    415: "image",
+    421: "origin",
+    422: "image",
+    429: "rate",
+    431: "too-large",
+    500: "server",
+    503: "busy",
+}
+"""The kind of a refusal by its HTTP status, unless it names another."""
+
+
 class Refused(DearError):
-    """A request that the server refuses: the message and the HTTP status say why.
+    """A request that the server refuses: the message, the HTTP status and the kind say why.
 
     Attributes:
         headers: Headers of the response, such as Retry-After.
+        kind: A word for programs, which stays when the message changes: of `KINDS`, or "form".
     """
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        self.status, self.headers = status, headers or {}
+    def __init__(
+        self, status: int, message: str, headers: dict[str, str] | None = None, kind: str | None = None
+    ) -> None:
+        self.status, self.headers, self.kind = status, headers or {}, kind or KINDS.get(status, "parameter")
         super().__init__(message)
 
 
@@ -113,7 +135,7 @@ def check_picture(data: bytes, limits: Limits) -> int:
     """
     check_upload(len(data), limits)
     if not data:
-        raise Refused(400, "the file is empty: send an image.")
+        raise Refused(400, "the file is empty: send an image.", kind="image")
     try:
         with opened(data) as file:
             width, height = file.size

@@ -195,7 +195,7 @@ BEARER = {"WWW-Authenticate": "Bearer"}
 
 async def respond(send: Send, refused: Refused) -> None:
     """Send a refusal as JSON."""
-    body = json.dumps({"error": str(refused), "kind": type(refused).__name__}, ensure_ascii=False)
+    body = json.dumps({"error": str(refused), "kind": refused.kind}, ensure_ascii=False)
     await _send(send, refused.status, body.encode(), {"content-type": "application/json", **refused.headers})
 
 

@@ -187,7 +187,8 @@ class Service:
                 return self.index.query(queries, shares, count=count, without=without)
             except DataError as error:  # the message names folders of this machine
                 logging.getLogger(__name__).warning("%s", error)
-                raise Refused(503, "the index cannot be read now; see the server's log.") from None
+                message = "the index cannot be read now; see the server's log."
+                raise Refused(503, message, kind="server") from None
 
     def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
         """The attention of a head to the patches, by the attending token. Raises SettingsError."""

@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dear.errors import DearError, OutputError, first_line
+from dear.errors import DearError, OutputError, first_line, warn
 from dear.limits import at_most
 from dear.methods.base import Method
 from dear.reading.files import opened
@@ -224,7 +223,7 @@ def set_aside(path: Path) -> Path:
         os.replace(path, free)
     except OSError as error:
         raise OutputError(f"cannot set the checkpoint {path} aside: {error}. Remove it.") from error
-    warnings.warn(f"the checkpoint {path} is damaged: renamed to {free.name}.", UserWarning, stacklevel=2)
+    warn(f"the checkpoint {path} is damaged: renamed to {free.name}.")
     return free
 
 

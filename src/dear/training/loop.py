@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor
 from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.errors import SettingsError, TrainingDiverged
+from dear.errors import SettingsError, TrainingDiverged, warn
 from dear.methods.base import Method
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batches, training_images
@@ -90,7 +89,7 @@ def train(
     of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
     epochs = math.ceil(of_run / steps)
     if note := settings.too_few(of_run, steps):
-        warnings.warn(note, stacklevel=2)
+        warn(note)
     apart = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(

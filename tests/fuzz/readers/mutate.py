@@ -17,9 +17,13 @@ from typing import Any
 import torch
 import yaml
 
+from tests.unit.retrieval.shared_pages import share_pages
+
 DEEP = 20_000
 LINES = 300_000
+MANY_COLUMNS = 5001
 MANY_ROWS = 2_100_000  # more than a table may have
+HOLE = 2**30
 SPARSE = 8 * 2**30  # bytes that a file claims without having them on disk
 
 # Stand for what json.dumps does not write; put in after it.
@@ -105,6 +109,8 @@ def mutated(form: str, good: bytes, path: Path, rng: random.Random) -> str:
         path.unlink()
     if rng.random() < 0.08:
         return _no_plain_file(good, path, rng)
+    if form == "safetensors" and rng.random() < 0.05:
+        return _hole(path, rng)
     done, content = FORMS[form](good, rng) if rng.random() < 0.8 else _bytes(good, rng)
     path.write_bytes(content)
     if form == "sqlite" and done == "facts":
@@ -129,6 +135,17 @@ def _no_plain_file(good: bytes, path: Path, rng: random.Random) -> str:
     elif kind == "link to itself":
         path.symlink_to(path.name)
     return kind
+
+
+def _hole(path: Path, rng: random.Random) -> str:
+    """A file of one tensor without a byte on the disk, which takes up to four times its size in float32."""
+    dtype, width = rng.choice((("F8_E4M3", 1), ("BF16", 2), ("F32", 4)))
+    entry = {"dtype": dtype, "shape": [HOLE // width], "data_offsets": [0, HOLE]}
+    header = json.dumps({"logit_scale": entry}).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + HOLE)
+    return f"a hole of {dtype}"
 
 
 def _bytes(good: bytes, rng: random.Random) -> tuple[str, bytes]:
@@ -302,7 +319,7 @@ def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
     table = pyarrow.ipc.open_stream(good).read_all()
     column, version = table.schema.field("image"), rng.choice((pyarrow.ipc.MetadataVersion.V4, None))
-    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "older"))
+    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "columns", "older"))
     options = {} if version is None else {"metadata_version": version}
     if kind in ("zstd", "lz4"):
         cells = [{"bytes": bytes(10**8), "path": None}] * len(table)
@@ -311,6 +328,10 @@ def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     elif kind == "rows":
         rows = [pyarrow.nulls(MANY_ROWS, field.type) for field in table.schema]
         table = pyarrow.table(rows, schema=table.schema)
+    elif kind == "columns":
+        notes = [pyarrow.array(["x"] * len(table))] * MANY_COLUMNS
+        table = pyarrow.table([*table.columns, *notes], [*table.column_names, *map(str, range(MANY_COLUMNS))])
+        table = table.replace_schema_metadata(pyarrow.ipc.open_stream(good).schema.metadata)
     elif kind == "view":
         table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).cast(pyarrow.string_view()))
     elif kind == "dictionary":
@@ -327,7 +348,11 @@ def _sqlite(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def _facts(path: Path, rng: random.Random) -> str:
-    """Change a row of the facts or of the files of an index."""
+    """Change a row of the facts or of the files of an index, or let a tree's pages have several parents."""
+    if rng.random() < 0.1:
+        tree = rng.choice(("sqlite_master", "files", "facts", "by_row", "by_content"))
+        share_pages(path, tree)
+        return f"{tree} has shared pages"
     with closing(sqlite3.connect(path)) as database, database:
         if rng.random() < 0.7:
             (key, value), *_ = rng.sample(database.execute("SELECT key, value FROM facts").fetchall(), 1)

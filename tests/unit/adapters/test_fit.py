@@ -48,6 +48,15 @@ def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Pa
     assert evaluate_bundle(Predictor(read), noise_dataset()).accuracy == bundle.metrics["accuracy"]
 
 
+@pytest.mark.usefixtures("roles")
+def test_it_prints_the_verdict_unless_told_not_to(capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = fit(noise_dataset(), method="zero-shot")
+    assert capsys.readouterr().out == f"{bundle.verdict}\n"
+    assert bundle.verdict.startswith("On 24 test images:\n  ")
+    fit(noise_dataset(), method="zero-shot", verbose=False)
+    assert capsys.readouterr().out == ""
+
+
 def test_all_images_or_some(roles: Path, tmp_path: Path) -> None:
     data = noise_dataset()
     every = fit(data, tmp_path / "bundle", roles=roles, settings=SETTINGS, train=SHORT)

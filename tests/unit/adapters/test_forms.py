@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
+from dear.backbone.choice import warn_of_toy
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from tests.contract.test_methods import CLASSES, OTHERS, images
@@ -51,6 +52,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
     "array in [0, 1]": lambda path: pixels(path) / 255,
     "tensor": lambda path: torch.tensor(pixels(path)).permute(2, 0, 1),
     "tensor in [0, 1]": lambda path: torch.tensor(pixels(path)).permute(2, 0, 1) / 255,  # ToTensor's
+    "array, channels first": lambda path: pixels(path).transpose(2, 0, 1),
     "bytes": Path.read_bytes,
     "bytearray": lambda path: bytearray(path.read_bytes()),
 }
@@ -100,6 +102,8 @@ def test_several_images_in_every_container(predictor: Predictor, paths: list[Pat
         "Dataset": Pictures(arrays),
         "labelled Dataset": Pictures(labelled),
         "columns": Pictures([{"image": array, "label": 0} for array in arrays]),
+        "folder": paths[0].parent,
+        "name of a folder": str(paths[0].parent),
         "samples of ImageFolder": [(str(path), 0) for path in paths],
         "loader": DataLoader(Pictures(tensors), batch_size=2),
         "labelled loader": DataLoader(Pictures(labelled), batch_size=2),
@@ -130,6 +134,42 @@ def test_probabilities_are_the_softmax_of_the_logits(predictor: Predictor, paths
     assert predictor.predict_proba(paths, OTHERS).shape == (5, len(OTHERS))
 
 
+def test_a_data_frame_or_its_column(predictor: Predictor, paths: list[Path]) -> None:
+    pandas = pytest.importorskip("pandas")
+    expected = [prediction.top for prediction in predictor.predict(paths)]
+    names = [str(path) for path in paths]
+    for pictures in (
+        pandas.DataFrame({"label": "x", "path": names}, index=range(7, 12)),
+        pandas.DataFrame({"file": paths}),
+        pandas.DataFrame({"image": [*map(pixels, paths)]}),
+        pandas.Series(paths, index=range(7, 12)),
+    ):
+        assert [prediction.top for prediction in predictor.predict(pictures)] == expected
+        assert predictor.encode(pictures).shape == (5, 3, 17)
+    with pytest.raises(DataError, match="the columns are name, 7, not path or image: give the column of the"):
+        predictor.predict(pandas.DataFrame({"name": names, 7: names}))
+
+
+def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> None:
+    """A file with the same levels, an array, one in [0, 1] and a tensor."""
+    levels = np.random.default_rng(7).integers(0, 256, (31, 41), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "grey.png")
+    expected = predictor.predict(tmp_path / "grey.png").top
+    for image in (levels, levels / 255, torch.tensor(levels), np.stack([levels] * 3)):
+        assert predictor.predict(image).top == expected
+
+
+def test_a_warning_is_at_the_line_of_the_caller(
+    predictor: Predictor, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dear.adapters.predictor.warn_of_toy", lambda *_args, **_options: warn_of_toy("tiny", world=False)
+    )
+    with pytest.warns(UserWarning, match="tiny CLIP") as caught:
+        predictor.predict(paths)
+    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
+
+
 def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> None:
     """Not rounded to 8 bits: what `preprocess` gives is taken again."""
     views = images()
@@ -144,8 +184,10 @@ def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> No
         (None, "NoneType is not an image"),
         ({"image": "a.png"}, "dict is not an image"),
         ([["a.png", "b.png"]], "list is not an image"),
-        (np.zeros((3, 9, 8), np.uint8), r"ndarray of uint8 and shape \(3, 9, 8\) is not an image"),
-        (np.zeros((9, 8), np.uint8), r"ndarray of uint8 and shape \(9, 8\) is not"),
+        (np.zeros((4, 9, 8), np.uint8), r"ndarray of uint8 and shape \(4, 9, 8\) is not an image"),
+        (np.zeros((2, 2, 9, 8), np.uint8), r"ndarray of uint8 and shape \(2, 9, 8\) is not"),
+        (np.zeros((9, 8), np.int32), r"ndarray of int32 and shape \(9, 8\) is not"),
+        ([Path(__file__).parent], "adapters is a folder, not an image: give it alone"),
         (np.zeros((9, 8, 3), np.int64), "ndarray of int64 and shape"),
         (torch.zeros(9, 8, 3, dtype=torch.uint8), r"Tensor of uint8 and shape \(9, 8, 3\) is not"),
         (torch.zeros(3, 0, 8), "Tensor of float32 and shape"),

@@ -16,7 +16,6 @@ from dear.backbone.load import load_clip
 from dear.backbone.weights import read_weights
 from dear.errors import UnknownNameError, WeightsError
 from dear.limits import LimitError
-from dear.reading.files import ReadingError
 from tests.unit.backbone.prime import CONFIG, NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
@@ -135,8 +134,8 @@ def test_weights_that_are_larger_than_their_file(tmp_path: Path, monkeypatch: py
     with pytest.raises(WeightsError, match=r"small\.pt: it is compressed: copy it again, or save it anew"):
         read_weights(tmp_path / "small.pt")
     torch.save({"a": torch.zeros(100), "b": torch.zeros(10, dtype=torch.complex64)}, path)
-    with pytest.raises(ReadingError, match="the values of 'b' are complex numbers"):
-        read_weights(path)
+    with pytest.raises(WeightsError, match=r"large\.pt .*tensors .* 2 unknown"):
+        load_clip(NAME, str(path))
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "1000")
     with pytest.raises(LimitError, match=r"large\.pt: .* bytes of a file of tensors"):
         read_weights(path)
@@ -173,6 +172,47 @@ def test_weights_of_another_architecture_say_what_does_not_fit(
     )
     with pytest.raises(WeightsError, match=wanted):
         load_clip(NAME, str(path))
+
+
+def test_names_and_shapes_are_compared_before_a_value_is_read(
+    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bad = tmp_path / "nan.safetensors", torch.full((1, 23), float("nan"))
+    save_file(state | {"foreign": bad}, path)
+    with pytest.raises(WeightsError, match=r"tensors 1 unknown \(first: foreign\)"):
+        load_clip(NAME, str(path))
+    save_file(state | {"visual.proj": bad}, path)
+    with pytest.raises(WeightsError, match=r"tensors 1 of a different shape \(first: visual\.proj\)"):
+        load_clip(NAME, str(path))
+    for value, reason in ((float("nan"), "are not finite"), (1j, "are complex numbers")):
+        save_file(state | {"visual.proj": torch.full((21, 17), value)}, path)
+        with pytest.raises(WeightsError, match=rf"the values of 'visual\.proj' {reason}|{reason}"):
+            load_clip(NAME, str(path))
+    save_file(state, path)
+    monkeypatch.setattr("dear.backbone.weights.require_finite", lambda *_: torch.zeros(2**50))
+    with pytest.raises(
+        RuntimeError, match="can't allocate memory"
+    ):  # which the command line says in one line
+        load_clip(NAME, str(path))
+
+
+def test_types_of_8_bits_are_read_as_they_are(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    save_file(
+        {name: value.to(torch.float8_e4m3fn) for name, value in state.items()}, tmp_path / "8.safetensors"
+    )
+    clip = load_clip(NAME, str(tmp_path / "8.safetensors"))
+    weight = state["visual.conv1.weight"].to(torch.float8_e4m3fn).float()
+    assert any(torch.equal(value, weight) for value in clip.state_dict().values())
+
+
+def test_a_mobileclip_file_without_its_parts(tmp_path: Path) -> None:
+    """Its names make open_clip convert it, which looks for others."""
+    save_file(
+        {"image_encoder.model.patch_embed.0.rbr_conv.0.conv.weight": torch.ones(3)},
+        tmp_path / "m.safetensors",
+    )
+    with pytest.raises(WeightsError, match=r"m\.safetensors holds weights of another architecture"):
+        load_clip(NAME, str(tmp_path / "m.safetensors"))
 
 
 def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,11 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
         ("post_processor", {"type": "TemplateProcessing", "pair": [[0] * 2000]}, "more than 1,000 values"),
         ("model", {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.5}, r"its model.dropout is 0.5"),
         ("model", {"type": "WordLevel", "vocab": {}}, "its model is 'WordLevel'"),
+        (
+            "model",
+            {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 200, -1.0]]},
+            "a token of more than 200 characters",
+        ),
         ("model", {"type": [[]], "vocab": {}}, "its model is "),
         ("added_tokens", [{"id": 0, "content": ""}], "is empty"),
     ],

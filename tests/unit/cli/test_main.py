@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from dear import __version__
 from dear.cli import main as frame
@@ -43,6 +44,10 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
         """Break."""
         raise RuntimeError("a bug")
 
+    def allocates() -> None:
+        """Ask for more than there is."""
+        torch.zeros(2**50)
+
     def reads(file: Path) -> None:
         """Read."""
         file.expanduser().read_bytes()
@@ -67,6 +72,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
     table_of |= {
         "tells": tells,
         "breaks": breaks,
+        "allocates": allocates,
         "reads": reads,
         "lists": lists,
         "fills": fills,
@@ -226,6 +232,14 @@ def test_a_full_disk_is_one_line(number: int, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == f"dear: error: {said}\n"
     with pytest.raises(OSError, match="Invalid argument"):
         main(["fills", str(errno.EINVAL)])
+
+
+@pytest.mark.usefixtures("commands")
+def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["allocates"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dear: error: there is not enough memory (")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.usefixtures("commands")

@@ -36,7 +36,7 @@ def test_tensors_are_whole_and_numbers(tmp_path: Path, read: object) -> None:
         tensors["x"][1, 2] = bad
         save_file(tensors, path)
         with pytest.raises(ReadingError, match="1 of 21 values of 'x' are not finite"):
-            read(path)
+            read_tensors(path)
 
 
 def test_infinities_that_cancel_and_sums_beyond_float32_are_told_apart() -> None:

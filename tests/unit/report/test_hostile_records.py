@@ -9,11 +9,18 @@ import pytest
 from dear.errors import DataError
 from dear.limits import LimitError
 from dear.report import records as report_records
+from dear.report.drawing import Drawing, Omission
 from dear.report.folder import read_folder, write_folder_report
 from dear.report.intervals import t_quantile
 from dear.report.protocols.retrieval import averaged
 from dear.report.records import checked, distinct, distinct_by_key, mean_fusion_weights
+from dear.report.training_plots import training_curves
 from tests.unit.report.samples import record, role_table
+
+MISTAKES = {
+    "part": ["base"], "classes": ["a"], "images": [1], "correct": [1], "predicted": [1], "confusions": [],
+    "left_out": 0, "examples": [],
+}  # fmt: skip
 
 
 class Key(str):
@@ -62,6 +69,8 @@ def test_values_by_key() -> None:
         ({"fusion_weights": {"cls": 1e39}}, "fusion_weights.cls is"),
         ({"method": "x" * 301}, "301 characters of a name, above the limit of 300"),
         ({"fusion_weights": {"x" * 301: 0.5}}, "301 characters of a name"),
+        ({"train": {"epochs": [{"loss": 1.0}] * 20_001}}, "20,001 epochs"),
+        ({"mistakes": [MISTAKES] * 1001}, "1,001 parts of mistakes"),
         (
             {"roles": {"source": "x", "table": role_table() | {"attributes": [*map(str, range(201))]}}},
             "204 att",
@@ -87,6 +96,11 @@ def test_the_largest_losses_are_drawn(tmp_path: Path) -> None:
         json.dumps(record("tools", "dear", 0.5, 0.5, train={"epochs": epochs}))
     )
     assert (tmp_path / "report" / "figure-training.svg") in write_folder_report(tmp_path).files
+
+
+def test_curves_of_too_many_epochs_are_left_out() -> None:
+    assert isinstance(training_curves({"tools": [0.5] * 20_000}), Drawing)
+    assert isinstance(training_curves({"tools": [0.5] * 20_000, "toys": [0.5]}), Omission)
 
 
 def test_a_table_of_too_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,11 @@ from torch.nn.functional import pad
 from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE, LOCK, Catalogue
+from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry
 from dear.retrieval.query import Index, by_image
-from dear.retrieval.scan import Shard
+from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.vectors import Vectors
+from tests.unit.retrieval.shared_pages import share_pages
 from tests.unit.retrieval.solid import Plain, gallery
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
@@ -269,6 +270,48 @@ def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path:
     for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
         with pytest.raises(DataError, match="more than the tables of an index: 'sqlite_autox'"):
             work()
+
+
+@pytest.mark.parametrize(
+    "tree", ["sqlite_master", "files", "facts", "sqlite_autoindex_files_1", "by_row", "by_content"]
+)
+def test_pages_with_several_parents_are_not_followed_without_end(tmp_path: Path, tree: str) -> None:
+    out = tmp_path / "index"
+    build_index(Plain(), gallery(tmp_path / "images"), out)
+    share_pages(out / FILE, tree)
+    assert Catalogue.exists(out)
+
+    def read() -> None:
+        catalogue = Catalogue.open(out)
+        catalogue.count()
+        catalogue.stamps()
+        [*catalogue.entries(8)]
+        catalogue.live(8)
+        catalogue.require_one_content_a_row()
+
+    with pytest.raises(DataError, match=r"index is damaged \((a question about it takes far more|.* facts)"):
+        read()
+
+
+def test_a_question_about_an_honest_index_takes_fewer_steps_than_it_has_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound in proportion to the file is twice this."""
+    monkeypatch.setattr("dear.retrieval.catalogue.STEPS", 10_000)
+    monkeypatch.setattr("dear.retrieval.catalogue.STEPS_A_BYTE", 1)
+    monkeypatch.setattr("dear.retrieval.catalogue.AT_ONCE", 100)
+    catalogue = Catalogue.create(tmp_path, {"identity": "x"})
+    with catalogue.change():
+        catalogue.put(Entry(str(number), Stamp(0, 0), None, None) for number in range(20_000))
+    assert len([*catalogue.entries(0)]) == len(catalogue.stamps()) == len(catalogue.broken()) == 20_000
+    with catalogue.change():
+        catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
+        catalogue.row_of("0" * 64)
+        catalogue.remove([str(number) for number in range(20_000)])
+        catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
+    assert catalogue.live(20_000).all()
+    catalogue.require_one_content_a_row()
+    assert catalogue.count() == len([*catalogue.entries(20_000)]) == 20_000
 
 
 def test_a_row_of_many_long_paths_is_not_read(tmp_path: Path) -> None:

@@ -195,7 +195,6 @@ FORGERIES = {
     "an empty path": (f"UPDATE files SET path = X'' {FIRST}", "is no path in its"),
     "a stray path": (f"UPDATE files SET path = CAST('5.png' AS BLOB) {FIRST}", "not belong to shard"),
     "a hash that is none": (f"UPDATE files SET sha256 = 'x' {FIRST}", "its entry of .* is wrong"),
-    "a hash of another": (f"UPDATE files SET sha256 = '{'0' * 64}' {FIRST}", "is not that of its content"),
     "a size that is none": (f"UPDATE files SET size = 'x' {FIRST}", "its entry of .* is wrong"),
     "many facts": (
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) "
@@ -235,12 +234,14 @@ def test_forged_shards_are_not_searched(tmp_path: Path, folder: Path, name: str)
 
 
 def test_a_content_has_the_same_features_in_every_shard(tmp_path: Path, folder: Path) -> None:
-    """Files that are gone cannot be compared with their hashes; two shards' vectors of one can be."""
+    """Its hash may be forged, as no image is read; two shards' vectors of one content are compared."""
     names = [name for name in ("25-red.png", "copy.png", "wide/copy.png") if (folder / name).exists()]
     place = build(folder, tmp_path / "shards")
     shards = {name: next(n for n in (1, 2, 3) if Shard(n, COUNT).has(name)) for name in names}
     assert len({*shards.values()}) > 1
     shutil.rmtree(folder)
+    folder.mkdir()
+    os.mkfifo(folder / "copy.png")  # which no merge opens
     forged = Shard(shards["copy.png"], COUNT).folder(place)
     with closing(sqlite3.connect(forged / FILE)) as database:
         ((row,),) = database.execute("SELECT row FROM files WHERE path = CAST('copy.png' AS BLOB)").fetchall()

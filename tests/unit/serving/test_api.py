@@ -1,8 +1,10 @@
 """The HTTP API without a network: answers, refusals with their status, token, host and rate."""
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.serving.limits import Limits
+from dear.serving.limits import KINDS, Limits
 from dear.serving.service import Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
@@ -56,8 +58,14 @@ def test_a_prediction_is_the_predictors_own_in_both_forms(client: TestClient, pr
             assert one["probability"] == pytest.approx(other.probability, abs=1e-6)
             assert one["evidence"] == pytest.approx(other.evidence, abs=1e-4)
             assert sum(one["evidence"].values()) == pytest.approx(one["logit"], abs=1e-4)
-    other = client.post("/api/predict", params={"classes": "red house, blue tree"}, content=data).json()
-    assert {one["name"] for one in other["top"]} == {"red house", "blue tree"}
+    names = {"red house, old", "blue tree"}
+    quoted = '"red house, old", blue tree,'
+    for given in (
+        {"params": {"classes": quoted}, "content": data},
+        {"files": form, "data": {"classes": quoted}},
+    ):
+        other = client.post("/api/predict", **given).json()  # type: ignore[arg-type]
+        assert {one["name"] for one in other["top"]} == names
 
 
 @pytest.mark.parametrize(
@@ -93,6 +101,13 @@ def test_a_long_upload_without_a_length_is_cut_off(client: TestClient) -> None:
 
 def test_questions_that_make_no_sense(client: TestClient) -> None:
     data = png(picture())
+    for path in ("predict?tops=2", "batch?top=1&tops=2"):
+        told = refused(client.post(f"/api/{path}", files={"image": data}), 400)
+        assert told == "unknown parameter 'tops'. Did you mean 'top'? Known parameters: top, classes."
+    assert "unknown parameter 'x'" in refused(client.get("/api/info?x=1"), 400)
+    misspelt = client.post("/api/predict", files={"image": data}, data={"clases": "a,b"})
+    assert "unknown field 'clases'. Did you mean 'classes'?" in refused(misspelt, 400)
+    assert "not a comma-separated list" in refused(client.post('/api/predict?classes="a', content=data), 400)
     assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
     assert "the same name" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
     assert "no index" in refused(client.post("/api/neighbours", content=data), 404)
@@ -104,6 +119,38 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
 
 
 FORM = {"content-type": "multipart/form-data; boundary=line"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "given"),
+    [
+        ("parameter", "predict?top=0", {"content": png(picture())}),
+        ("parameter", "predict?top=few", {"content": png(picture())}),
+        ("parameter", "predict?tops=1", {"content": png(picture())}),
+        ("parameter", "predict?classes=a,a", {"content": png(picture())}),
+        ("parameter", "attention?layer=9&head=0", {"content": png(picture())}),
+        ("form", "predict", {"files": {"photo": b"x"}}),
+        ("form", "batch", {"content": b"x"}),
+        ("image", "predict", {"content": b""}),
+        ("image", "predict", {"content": b"words"}),
+        ("image", "predict", {"content": png(picture())[:300]}),
+        ("too-large", "predict", {"content": b"x" * 600_000}),
+        ("too-large", "predict", {"content": bomb()}),
+        ("not-found", "neighbours", {"content": png(picture())}),
+        ("not-found", "nothing", {}),
+        ("origin", "predict", {"headers": {"origin": "http://evil.example"}}),
+    ],
+)
+def test_the_kind_of_a_refusal_is_a_word_for_programs(
+    client: TestClient, kind: str, path: str, given: dict[str, Any]
+) -> None:
+    assert client.post(f"/api/{path}", **given).json()["kind"] == kind
+
+
+def test_the_guide_names_every_kind() -> None:
+    guide = Path(__file__).parents[3].joinpath("docs", "use.md").read_text(encoding="utf-8")
+    [sentence] = [line for line in guide.splitlines() if line.startswith("A refusal is")]
+    assert {*re.findall(r"`([a-z-]+)`", sentence)} == {"kind", "form", *KINDS.values()}
 
 
 @pytest.mark.parametrize(
@@ -146,6 +193,15 @@ def test_a_crash_is_told_without_what_is_inside(
         assert "inside" not in refused(answer, 500)
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert client.get("/api/info").status_code == 200
+
+
+def test_what_a_form_says_reaches_no_log(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    lines = ["--line", 'Content-Disposition: form-data; name="image"; filename="a"']
+    content = "\r\n".join([*lines, "Content-Transfer-Encoding: \x1b[31m", "", "x", "--line--", ""])
+    assert client.post("/api/predict", content=content.encode(), headers=FORM).status_code == 415
+    bare = {"content-type": "multipart/form-data"}
+    assert client.post("/api/predict", content=b"", headers=bare).status_code == 400
+    assert not [entry for entry in caplog.records if entry.name.startswith("python_multipart")]
 
 
 def test_a_forms_type_is_read_in_any_case(client: TestClient) -> None:

@@ -103,7 +103,7 @@ def test_the_log_has_a_line_a_request_without_what_clients_chose(
 ) -> None:
     app = create_app(service, token="s3cret")
     with TestClient(app, base_url=URL, headers={"authorization": "Bearer s3cret"}) as client:
-        client.get("/api/info?secret=1")
+        client.get("/health?secret=1")
         client.get("/api/examples/3")
         client.get("/a%0Ab%1B%5B31m")
         client.request("WI-LD", "/api/info")
@@ -111,7 +111,7 @@ def test_the_log_has_a_line_a_request_without_what_clients_chose(
         client.get("/api/info", headers={"host": "evil.example"})
         client.get("/api/info", headers={"authorization": "Bearer other"})
     assert requests(log) == [
-        "GET /api/info 200",
+        "GET /health 200",
         "GET /api/examples/{number} 404",
         "GET other 404",
         "other /api/info 405",

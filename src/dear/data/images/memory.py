@@ -23,8 +23,8 @@ from dear.errors import DataError
 
 BATCH = 256  # images read at a time
 TAKEN = (
-    "give a path, a Pillow image, an array (height x width x 3), a tensor (3 x height x width), or the bytes "
-    "of an image file"
+    "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a grey one "
+    "without the 3, or the bytes of an image file"
 )
 _decoding = threading.Lock()  # an open image is not thread-safe
 
@@ -33,7 +33,9 @@ def is_image(value: Any) -> bool:
     """Whether a value stands for a single image, not for several."""
     if isinstance(value, np.ndarray | Tensor):
         return value.ndim not in (1, 4)  # a row of paths, a batch
-    return isinstance(value, str | os.PathLike | bytes | bytearray | memoryview | Image.Image)
+    if isinstance(value, str | os.PathLike):
+        return not os.path.isdir(value)
+    return isinstance(value, bytes | bytearray | memoryview | Image.Image)
 
 
 def each_image(images: Any) -> Iterator[Any]:
@@ -42,7 +44,7 @@ def each_image(images: Any) -> Iterator[Any]:
 
     Raises DataError for what is neither an image nor several.
     """
-    if is_image(images):
+    if is_image(images) or isinstance(images, str | os.PathLike):
         yield images
     elif isinstance(images, DataLoader):
         for batch in map(_image_of, images):
@@ -62,15 +64,21 @@ def picture_of(image: Any, short_side: int) -> UInt8[Tensor, "3 height width"]:
     Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
     """
     if isinstance(image, str | os.PathLike):
+        if os.path.isdir(image):
+            raise DataError(
+                f"{os.fspath(image)} is a folder, not an image: give it alone, or the files in it."
+            )
         return decode(local_path(image), short_side)
     if isinstance(image, bytes | bytearray | memoryview):
         return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
     if isinstance(image, np.ndarray):
-        if image.ndim != 3 or image.dtype.kind not in "uf" or image.shape[2] != 3:
+        channels_last = image.ndim == 3 and image.shape[2] == 3
+        if not (channels_last or image.ndim == 2 or image.shape[:-2] == (3,)) or image.dtype.kind not in "uf":
             raise _refused(image)
-        pixels = np.array(image, np.uint8 if image.dtype == np.uint8 else float)
-        image = torch.from_numpy(pixels).permute(2, 0, 1)
+        pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
+        image = pixels.permute(2, 0, 1) if channels_last else pixels
     if isinstance(image, Tensor):
+        image = image.expand(3, *image.shape) if image.ndim == 2 else image
         if image.ndim != 3 or len(image) != 3 or not image.numel():
             raise _refused(image)
         if image.dtype != torch.uint8:

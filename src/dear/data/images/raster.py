@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
 
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, read_bytes
 
@@ -112,7 +112,7 @@ def naming(path: Path) -> Iterator[None]:
     finally:
         _collector.texts = None
     for text in dict.fromkeys(texts):
-        warnings.warn(f"{path}: {text.strip().rstrip('.')}.", stacklevel=3)
+        warn(f"{path}: {text.strip().rstrip('.')}.")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:

@@ -114,6 +114,7 @@ def _require_uncompressed(file: Path) -> None:
     with pyarrow.memory_map(str(file)) as source:
         try:
             kinds = [*_kinds(pyarrow.ipc.open_stream(source).schema)]
+            at_most("columns", len(kinds), file)
             source.seek(0)
             messages = pyarrow.ipc.MessageReader.open_stream(source)
             compressed = any(
@@ -240,6 +241,17 @@ def require_usable(name: str, tables: Mapping[str, Any], image: str, label: str)
     names: Sequence[Any] = getattr(feature, "names", None) or ()
     if not all(isinstance(classname, str) for classname in names):
         raise DataError(f"{name}: the class names of the column {label} are not all text.")
+
+
+def require_valid(name: str, tables: Mapping[str, Any], columns: list[str]) -> None:
+    """Check every value of the columns that are read: a forged Arrow file may point outside of its memory.
+    Other columns, of which thousands may share their bytes, are not visited. Raises DataError.
+    """
+    try:
+        for table in tables.values():
+            table.select_columns(columns).data.validate(full=True)
+    except Exception as error:  # pyarrow's classes, and its own ones for what is not in UTF-8
+        raise DataError(f"{name}: its values are damaged ({first_line(error)}): save it again.") from error
 
 
 def _bytes_on_disk(file: Path) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dear.data.images.raster import local_path
 from dear.data.settings import DataSettings
+from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import read_tables
 from dear.data.sources.listing import Listing
 from dear.data.sources.table import LABELS, PATHS, Entry, listing_of, require_path
@@ -49,6 +50,21 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
         return read_pairs(data[0], data[1], settings)
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
+
+
+def listed_images(images: Any) -> Any:
+    """The files of a folder, searched recursively, or the column of images of a data frame; other images as
+    they are. Raises DataError for a folder or a data frame without images.
+    """
+    if isinstance(images, str | os.PathLike) and os.path.isdir(images):
+        return image_files(Path(images))
+    if not hasattr(images, "columns"):
+        return images
+    name = next((column for column in COLUMNS if column in images.columns), None)
+    if name is None:
+        names = listing([*map(str, images.columns)], 20)
+        raise DataError(f"the columns are {names}, not path or image: give the column of the images.")
+    return images[name]
 
 
 def read_pairs(

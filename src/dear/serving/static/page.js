@@ -1,6 +1,6 @@
 // The page: queries the API and shows the responses. Text only becomes text nodes, never markup.
 
-import { PictureTable, percent } from "./table.js";
+import { PictureTable, breakable, dropped, percent } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
 const PAUSE = 250; // milliseconds without input after which a control takes effect
@@ -83,9 +83,9 @@ function candidate(one, rank, other, longest) {
     el("td", { class: "n" }, number(value)),
     ...(other ? [el("td", { class: "n" }, number(value - other.evidence[feature]))] : [])));
   const heads = [["feature", ""], ["adds to the score", ""], ["", ""],
-    ...(other ? [[`more than to ${other.name}`, "n"]] : [])];
+    ...(other ? [[rank ? "vs. first" : "vs. second", "n", `how much more than to ${other.name}`]] : [])];
   const table = el("table", {},
-    el("thead", {}, el("tr", {}, ...heads.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))),
+    el("thead", {}, el("tr", {}, ...heads.map(([name, kind, title]) => el("th", { scope: "col", class: kind, ...(title ? { title } : {}) }, name)))),
     el("tbody", {}, ...rows),
     ...(rows.length > 1 ? [el("tfoot", {}, el("tr", {}, el("th", { scope: "row" }, "sum"), el("td"),
       el("td", { class: "n" }, number(one.logit)),
@@ -246,10 +246,10 @@ function offer(names) {
   $("examples").querySelector("div").replaceChildren(...names.map((name, at) => {
     const shown = el("img", { src: `api/examples/${at}`, alt: "" });
     shown.addEventListener("load", () => shown.classList.toggle("small", shown.naturalWidth < 100));
-    const made = el("button", { type: "button", "aria-pressed": "false", title: name }, shown, name);
+    const made = el("button", { type: "button", "aria-pressed": "false", title: name }, shown, el("span", {}, ...name.split(/(?<=[/])/).flatMap((part) => [el("br"), ...breakable(part)]).slice(1)));
     made.addEventListener("click", async () => {
       const content = await (await answer(await fetch(`api/examples/${at}`))).blob();
-      takeAll([new File([content], `${name}.png`, { type: content.type })]);
+      takeAll([new File([content], `${name.split("/").pop()}.png`, { type: content.type })]);
       made.setAttribute("aria-pressed", "true");
     });
     return made;
@@ -267,7 +267,7 @@ function listen() {
     document.addEventListener(kind, (event) => {
       event.preventDefault();
       $("drop").classList.toggle("over", kind === "dragover");
-      if (kind === "drop") takeAll([...event.dataTransfer.files]);
+      if (kind === "drop") dropped(event.dataTransfer).then(takeAll);
     });
   $("asked").addEventListener("submit", (event) => {
     event.preventDefault();

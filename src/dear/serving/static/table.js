@@ -2,6 +2,7 @@
 
 const AT_ONCE = 8; // pictures in a request, so that the progress is seen
 const MOST = 1000; // rows
+const LOOK = 20000; // pictures of dropped folders
 const BUSY = [429, 503]; // statuses of a server that asks to wait
 
 export const percent = (share) => `${(100 * share).toFixed(1)}%`;
@@ -23,6 +24,7 @@ export class PictureTable {
     for (const row of this.rows) URL.revokeObjectURL(row.url);
     this.classes = classes;
     this.left = files.length - MOST;
+    this.names = new Map();
     this.rows = [...files].slice(0, MOST).map((file) => this.row(file));
     this.part("rows").replaceChildren(...this.rows.map((row) => row.line));
     this.panel.hidden = false;
@@ -39,16 +41,23 @@ export class PictureTable {
     this.panel.hidden = true;
   }
 
+  // The path in a dropped folder, or the name; from the second on, equal names are numbered.
+  named(file) {
+    const name = file.path || file.webkitRelativePath || file.name, count = (this.names.get(name) || 0) + 1;
+    this.names.set(name, count);
+    return count > 1 ? `${name} (${count})` : name;
+  }
+
   row(file) {
-    const { el } = this;
+    const { el } = this, title = this.named(file);
     const url = URL.createObjectURL(file);
     const picture = el("img", { src: url, alt: "", loading: "lazy", width: 40, height: 40 });
     picture.addEventListener("error", () => picture.remove());
-    const name = el("button", { type: "button", class: "link", title: "Show this picture by itself" }, picture, el("bdi", {}, file.name));
+    const name = el("button", { type: "button", class: "link", title: "Show this picture by itself" }, picture, el("bdi", {}, ...breakable(title)));
     name.addEventListener("click", () => this.choose(file));
     const label = el("td"), probability = el("td", { class: "n" });
     const line = el("tr", {}, el("th", { scope: "row" }, name), label, probability);
-    return { file, url, line, label, probability, result: null };
+    return { file, title, url, line, label, probability, result: null };
   }
 
   stop() {
@@ -96,7 +105,7 @@ export class PictureTable {
     const form = new FormData();
     for (const row of batch) form.append("image", row.file, "image");
     if (this.classes) form.append("classes", this.classes);
-    const response = await fetch("api/batch?top=1", { method: "POST", body: form, signal });
+    const response = await fetch("api/batch?top=2", { method: "POST", body: form, signal });
     if (BUSY.includes(response.status)) return Number(response.headers.get("Retry-After")) || 2;
     const { results } = await (await this.answer(response)).json();
     let wait = 0;
@@ -109,8 +118,14 @@ export class PictureTable {
 
   put(row, result) {
     row.result = result;
+    if (result.error) { // failures come first, where they are seen
+      const failed = this.part("rows").querySelectorAll(".failed");
+      failed.length ? failed[failed.length - 1].after(row.line) : this.part("rows").prepend(row.line);
+    }
     row.line.classList.toggle("failed", Boolean(result.error));
     row.label.textContent = result.error || result.top[0].name;
+    row.label.colSpan = result.error ? 2 : 1;
+    row.probability.hidden = Boolean(result.error);
     row.probability.textContent = result.error ? "" : percent(result.top[0].probability);
   }
 
@@ -131,12 +146,42 @@ export class PictureTable {
   }
 
   download() {
-    const rows = this.rows.filter((row) => row.result).map(({ file, result }) => result.error
-      ? [file.name, "", "", result.error] : [file.name, result.top[0].name, result.top[0].probability.toFixed(6), ""]);
+    const cells = ({ top }) => [0, 1].flatMap((rank) => top?.[rank] ? [top[rank].name, top[rank].probability.toFixed(6)] : ["", ""]);
+    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.error || ""]);
+    const header = ["file", "class", "probability", "class_2", "probability_2", "error"];
     // The mark at the beginning tells spreadsheets that it is UTF-8.
-    const url = URL.createObjectURL(new Blob(["\ufeff" + csv([["file", "class", "probability", "error"], ...rows])], { type: "text/csv" }));
+    const url = URL.createObjectURL(new Blob(["\ufeff" + csv([header, ...rows])], { type: "text/csv" }));
     this.el("a", { href: url, download: "predictions.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  }
+}
+
+// Text that lines break after / _ - or before a dot, if they must.
+export const breakable = (text) => text.split(/(?<=[/_-])|(?=\.)/u).flatMap((part) => [part, document.createElement("wbr")]).slice(0, -1);
+
+// The files of what was dropped; of folders those that are pictures, each with its path.
+export async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.());
+  if (!entries.some((entry) => entry?.isDirectory)) return [...transfer.files];
+  const files = [], waiting = entries.filter(Boolean);
+  while (waiting.length && files.length <= LOOK) {
+    const entry = waiting.shift();
+    if (entry.isDirectory) waiting.push(...await children(entry.createReader()));
+    else {
+      const file = await new Promise((resolve) => entry.file(resolve, () => resolve(null)));
+      if (file?.type.startsWith("image/")) files.push(Object.assign(file, { path: entry.fullPath.slice(1) }));
+    }
+  }
+  return files;
+}
+
+// All entries of a folder, sorted; a reader gives some at a time.
+async function children(reader) {
+  const all = [];
+  for (;;) {
+    const some = await new Promise((resolve) => reader.readEntries(resolve, () => resolve([])));
+    if (!some.length) return all.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    all.push(...some);
   }
 }
 

@@ -300,6 +300,30 @@ class TestSize:
         table.save_to_disk(tmp_path / "mine")
         assert len(load(tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0)).test) == 2
 
+    def test_columns(self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those that are not read may share their bytes, so their values are not visited."""
+        validated = list[list[str]]()
+        monkeypatch.setattr(
+            datasets.table.Table, "validate", lambda table, **_: validated.append(table.column_names)
+        )
+        made([0, 1] * 9, note=["a"] * 18, more=["b"] * 18).save_to_disk(tmp_path / "mine")
+        load(tmp_path / "mine", settings)
+        assert validated == [["image", "label"]]
+        many = {str(number): [""] for number in range(5000)}
+        made([0], **many).save_to_disk(tmp_path / "wide")
+        with pytest.raises(LimitError, match="5,004 columns of a Hugging Face data set"):
+            load(tmp_path / "wide", settings)
+
+    def test_values_outside_of_the_file(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1] * 9).save_to_disk(tmp_path / "mine")
+        file = tmp_path / "mine" / "data-00000-of-00001.arrow"
+        table = pyarrow.ipc.open_stream(file.read_bytes()).read_all()
+        starts = table.column("image").chunk(0).field("bytes").buffers()[1].to_pybytes()
+        content = file.read_bytes()
+        assert content.count(starts[:76]) == 1
+        file.write_bytes(content.replace(starts[:76], starts[:72] + (2**30).to_bytes(4, "little")))
+        refused(tmp_path / "mine", settings, r"its values are damaged \(")
+
     def test_rows(self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets.DatasetDict(train=made([0, 1]), test=made([1, 0])).save_to_disk(tmp_path / "mine")
         monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "3")
