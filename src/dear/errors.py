@@ -103,7 +103,7 @@ class OutputError(DearError):
     """An output path that cannot be written: no permission, not a directory, or already in use."""
 
 
-INNER = frozenset(["dear", "torch", "contextlib", "jaxtyping", "sklearn"])
+INNER = frozenset([__name__.partition(".")[0], "torch", "contextlib", "jaxtyping", "sklearn"])
 """Packages whose lines say nothing to who gets a warning: this one, and what calls it on a user's behalf."""
 
 

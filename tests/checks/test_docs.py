@@ -99,7 +99,7 @@ def test_the_table_of_fit_has_its_parameters_and_their_options() -> None:
     parser, _ = parser_of(Shown("docs/use.md", ("dear", "fit")))
     known = {name for argument in parser.app.assemble_argument_collection() for name in argument.names}
     options = [option for _, option in rows if option]
-    assert len(options) == len(rows) - 2  # the data is the first word, and the progress is for Python
+    assert len(options) == len(rows) - 3  # the data is the first word; progress and verbose are for Python
     for option in options:
         group = option.removesuffix("*")
         assert option in known or (group != option and any(name.startswith(group) for name in known)), option

@@ -135,7 +135,7 @@ def fit(
         if checkpoint and checkpoint.parent.is_dir():
             states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
             if states and not any(states):
-                warnings.warn(f"{out}: an unfinished fit with other options is replaced", stacklevel=2)
+                warn(f"{out}: an unfinished fit with other options is replaced")
         trial = _trained(Trial(context, run, checkpoint, training))
         bundle = Bundle(
             method=method,
@@ -204,7 +204,7 @@ class _Training:
 
     def __call__(self, step: TrainingStep) -> None:
         if step.done and not step.losses:  # before its first step
-            warnings.warn(f"{self.name}: continuing after epoch {step.epoch} of {step.epochs}", stacklevel=2)
+            warn(f"{self.name}: continuing after epoch {step.epoch} of {step.epochs}")
         self.report(self.name, step.done, step.of)
         if step.done == step.of:
             self.name = "training"

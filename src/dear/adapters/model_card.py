@@ -102,7 +102,7 @@ def _measured(config: Mapping[str, Any]) -> str:
         metrics["confusions"] = ", ".join(map(_confusion, pairs)) or "none"
     where = f" on {training['test_images']} test images" if "test_images" in training else ""
     where += f" of {_literal(str(training['data']))}" if "data" in training else ""
-    rows = _rows(_named({METRICS.get(name, name): value for name, value in metrics.items()}))
+    rows = _rows(_named({str(METRICS.get(name, name)): value for name, value in metrics.items()}))
     return f"Measured{where}:\n\n| metric | value |\n| --- | --- |\n{rows}\n\nAccuracies are fractions."
 
 

@@ -61,10 +61,7 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
             f"`dear fit` was given all {len(seen)} test images of {dataset.name} to train on: test on other "
             "images."
         )
-    warnings.warn(
-        f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them",
-        stacklevel=3,
-    )
+    warn(f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them")
     test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
     return replace(dataset, test=test), sum(seen)
 

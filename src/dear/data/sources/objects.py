@@ -22,8 +22,8 @@ ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
 
 NAME = "images"
-LARGEST = 2**31  # of a label that is a number
 """The name of a data set that is not in files."""
+LARGEST = 2**31  # of a label that is a number
 FORMS = (
     "give a folder, a file, (images, labels), a data frame with columns path and label, a data set of the "
     "library datasets, or torchvision's ImageFolder"
@@ -60,7 +60,7 @@ def listed_images(images: Any) -> Any:
         return image_files(Path(images))
     if not hasattr(images, "columns"):
         return images
-    name = next((column for column in COLUMNS if column in images.columns), None)
+    name = next((column for column in PATHS if column in images.columns), None)
     if name is None:
         names = listing([*map(str, images.columns)], 20)
         raise DataError(f"the columns are {names}, not path or image: give the column of the images.")

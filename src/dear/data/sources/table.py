@@ -141,10 +141,10 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
         splits.setdefault(part, []).append(row)
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
-    notes = () if splits["train"] else ("it lists no image to train on: it can only be tested on",)
-    notes += () if splits["test"] else ("it lists no image to test on: it can only be trained on",)
+    notes = [] if splits["train"] else ["it lists no image to train on: it can only be tested on"]
+    notes += [] if splits["test"] else ["it lists no image to test on: it can only be trained on"]
     return Split(
-        {part: tuple(rows) for part, rows in splits.items()}, f"the column split of {table.name}", notes
+        {part: tuple(rows) for part, rows in splits.items()}, f"the column split of {table.name}", tuple(notes)
     )
 
 
