@@ -129,7 +129,7 @@ def test_predict_in_three_forms(
     assert "[b]/0.png" in shown
     shown = run(["predict", str(bundle), str(place / "0.png")], capsys)[0]
     assert "class +" in shown or "class -" in shown  # evidence has signs
-    assert "the parts sum to the score" in shown
+    assert "the parts sum to the logit" in shown
     assert max(map(len, shown.splitlines()[1:])) <= 80  # but for the image's path
     assert rows[0]["class"] in shown
 
@@ -216,7 +216,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     fit = ["fit", "--data", str(world), "--model", "tiny", "--out"]
     assert "files that are not a bundle's" in refused([*fit, str(world)], capsys)
     assert "has no folders of classes" in refused(
-        ["fit", "--data", str(empty), "--out", str(tmp_path / "b")], capsys
+        [*fit, str(tmp_path / "b"), "--data", str(empty)], capsys
     )
     assert "fewer than 9 shots" in refused([*fit, str(tmp_path / "b"), "--shots", "9"], capsys)
     assert "unknown method" in refused([*fit, str(tmp_path / "b"), "--method", "deer"], capsys)

@@ -27,6 +27,6 @@ def test_a_bundle_that_has_moved(
 def test_a_sheet_in_place_of_a_folder_is_refused_before_the_index_is_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["index", "query", str(tmp_path / "none"), "red.png", "--sheet", str(tmp_path)]
+    words = ["index", "query", str(tmp_path / "none"), __file__, "--sheet", str(tmp_path)]
     assert main(words) == 2
     assert "which is a folder: name a PNG file" in capsys.readouterr().err
