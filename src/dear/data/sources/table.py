@@ -144,7 +144,9 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     notes = [] if splits["train"] else ["it lists no image to train on: it can only be tested on"]
     notes += [] if splits["test"] else ["it lists no image to test on: it can only be trained on"]
     return Split(
-        {part: tuple(rows) for part, rows in splits.items()}, f"the column split of {table.name}", tuple(notes)
+        {part: tuple(rows) for part, rows in splits.items()},
+        f"the column split of {table.name}",
+        tuple(notes),
     )
 
 
