@@ -151,7 +151,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except ReadingError as error:
         raise WeightsError(f"{path}: {error.reason}: copy it again, or save it anew.") from error
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=bool(entries))
     except Exception as error:  # an unsupported file may fail anywhere in the reader
         raise WeightsError(
             f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "

@@ -23,8 +23,8 @@ WATCHED = (
     "data/sources/archive.py", "writing/files.py", "writing/folders.py", "data/images/photos.py",
     "evaluation/launch/claims.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
-    "retrieval/catalogue.py", "retrieval/vectors.py", "adapters/export.py", "adapters/fit.py",
-    "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
+    "retrieval/catalogue.py", "retrieval/database.py", "retrieval/vectors.py", "adapters/export.py",
+    "adapters/fit.py", "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
 )  # fmt: skip
 """The modules that change files, between whose lines commands are killed."""
 
