@@ -39,10 +39,13 @@ class UnknownNameError(DearError):
     Attributes:
         kind: what the name should refer to, in the singular: "task", "method".
         name: the given name.
-        known: the known names, closest match first. The message lists at most ``most`` of them.
+        known: the known names, closest match first. The message lists at most ``most`` of them, or names the
+            command that does (``see``).
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], most: int | None = None) -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], most: int | None = None, see: str = ""
+    ) -> None:
         self.kind = kind
         self.name = name
         self.known = nearest_first(name, known)
@@ -50,10 +53,9 @@ class UnknownNameError(DearError):
         hint = f" Did you mean {nearest!r}?" if nearest else ""
         noun, of, owner = kind.partition(" of ")
         quoted = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-        super().__init__(
-            f"unknown {kind} {quoted!r}.{hint} Known {noun.removesuffix('s')}s{of}{owner}: "
-            f"{listing(self.known, most)}."
-        )
+        kinds = f"{noun.removesuffix('s')}s{of}{owner}"
+        names = f"`{see}` lists the {kinds}." if see else f"Known {kinds}: {listing(self.known, most)}."
+        super().__init__(f"unknown {kind} {quoted!r}.{hint} {names}")
 
 
 class WeightsError(DearError):

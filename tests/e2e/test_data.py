@@ -160,9 +160,9 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     table.write_text(table.read_text().replace("red", "-1"))
     assert "label -1 is out of range" in refused([*pick, str(table)], capsys)
     (photos["coop"] / "images/train/red/0.png").unlink()
-    assert "1 of 8 images are not in" in refused([*pick, str(photos["coop"])], capsys)
+    assert "1 of 8 images is missing" in refused([*pick, str(photos["coop"])], capsys)
     (folder / "train/red/1.png").write_bytes(b"")
-    assert "1 of 8 images are empty" in refused([*pick, str(folder)], capsys)
+    assert "1 of 8 images is empty" in refused([*pick, str(folder)], capsys)
     (folder / "train/red/1.png").write_text("words")
     line = refused(["data", "cache", str(folder)], capsys)
     assert "train/red/1.png: it is not an image of a supported format" in line

@@ -124,7 +124,7 @@ class Bundle:
         if self.metrics and not sentences:
             return "What was measured cannot be read: measure it again with `dear eval`."
         if not sentences:
-            return f"There are no test images to measure it on; chance is {1 / len(self.classes):.1%}."
+            return "Not tested: no image was left for testing."
         return "\n  ".join([f"On {self.training['test_images']} test images:", *sentences])
 
     def _verdict(self) -> list[str]:

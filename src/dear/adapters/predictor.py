@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
-from dear.backbone.choice import Precision, warn_of_toy
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
@@ -194,7 +194,7 @@ class Predictor:
 
     def predict(self, images: Any, top: int = 5, classes: Sequence[str] | None = None) -> Any:
         """The best classes of each image, among the bundle's or among ``classes``, by name: a `Prediction` of
-        an image, a list of them of several. Warns of the tiny CLIP.
+        an image, a list of them of several.
 
         Raises DataError for an unreadable image.
         """
@@ -220,7 +220,6 @@ class Predictor:
         """
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
-        warn_of_toy(self.bundle.model, world=False)  # a file may be of anything
         vocabulary = self.vocabulary(classes)
         remaining = each_image(listed_images(images))
         while pictures := [*islice(remaining, batch)]:

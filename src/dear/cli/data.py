@@ -169,12 +169,13 @@ def render_check(result: Check, console: Console) -> None:
     lines += _listed("class names that differ from the published ones", result.other_names)
     lines += _listed("missing files", result.missing)
     lines += _listed("broken files", [*(result.broken or {}).values()])
-    read = (
-        "every image was read" if result.broken is not None else "images were not read (--decode reads them)"
-    )
+    read = "all can be read" if result.broken is not None else "none was read (--decode reads them)"
+    if unreadable := len(result.broken or result.missing):
+        read = f"{unreadable} cannot be read"
+    read += f"; faults of the lists: {len(result.faults)}" if result.faults else ""
     lines += [f"warning: {warning}" for warning in result.warnings]
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
-    lines.append(f"{verdict}: {read}")
+    lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 

@@ -1,5 +1,6 @@
 """`dear index`: build, merge and search an index of images."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.errors import BundleError, SettingsError
+from dear.errors import BundleError, DataError, SettingsError
 from dear.retrieval.results import Built, Hit
 
 if TYPE_CHECKING:
@@ -244,6 +245,8 @@ def command_query(
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
     """
+    if not text and not os.path.exists(query):
+        raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.query import by_image, by_text, open_index, weights_of
     from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 

@@ -128,7 +128,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
         return DONE
     if name not in commands:
         if not any(command.startswith(f"{name} ") for command in commands):
-            raise UnknownNameError("command", name, commands)
+            raise UnknownNameError("command", name, commands, see="dear --help")
         print(overview(commands, group=name))
         return DONE
 

@@ -158,7 +158,8 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
 
 def _message(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
-        return f"{name_of(error.argument)} is missing."
+        name = name_of(error.argument)
+        return f"{name if name.startswith('--') else name.upper()} is not given."
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected: {' '.join(error.unused_tokens or [])}."
     return str(error)

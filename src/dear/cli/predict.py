@@ -206,9 +206,11 @@ def _names(file: Path) -> list[str]:
 
 def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
-    images, and for an empty argument.
+    images, and for an argument that is empty, an address or a table.
     """
+    from dear.data.images.raster import local_path
     from dear.data.sources.folder import image_files
+    from dear.data.sources.table import SUFFIXES
 
     for word in images:
         if not word:
@@ -219,4 +221,6 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
         elif os.path.isdir(word):
             yield from map(str, image_files(Path(word)))
         else:  # an invalid name, for example one that is too long, is reported when the file is read
-            yield str(Path(word))
+            if Path(word).suffix.lower() in SUFFIXES:
+                raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
+            yield str(local_path(word))

@@ -59,6 +59,7 @@ def _check(
     allow_fewer: bool,
     classnames: Sequence[str] | None,
     classes: Sequence[int] | None = None,
+    tested: Int[Tensor, "item"] | None = None,
 ) -> None:
     if shots < 1:
         raise DataError(f"{shots} shots per class: at least 1 is needed.")
@@ -66,13 +67,17 @@ def _check(
         return
     count = len(classnames) if classnames else int(labels.max()) + 1
     images = torch.bincount(labels.cpu(), minlength=count).tolist()
-    for label in range(count) if classes is None else classes:
+    labels_checked = range(count) if classes is None else classes
+    for label in labels_checked:
         if images[label] < shots:
             name = f" ({classnames[label]})" if classnames else ""
+            more = 0 if tested is None else int((tested == label).sum())
+            beside = f" ({more} more are for testing)" if more else ""
+            fewest = min(images[label] for label in labels_checked)
             raise DataError(
-                f"class {label}{name} has {images[label]} images, fewer than {shots} shots. "
-                "Ask for fewer shots, or give --dataset.allow-fewer or --dataset.balance (allow_fewer or "
-                "balance in a recipe)."
+                f"class {label}{name} has {images[label]} images, fewer than {shots} shots{beside}. Give "
+                f"{f'--shots {fewest} or fewer' if fewest else 'it images'}, --dataset.allow-fewer or "
+                "--dataset.balance (allow_fewer or balance in a recipe)."
             )
 
 
@@ -152,7 +157,7 @@ def draw_few(
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
     subset = [*(range(len(dataset.classnames)) if classes is None else classes)]
     labels, names = dataset.train.labels, dataset.classnames
-    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, subset)
+    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, subset, dataset.test.labels)
     pick = Pick.draw(labels, shots, seed, sampling=dataset.sampling, allow_fewer=True)
     if dataset.balance:
         pick = replace(pick, indices=balanced(pick.indices, labels, shots))

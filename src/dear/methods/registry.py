@@ -74,8 +74,8 @@ DEFAULT_METHOD = "dear"
 FIT_METHOD = "dear+"
 """What `dear fit` takes: chosen by the rule of docs/choose.md, on drawings."""
 WHY = (
-    "the best with all classes at once in our study, on drawings; it was never measured on photographs "
-    "(--method promptsrc, tac or clip-adapter were, by others)"
+    "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
+    "(others have published results of promptsrc, tac and clip-adapter: --method)"
 )
 """What is said of it where it is taken."""
 

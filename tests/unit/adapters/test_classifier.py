@@ -129,7 +129,7 @@ def test_its_parameters_are_those_of_fit() -> None:
 def test_fit_takes_images_in_memory(classifier: DearClassifier) -> None:
     """30% of each class are tested on, as of a folder."""
     settings = CoOpSettings(tokens=3)
-    with pytest.warns(UserWarning, match="split by dear"):
+    with pytest.warns(UserWarning, match="30% for testing"):
         bundle = fit(
             (noise(), LABELS), method="coop", settings=settings, train=ONCE, dataset=classifier.dataset
         )

@@ -156,7 +156,7 @@ def test_printed_options_are_a_file_of_them(name: str, words: list[str], tmp_pat
         (["d", "--shots"], "--shots requires"),
         (["d", "e"], "unexpected: e"),
         (["d", "--dry-run", "true"], "unexpected: true"),
-        ([], "data is missing"),
+        ([], "DATA is not given"),
         (["d", "--tasks", "a,,b"], "--tasks: an entry of 'a,,b' is empty"),
         (["d", "--tasks="], "--tasks: an entry of '' is empty"),
         (["d", "--tasks", '"a,b'], "--tasks: '\"a,b' is not a comma-separated list"),

@@ -24,6 +24,12 @@ ERRORS = [
     (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
     (["data", "pick", "nowhere"], "unknown data set 'nowhere'"),
     (["predict", "./nowhere", "image.png"], "there is no bundle at nowhere"),
+    (["predict", "./nowhere", "https://example.org/a.jpg"], "https://example.org/a.jpg is an address, not"),
+    (["predict", "./nowhere", "list.csv"], "list.csv is a table: `dear predict` takes images"),
+    (
+        ["index", "query", "./nowhere", "a striped thing"],
+        "no image a striped thing: check the path, or give",
+    ),
     (["eval", "./nowhere", "--data", "mixed-paints"], "there is no bundle at nowhere"),
     (["export", "./nowhere", "--out", "model.onnx"], "there is no bundle at nowhere"),
     (["serve", "./nowhere"], "there is no bundle at nowhere"),

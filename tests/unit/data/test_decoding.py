@@ -187,7 +187,7 @@ class TestBroken:
         data.test.load(torch.arange(4))
 
     def test_fatal_by_default_and_named(self, folder: Path) -> None:
-        with pytest.raises(DataError, match=r"1 of 6 images are empty .*train/ant/1\.png"):
+        with pytest.raises(DataError, match=r"1 of 6 images is empty .*train/ant/1\.png"):
             self.load(folder)
         picture(folder / "train/ant/1.png")
         data = self.load(folder)

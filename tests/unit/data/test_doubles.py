@@ -71,6 +71,22 @@ def test_files_of_one_size_may_differ(folder: Path, settings: DataSettings) -> N
     assert found.partly  # they are broken, too
 
 
+def test_the_last_line_counts_what_cannot_be_read(
+    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def last(**options: bool) -> str:
+        render(check_dataset(str(folder), settings, **options), PrintableConsole(width=200))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last() == "ok: of 10 images all can be read"
+    (folder / "train/ant/0.png").write_bytes(b"words")
+    (folder / "test/bee/1.png").write_bytes(b"")
+    assert last() == "NOT OK: of 10 images 2 cannot be read"
+    assert last(decode=False) == "ok: of 10 images none was read (--decode reads them)"
+    (folder / "test/cat").mkdir()
+    assert last() == "NOT OK: of 10 images 2 cannot be read; faults of the lists: 1"
+
+
 def test_one_class(tmp_path: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> None:
     folder = class_folders(tmp_path / "mine", {"ant": 5})
     assert check_dataset(str(folder), settings).warnings[0].startswith("there is a single class, 'ant'")

@@ -84,6 +84,17 @@ def test_every_item_is_drawn_equally_often() -> None:
     assert (counts[[2, 3, 8]] - 300).abs().max() < 4 * 14
 
 
+def test_too_few_images_say_where_the_others_are() -> None:
+    """The second class has 2 to train on and 3 for testing, and the third the fewest to train on."""
+    train, test = Noise([0] * 7 + [1] * 2 + [2]), Noise([0, 1, 1, 1, 2])
+    data = assemble("pets", "Pets", ["ant", "bee", "cat"], ["a {}"], train, None, test)
+    told = r"class 1 \(bee\) has 2 images, fewer than 5 shots \(3 more are for testing\)\. Give --shots 1 or "
+    with pytest.raises(DataError, match=told):
+        draw_few(data, 5, 1)
+    with pytest.raises(DataError, match="Give --shots 2 or fewer"):
+        draw_few(data, 5, 1, [0, 1])
+
+
 def test_a_class_with_too_few_items_is_named() -> None:
     with pytest.raises(DataError, match="class 1 has 3 images, fewer than 4 shots"):
         pick_shots(LABELS, 4, 1)

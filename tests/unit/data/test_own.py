@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
 from dear.data.sources import table
@@ -67,7 +68,7 @@ class TestFolder:
         self, tmp_path: Path, settings: DataSettings
     ) -> None:
         folder = class_folders(tmp_path / "mine", COUNTS)
-        with pytest.warns(UserWarning, match=r"mine: the data has no split: .* seed 1, recorded in"):
+        with pytest.warns(UserWarning, match=r"mine: .* no split: .* 30% for testing \(seed 1; list: /"):
             data = load_dataset(str(folder), settings)
         assert (data.name, data.classnames) == ("mine", ("ant", "sea horse"))
         assert data.templates == ("a photo of a {}.",)
@@ -147,7 +148,7 @@ class TestFolder:
         picture(tmp_path / "d/ant/deeper/9.PNG")
         data = load(tmp_path / "d", settings)
         assert len(data.train) + len(data.test) == 19
-        assert data.notes[-1] == "1 files have no image suffix and are left out: ant/readme.txt"
+        assert data.notes[-1] == "1 file has no image suffix and is left out: ant/readme.txt"
 
     def test_a_class_of_one_image_is_trained_on_with_a_notice(
         self, tmp_path: Path, settings: DataSettings
@@ -185,8 +186,18 @@ class TestFolder:
         class_folders(tmp_path / "d", COUNTS)
         (tmp_path / "d/ant/0.png").write_bytes(b"")
         refused(
-            tmp_path / "d", settings, r"1 of \d+ images are empty \(0 bytes\) in .*ant/0.png.*broken skip"
+            tmp_path / "d",
+            settings,
+            r"d: 1 of \d+ images is empty .*the first ant/0.png.*broken skip",
         )
+
+    def test_both_kinds_of_faults_at_once(self, tmp_path: Path) -> None:
+        class_folders(tmp_path, {"ant": 3})
+        (tmp_path / "ant/2.png").write_bytes(b"")
+        names = ["ant/0.png", "ant/7.png", "ant/2.png", "ant/8.png"]
+        wanted = r": 2 of 4 images are missing, the first ant/7\.png; 1 of 4 images is empty .* ant/2\.png\."
+        with pytest.raises(DataError, match=wanted):
+            PhotoImages(tmp_path, names, torch.zeros(4, dtype=torch.int64))
 
     @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
     def test_a_class_that_is_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:
@@ -365,7 +376,7 @@ class TestTable:
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
             ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
             ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
-            ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images are not in .*b/7.png"),
+            ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images is missing, .*b/7"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
             (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),
             (f'path,"{"x" * 131_073}', "line 1: .*field limit.* Is there a quotation mark that is not"),
@@ -395,7 +406,7 @@ class TestTable:
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
         with pytest.raises(
-            DataError, match=r"a/0\.txt: it is not an image .*To skip .*--dataset\.broken skip"
+            DataError, match=r"a/0\.txt: it is not an image .*--dataset\.broken skip leaves them out"
         ):
             data.train.load(torch.tensor([0]))
 

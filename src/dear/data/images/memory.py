@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -19,10 +18,9 @@ from torch.utils.data import DataLoader
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import as_image, as_picture, decode
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
-from dear.data.images.raster import read_image
+from dear.data.images.raster import local_path, read_image
 from dear.errors import DataError
 
-ADDRESS = re.compile(r"(https?|ftps?|s3|gs|hf|file):/|data:image")
 BATCH = 256  # images read at a time
 TAKEN = (
     "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a grey one "
@@ -58,13 +56,6 @@ def each_image(images: Any) -> Iterator[Any]:
         yield from (_image_of(images[index]) for index in range(len(images)))
     else:
         raise _refused(images)
-
-
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path. Raises DataError for an address: nothing is fetched."""
-    if ADDRESS.match(os.fspath(path)):
-        raise DataError(f"{os.fspath(path)[:100]} is an address, not a file: download it and give its path.")
-    return Path(path)
 
 
 def picture_of(image: Any, short_side: int) -> UInt8[Tensor, "3 height width"]:

@@ -24,7 +24,7 @@ VERSION = 3
 """Increment when `decode` gives other pixels for the same file or the format of the cache changes."""
 SHORT_SIDE = 256
 CACHE_BYTES = 512 * 2**20
-SKIP = "To skip such images, use --dataset.broken skip."
+SKIP = "`dear data check` names all such images; --dataset.broken skip leaves them out."
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -121,13 +121,14 @@ class PhotoImages(LoadedImages):
     ) -> None:
         """Check every file without opening it. Raises DataError for a missing or empty file."""
         sizes = file_sizes(folder, paths)
-        for fault, fault_size in (("are not in", None), ("are empty (0 bytes) in", 0)):
+        faults = []
+        for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
             faulty = [path for path, size in zip(paths, sizes, strict=True) if size == fault_size]
             if faulty:
-                raise DataError(
-                    f"{len(faulty)} of {len(paths)} images {fault} {folder}; the first is {faulty[0]}. "
-                    f"Is the data set unpacked completely? {SKIP}"
-                )
+                verb = "is" if len(faulty) == 1 else "are"
+                faults.append(f"{len(faulty)} of {len(paths)} images {verb} {fault}, the first {faulty[0]}")
+        if faults:
+            raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         super().__init__(labels, cache_bytes if store is None else 0, threads)
         self.folder, self.paths, self.short_side, self.store = folder, tuple(paths), short_side, store
         items = zip(paths, labels.tolist(), sizes, strict=True)

@@ -5,6 +5,7 @@ pass PostScript to Ghostscript, which executes it, and decode icons in order to 
 """
 
 import io
+import os
 import re
 import threading
 import warnings
@@ -65,6 +66,9 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 TiffImagePlugin.READ_LIBTIFF = True
 
 
+ADDRESS = re.compile(r"(https?|ftps?|s3|gs|hf|file):/|data:image")
+
+
 class _Collector(threading.local):
     """Pillow's warnings while a thread reads an image, which do not name the file: collected, not issued.
 
@@ -109,6 +113,13 @@ def naming(path: Path) -> Iterator[None]:
         _collector.texts = None
     for text in dict.fromkeys(texts):
         warn(f"{path}: {text.strip().rstrip('.')}.")
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A path. Raises DataError for an address: nothing is fetched."""
+    if ADDRESS.match(os.fspath(path)):
+        raise DataError(f"{os.fspath(path)[:100]} is an address, not a file: download it and give its path.")
+    return Path(path)
 
 
 def read_image(path: Path) -> bytes:

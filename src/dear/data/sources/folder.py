@@ -102,7 +102,9 @@ def image_files(path: Path) -> list[Path]:
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """A note on files without an image suffix, if there are any."""
-    return (f"{len(files)} files have no image suffix and are left out: {first_few(files)}",) if files else ()
+    has, left = ("file has", "is left") if len(files) == 1 else ("files have", "are left")
+    note = f"{len(files)} {has} no image suffix and {left} out: {first_few(files)}"
+    return (note,) if files else ()
 
 
 def _without_splits(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:

@@ -95,6 +95,8 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
             raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain:
             raise DataError(f"{source}: the class {key!r} has an empty name.")
+        if plain in seen and seen[plain] == key:
+            raise DataError(f"{source}: {with_spaces(name)!r} is listed twice.")
         if plain in seen:
             raise DataError(
                 f"{source}: the classes {seen[plain]!r} and {key!r} have the same name, "

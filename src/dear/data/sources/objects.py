@@ -9,6 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from dear.data.images.raster import local_path
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import read_tables
@@ -75,7 +76,7 @@ def read_pairs(
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
     data set as the folder.
     """
-    from dear.data.images.memory import each_image, local_path  # loads torch
+    from dear.data.images.memory import each_image  # loads torch
 
     images, labels = [*each_image(images)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)

@@ -27,6 +27,7 @@ from dear.reading.typed import shown
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
+PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
 
 ClassRow = tuple[Row, str]
 """A row with its class name."""
@@ -70,11 +71,9 @@ def recorded_split(
     if test is not None:
         splits["test"] = test
     path = _record(splits, classnames, settings.cache_folder() / "splits", name)
-    parts = ", ".join(f"{100 * share:.0f}% {part}" for part, share in shares.items())
-    record = f"recorded in {path}" if path else "not recorded (the cache folder cannot be written)"
-    note = (
-        f"the data has no split: split by dear, {parts} of each class, seed {settings.split_seed}, {record}"
-    )
+    parts = ", ".join(f"{100 * share:.0f}% for {PURPOSE[part]}" for part, share in shares.items())
+    record = f"list: {path}" if path else "its list cannot be written to the cache folder"
+    note = f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"
     return splits, f"dear, seed {settings.split_seed}", note
 
 

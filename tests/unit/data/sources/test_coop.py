@@ -168,9 +168,7 @@ class TestRefusals:
         write(tmp_path)
         for name in ("sea_horse/1.png", "ant/2.png"):
             (tmp_path / "images" / name).unlink()
-        with pytest.raises(
-            DataError, match=r"2 of 3 images are not in .*images; the first is sea_horse/1.png"
-        ):
+        with pytest.raises(DataError, match=r"images: 2 of 3 images are missing, the first sea_horse/1.png"):
             load_coop(tmp_path)
 
     def test_no_images_at_all(self, tmp_path: Path) -> None:
