@@ -1,6 +1,5 @@
 """Own data: image folders, tables, zips, class names from files, our own split."""
 
-import csv
 import json
 import os
 import sys
@@ -15,7 +14,6 @@ import torch
 from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
-from dear.data.sources import table
 from dear.data.sources.listing import Row
 from dear.data.sources.splits import seeded_split
 from dear.errors import DataError, SettingsError
@@ -283,152 +281,7 @@ class TestTemplates:
                 DataSettings(**wrong)  # type: ignore[arg-type]
 
 
-class TestTable:
-    ROWS = (
-        ("a/0.png", "ant", "train"),
-        ("a/1.png", "ant", "test"),
-        ("b/0.png", "bee", "train"),
-        ("b/1.png", "bee", "test"),
-    )
-
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        return class_folders(tmp_path / "t", {"a": 2, "b": 2})
-
-    def write(self, folder: Path, text: str, name: str = "list.csv") -> Path:
-        (folder / name).write_text(text)
-        return folder / name
-
-    @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
-    def test_forms(self, folder: Path, settings: DataSettings, form: str) -> None:
-        sign = "\t" if form == "tsv" else ","
-        text = "\n".join(sign.join(row) for row in (("path", "label", "split"), *self.ROWS))
-        if form == "jsonl":
-            text = "\n".join(
-                json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in self.ROWS
-            )
-        data = load(self.write(folder, text, f"list.{form}"), settings)
-        assert (data.name, data.classnames) == ("list", ("ant", "bee"))
-        assert paths(data) == {"train": {"a/0.png", "b/0.png"}, "test": {"a/1.png", "b/1.png"}}
-        assert data.test.labels.tolist() == [0, 1]
-
-    def test_without_splits(self, folder: Path, settings: DataSettings) -> None:
-        text = "path,label\n" + "".join(f"{path},{label}\n" for path, label, _ in self.ROWS)
-        data = load(self.write(folder, text), settings)
-        assert (len(data.train), len(data.test)) == (2, 2)
-        assert "the data has no split" in data.notes[0]
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "file,class,probability,class_2,probability_2\na/0.png,ant,0.7,bee,0.3\nb/0.png,bee,0.6,ant,0.4\n",
-            "class,file,path,label\nno,no,a/0.png,ant\nno,no,b/0.png,bee\n",  # path and label first
-            "path;label\na/0.png;ant\nb/0.png;bee\n",  # of a spreadsheet in Germany
-            '{"file": "a/0.png", "class": "ant"}\n{"image": "b/0.png", "label": "bee"}\n',
-        ],
-    )
-    def test_columns_as_predictions_and_data_frames_have_them(
-        self, folder: Path, settings: DataSettings, text: str
-    ) -> None:
-        file = self.write(folder, text, "l.jsonl" if text.startswith("{") else "l.csv")
-        data = load(file, replace(settings, test_share=0.0))
-        assert dict(zip(data.train.paths, data.train.labels.tolist(), strict=True)) == {  # type: ignore[attr-defined]
-            "a/0.png": 0,
-            "b/0.png": 1,
-        }
-        assert data.classnames == ("ant", "bee")
-
-    def test_all_to_train_on(self, folder: Path, settings: DataSettings) -> None:
-        data = load(self.write(folder, "path,label,split\na/0.png,ant,train\nb/0.png,bee,train\n"), settings)
-        assert (len(data.train), len(data.test)) == (2, 0)
-        assert data.notes == ("it lists no image to test on: it can only be trained on",)
-
-    def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
-        names = folder / "names.json"
-        names.write_text('["bee", "ant"]')
-        rows = (("a/0.png", 1, "train"), ("b/0.png", 0, "test"))
-        text = "\n".join(json.dumps({"path": p, "label": n, "split": part}) for p, n, part in rows)
-        data = load(self.write(folder, text, "l.jsonl"), DataSettings(cache=settings.cache, classnames=names))
-        assert data.classnames == ("bee", "ant")
-        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([1], [0])
-
-    def test_absolute_paths(self, folder: Path, settings: DataSettings, tmp_path: Path) -> None:
-        text = "path,label,split\n" + "".join(
-            f"{folder / p},{label},{split}\n" for p, label, split in self.ROWS
-        )
-        (tmp_path / "elsewhere").mkdir()
-        assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("", "no column 'path'"),
-            ("path,kind\na/0.png,ant\n", "no column 'label'"),
-            ("path,label\n", "lists no images"),
-            ("path,label\na/0.png,\n", "line 2 needs path, label"),
-            ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),
-            ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count"),
-            ("path,label\na/0.png,0\na/1.png,2\n", "from 0 to 2, but no image has label 1"),
-            ("path,label\na/0.png,0\na/1.png,01\n", "line 3: label '01' is not a plain whole number"),
-            ("path,label\na/0.png,0\na/1.png,1000000000\n", "line 3: label '1000000000' is not a plain"),
-            ("path,label\na/0.png,0\na/1.png,100000000\n", "from 0 to 100000000, but no image has label 1"),
-            (f"path,label\na/0.png,0\na/1.png,{'9' * 5000}\n", "line 3: label '9999.* is not a plain whole"),
-            ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
-            ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
-            ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
-            ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images is missing, .*b/7"),
-            ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
-            (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),
-            (f'path,"{"x" * 131_073}', "line 1: .*field limit.* Is there a quotation mark that is not"),
-        ],
-    )  # fmt: skip
-    def test_refusals(self, folder: Path, settings: DataSettings, text: str, message: str) -> None:
-        refused(self.write(folder, text), settings, message)
-
-    def test_a_label_above_the_names(self, folder: Path, settings: DataSettings) -> None:
-        (folder / "names.json").write_text('["ant", "bee"]')
-        named = DataSettings(cache=settings.cache, classnames=folder / "names.json")
-        refused(
-            self.write(folder, "path,label\na/0.png,2\n"),
-            named,
-            "label 2 is out of range: .* 2 names",
-        )
-
-    def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
-        refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1: it is not readable JSON")
-        refused(self.write(folder, "[3]\n", "l.jsonl"), settings, "line 1 needs path, label")
-        refused(
-            self.write(folder, f"path,label\n{'x' * 5000},a\n"), settings, "the path has 5,000 characters"
-        )
-
-    def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:
-        (folder / "a/0.txt").write_text("words")
-        text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
-        data = load(self.write(folder, text), settings)
-        with pytest.raises(
-            DataError, match=r"a/0\.txt: it is not an image .*--dataset\.broken skip leaves them out"
-        ):
-            data.train.load(torch.tensor([0]))
-
-
 def test_a_file_of_another_kind(tmp_path: Path, settings: DataSettings) -> None:
     (tmp_path / "x.tar").write_text("x")
     refused(tmp_path / "x.tar", settings, r"is not a supported file.*\.csv, \.tsv, \.jsonl or \.zip")
     refused(tmp_path / "gone.csv", settings, "the file .*gone.csv does not exist")
-
-
-def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
-    """Short and long rows, empty lines, quotes, a column twice: csv.DictReader is the reference."""
-    text = 'x,label,path,label,y\n1,cup,a.png,mug,7\n\n2,"a, b",c.png\n3\n4,e,f.png,"g\nh",i,j,k\n'
-    reference = [
-        {name: row[name] for name in ("label", "path") if row[name] is not None}
-        for row in csv.DictReader(text.splitlines())
-    ]
-    lines = [row for _, row in table._csv_lines(Path("t.csv"), text)]
-    assert lines == reference
-
-
-def test_a_wide_table_costs_no_more_than_its_rows() -> None:
-    """A head of a million columns, where csv.DictReader makes a million entries for each row."""
-    text = "path,label" + "," * 1_000_000 + "\n" + "0.png,a\n" * 1000
-    assert {len(row) for _, row in table._csv_lines(Path("t.csv"), text)} == {2}
