@@ -24,7 +24,8 @@ WATCHED = (
     "evaluation/launch/claims.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
     "retrieval/catalogue.py", "retrieval/database.py", "retrieval/vectors.py", "adapters/export.py",
-    "adapters/fit.py", "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
+    "adapters/fit.py", "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py",
+    "training/viewcache.py",
 )  # fmt: skip
 """The modules that change files, between whose lines commands are killed."""
 
