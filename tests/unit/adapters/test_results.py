@@ -108,7 +108,7 @@ def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..
     assert any(line.startswith("  3 of 7 right, 42.9%") for line in lines)
     assert lines[-2:] == [
         "  Most confused: ant as bee (2).",
-        "  Probabilities are unreliable: they are off by 30.0% on average.",
+        "  Probabilities are off by 30.0 points on average.",
     ]
     assert len(repr(measured)) < 400
     assert "Not clearly better than chance." in repr(measured)
