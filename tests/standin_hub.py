@@ -30,6 +30,10 @@ class Faults:
         after_cut: the code that is answered for large files from then on, or None.
         corrupt: whether a byte in the middle of each large file is changed.
         pause: seconds between two chunks of a large file.
+        etag: what is stated as the hash of a small file, in place of its own.
+        commit: what is stated as its commit.
+        missing: whether a small file that is listed is not found.
+        size: what is stated as its size.
         status: codes answered in place of a file or of the model's information, by a part of the path.
     """
 
@@ -37,6 +41,10 @@ class Faults:
     after_cut: int | None = None
     corrupt: bool = False
     pause: float = 0.0
+    etag: str | None = None
+    commit: str = COMMIT
+    missing: bool = False
+    size: int | None = None
     status: dict[str, int] = field(default_factory=dict)
 
 
@@ -148,11 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self.standin.files.get(repository, {}).get(name)
-        if content is None:
-            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b"")
+        faults = self.standin.faults
+        if content is None or faults.missing:
+            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
-            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{git_hash(content)}"'}
-            return self._send(200, headers, content if body else b"", length=len(content))
+            headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
+            length = len(content) if body or faults.size is None else faults.size
+            return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
             "X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha256(content)}"',
             "X-Linked-Size": str(len(content)),

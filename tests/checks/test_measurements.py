@@ -1,6 +1,8 @@
 """The stored measurements: what a record becomes, and the tables that are made of them."""
 
+import json
 import re
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import get_args
@@ -9,6 +11,7 @@ import pytest
 
 from dear.data.world.names import Size
 from dear.data.world.tasks import downstream_names
+from dear.errors import DataError
 from dear.methods.registry import FIT_METHOD
 from tests.unit.report.samples import record
 from tools.document import with_table
@@ -20,6 +23,7 @@ from tools.measurements import (
     read_measurements,
     write_measurements,
 )
+from tools.role_controls import CONTROLS, control_of, role_controls
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,3 +102,59 @@ def test_the_tables_of_the_study_are_those_of_the_measurements() -> None:
         page = (ROOT / path).read_text(encoding="utf-8")
         for name, table in named.items():
             assert with_table(page, name, table) == page, f"run `python -m tools.measurements`: {name}"
+
+
+def controls() -> list[Measurement]:
+    tasks = {"toys": 0, "tools": 0.1, "cars": 0.2}
+    roles = [measured(data, "dear+", 1, 0.6 + more, 0.6 + more) for data, more in tasks.items()]
+    names = {"shuffled 1": 0, "shuffled 2": -0.1, "random 1": -0.2}
+    return roles + [
+        replace(measured(data, "dear+", 1, 0.6 + more + less, 0.6 + more + less), method=name)
+        for data, more in tasks.items()
+        for name, less in names.items()
+    ]
+
+
+def test_role_controls_are_compared_with_the_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.role_controls.downstream_names", lambda: ["toys", "tools", "cars"])
+    roles, others = controls()[:3], controls()[3:]
+    cells = [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in role_controls(others, roles).splitlines()
+    ]
+    assert [row[:5] for row in cells[2:]] == [
+        ["discovered", "1", "70.0", "", ""],
+        ["shuffled", "2", "65.0 (60.0 to 70.0)", "-5.0 ± 0.0", "1"],
+        ["random", "1", "50.0 (50.0 to 50.0)", "-20.0 ± 0.0", "0"],
+    ]
+
+
+def test_a_role_control_is_named_after_its_table(tmp_path: Path) -> None:
+    run = record("toys", "dear+", 0.8, 0.6)
+    run["roles"] = None
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(DataError, match="neither shuffled nor random"):
+        control_of(tmp_path / "run.json")
+
+
+def test_what_the_study_says_of_roles_is_measured() -> None:
+    table = role_controls(read_measurements(ROOT / CONTROLS), read_measurements(ROOT / FILE))
+    page = (ROOT / "recipes/study/TABLES.md").read_text(encoding="utf-8")
+    assert with_table(page, "role-controls", table) == page, "run `python -m tools.role_controls`"
+    rows = {
+        (cells := row.split("|"))[1].strip(): [cell.strip() for cell in cells[2:]]
+        for row in table.splitlines()
+    }
+    study = (ROOT / "docs/study.md").read_text(encoding="utf-8")
+    said = re.search(
+        r"none of (\d+) shuffles .* 1 in (\d+)\)\. Shuffles are (.*?) lower apart and (.*?) jointly, "
+        r"random tables (.*?) and (.*?) \(",
+        study,
+    )
+    assert said is not None
+    shuffled, random = rows["shuffled"], rows["random"]
+    assert said.groups() == (
+        shuffled[0],
+        str(int(shuffled[0]) + 1),
+        *(cells[at].lstrip("-") for cells in (shuffled, random) for at in (2, 5)),
+    )
+    assert [row[at] for row in (shuffled, random) for at in (3, 6)] == ["0"] * 4

@@ -135,7 +135,10 @@ class Bundle:
             return []
 
     def __repr__(self) -> str:
-        measured = " ".join(self._verdict()[:2]) or "Not measured."
+        details = ("Most confused", "Probabilities")
+        measured = (
+            " ".join(line for line in self._verdict() if not line.startswith(details)) or "Not measured."
+        )
         return f"<{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes. {measured}>"
 
     @property

@@ -16,6 +16,7 @@ from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_con
 from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, OutputError, first_line
+from dear.limits import LimitError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import read_tensors
 from dear.writing import others, try_place, write_folder
@@ -106,9 +107,16 @@ def download(
         hub.reach()
         for file in files:
             path = hub.download(
-                repository, (file,), revision=revision, token=token, cache_dir=cache_dir, library_name=LIBRARY
+                repository,
+                (file,),
+                title=f"the bundle {repository}",
+                revision=revision,
+                size_limit="bundle_bytes",
+                token=token,
+                cache_dir=cache_dir,
+                library_name=LIBRARY,
             )
-    except hub.ContentError as error:
+    except (hub.ContentError, LimitError) as error:
         raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
         raise BundleError(

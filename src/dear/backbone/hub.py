@@ -7,7 +7,8 @@ import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
 from dear.errors import WeightsError, first_line, printable
+from dear.limits import LimitError, at_most
 
 CONFIG = "open_clip_config.json"
 FILES = (
@@ -89,7 +91,7 @@ def fetch(
     try:
         reach()
         path = download(repository, offered, title=title, revision=revision)
-    except ContentError:
+    except (ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
         note = " Only safetensors are fetched from a repository that a file names."
@@ -109,12 +111,14 @@ def download(
     *,
     title: str = "",
     revision: str | None = None,
+    size_limit: str = "tensor_bytes",
     **options: Any,
 ) -> Path:
     """Download the first of ``files`` that a repository has into the hub's cache, and compare its hash.
 
-    ``options`` are `huggingface_hub.hf_hub_download`'s. Raises ContentError, and what its client
-    raises.
+    ``size_limit`` is the limit of a file that is no JSON, and ``options`` are those of
+    `huggingface_hub.hf_hub_download`. Raises ContentError, LimitError before anything is fetched, and what
+    the hub's client raises.
     """
     hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
     info = hub.model_info(repository, revision=revision, files_metadata=True)
@@ -124,11 +128,14 @@ def download(
         raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
     if title and Path(file).suffix != ".json":
         announce(title, repository, entries[file].size, info.card_data)
-    path = Path(
-        huggingface_hub.hf_hub_download(
-            repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
+    size_limit = "json_bytes" if file.endswith(".json") else size_limit
+    at_most(size_limit, entries[file].size or 0, f"{file} of {repository}")
+    with _checked_answers(f"{file} of {repository}", size_limit):
+        path = Path(
+            huggingface_hub.hf_hub_download(
+                repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
+            )
         )
-    )
     entry: Any = entries[file]
     commit = path.parts[-len(Path(file).parts) - 1]
     if commit != info.sha:  # a commit came in between
@@ -139,6 +146,34 @@ def download(
         raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
     require_hash(path, stated, f"{file} of {repository}")
     return path
+
+
+@contextmanager
+def _checked_answers(title: str, size_limit: str) -> Iterator[None]:
+    """Context in which what the hub answers about a file is checked before its client uses it: the client
+    makes paths of the ETag and the commit, which lead anywhere unless they are hashes, and fetches any size.
+    """
+    from huggingface_hub import file_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    ask = file_download.get_hf_file_metadata
+
+    def checked(*args: Any, **options: Any) -> Any:
+        try:
+            answer = ask(*args, **options)
+        except EntryNotFoundError as error:  # the client would note it by the commit
+            raise FileNotFoundError(f"the hub lists {title}, but does not have it") from error
+        etag, commit = str(answer.etag), str(answer.commit_hash)
+        if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
+            raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")
+        at_most(size_limit, answer.size or 0, title)
+        return answer
+
+    file_download.get_hf_file_metadata = checked
+    try:
+        yield
+    finally:
+        file_download.get_hf_file_metadata = ask
 
 
 def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
@@ -157,8 +192,11 @@ def require_hash(path: Path, stated: str, title: str) -> None:
     actual = file_hash(path, stated)
     if actual in ("", stated):
         return
+    # A link of the cache leads to a file of it, unless the hub or another program has made it.
+    top = next((parent.parents[1] for parent in path.parents if parent.name == "snapshots"), path.parent)
+    content = path.resolve()
     try:
-        for name in {path, path.resolve()}:
+        for name in {path, content if content.is_relative_to(top.resolve()) else path}:
             name.unlink(missing_ok=True)
         removed = "It was removed: run the command again to fetch it anew."
     except OSError as error:

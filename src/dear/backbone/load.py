@@ -87,8 +87,8 @@ def named_weights(model: str, pretrained: str | None, named_by: str) -> str | No
     """
     if named_by and model != tiny.NAME and pretrained is not None and pretrained.startswith(RANDOM):
         raise WeightsError(
-            f"{named_by} asks for random weights of {shown(model)}, which only you may do: with --model and "
-            f"--pretrained {shown(pretrained)}."
+            f"{named_by} asks for random weights of {shown(model)}, which only you may do: with --pretrained "
+            f"{shown(pretrained)}, for a recipe with --model too."
         )
     return pretrained
 

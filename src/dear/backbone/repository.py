@@ -11,6 +11,7 @@ from dear.backbone import from_transformers, hub, sharded
 from dear.backbone.choice import HUB, REPOSITORY, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
+from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
@@ -57,8 +58,10 @@ class Repository:
                 names = sharded.weight_files(path)
             except ReadingError as error:
                 raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+            size = 0
             for name in names:
-                self.find((name,), revision)
+                size += self.find((name,), revision).stat().st_size
+                at_most("tensor_bytes", size, path)
         return path
 
     @property

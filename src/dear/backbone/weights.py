@@ -16,7 +16,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
-from dear.limits import at_most
+from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
 from dear.reading.typed import shown
@@ -74,7 +74,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
             return Path(open_clip.download_pretrained(tag))
         commit, sha256 = (published.commit, published.sha256) if published else (None, frozenset[str]())
         return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit, sha256=sha256)
-    except hub.ContentError:
+    except (hub.ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
         is_default = (name, pretrained) == REAL
@@ -151,7 +151,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except ReadingError as error:
         raise WeightsError(f"{path}: {error.reason}: copy it again, or save it anew.") from error
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=bool(entries))
     except Exception as error:  # an unsupported file may fail anywhere in the reader
         raise WeightsError(
             f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "

@@ -21,7 +21,8 @@ from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.retrieval import approximate
-from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry, only_writer
+from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Built, Kind, Storage, damaged
 from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of

@@ -8,8 +8,7 @@ import re
 import sqlite3
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import chain, repeat
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
@@ -19,14 +18,13 @@ from jaxtyping import Bool
 
 from dear.errors import DataError, OutputError
 from dear.limits import at_most, limit
-from dear.reading.files import ReadingError, require_plain
+from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, typed
+from dear.retrieval.database import FILE, bound_steps, connect, unwritable
 from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
 
-FILE, LOCK = "index.sqlite", "lock.sqlite"
-DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 SCHEMA = 2
 TABLES = (
     "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -37,14 +35,9 @@ TABLES = (
     "CREATE INDEX by_content ON files (sha256)",
     "CREATE INDEX by_row ON files (row)",
 )
-JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
 DEFINED = {*TABLES}
 """All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
 MOST_FACTS, LONGEST_PATH, LONGEST_REASON, LONGEST_ROW = 100, 4096, 10_000, 2**16
-STEPS, STEPS_A_BYTE, AT_ONCE = 3_000_000, 2, 10_000
-"""Steps of SQLite's machine that a question may take, at least and for each byte of the file, and how many it
-takes between two looks at them. An honest file's rows need fewer than one for each byte.
-"""
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
@@ -116,9 +109,9 @@ class Catalogue:
         (``exists``). Raises OutputError.
         """
         try:
-            catalogue = cls(folder, _connect(folder / FILE))
+            catalogue = cls(folder, connect(folder / FILE))
         except (OSError, sqlite3.Error) as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
         with catalogue.change():
             for table in TABLES:
                 catalogue.database.execute(table)
@@ -133,7 +126,7 @@ class Catalogue:
         if not os.path.lexists(folder / FILE):
             return False
         try:
-            with closing(_connect(folder / FILE)) as database:
+            with closing(connect(folder / FILE)) as database:
                 return database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
         except (sqlite3.Error, UnicodeDecodeError):  # the latter for an error message that is not in UTF-8
             return True
@@ -144,7 +137,7 @@ class Catalogue:
         if not cls.exists(folder):
             raise DataError(f"{folder} is not an index of images: `dear index build` makes one.")
         try:
-            catalogue = cls(folder, _connect(folder / FILE))
+            catalogue = cls(folder, connect(folder / FILE))
         except sqlite3.Error as error:
             raise damaged(folder, error) from error
         catalogue.metadata()
@@ -173,7 +166,7 @@ class Catalogue:
         try:
             if (file := (self.folder / FILE).stat().st_ino) != self._file:
                 self.database.close()
-                self.database, self._file = _connect(self.folder / FILE), file
+                self.database, self._file = connect(self.folder / FILE), file
             self.database.execute("BEGIN")
         except (OSError, sqlite3.Error) as error:
             raise damaged(self.folder, error) from error
@@ -328,7 +321,7 @@ class Catalogue:
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         longest = min(limit("json_bytes"), 2**30) if "facts" in question else LONGEST_ROW
         self.database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)  # rows may share their pages
-        _bound_steps(self.database, self.folder / FILE)
+        bound_steps(self.database, self.folder / FILE)
         try:
             # `yield from` would close a cursor that is left early, and fail if the database is closed.
             for row in self.database.execute(question, values):  # noqa: UP028
@@ -341,67 +334,6 @@ class Catalogue:
                     self.folder, "a question about it takes far more steps than it has rows"
                 ) from error
             raise damaged(self.folder, error) from error
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Lock a folder (created if missing) against a second `dear index build`; the lock ends with the process.
-    Raises OutputError.
-    """
-    with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            require_own_files(folder)
-            lock = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
-            stack.enter_context(closing(lock)).execute("BEGIN EXCLUSIVE")
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        except sqlite3.Error as error:
-            locked = "locked" in str(error)
-            why = "another process is writing it, wait for it to finish" if locked else str(error)
-            raise OutputError(f"cannot change the index {folder}: {why}.") from error
-        yield
-
-
-def _unwritable(folder: Path, error: Exception) -> OutputError:
-    return OutputError(f"cannot write an index to {folder}: {error}. Choose another folder.")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    require_own_files(path.parent)
-    # Only `change` begins transactions; a server reads from several threads, one at a time.
-    database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    _bound_steps(database, path)
-    database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
-    return database
-
-
-def _bound_steps(database: sqlite3.Connection, path: Path) -> None:
-    """End the next question after a number of steps: SQLite follows pages that are children of several
-    parents, so a small file may have more entries than can ever be read. The handler is no code of Python, in
-    which a signal's exception would be lost.
-    """
-    looks = (STEPS + STEPS_A_BYTE * path.stat().st_size) // AT_ONCE
-    database.set_progress_handler(chain(repeat(0, looks), repeat(1)).__next__, AT_ONCE)
-
-
-def require_own_files(folder: Path) -> None:
-    """Raise DataError for a file of an index that is a link, a pipe or a device: SQLite and a build would
-    write to it. So too for a journal that ends with the name of a second one: SQLite would delete the file of
-    that name while it recovers. A build writes one database, so its journals never have one.
-    """
-    for path in chain(map(folder.joinpath, DATABASES), folder.glob("vectors-*"), folder.glob("vectors-*/*")):
-        try:
-            with suppress(FileNotFoundError):  # or another process has just removed it
-                if path.name in DATABASES or path.is_symlink() or not path.is_dir():
-                    require_plain(path, links=False)
-                if path.name in DATABASES and path.name.endswith("-journal"):
-                    with path.open("rb") as journal:
-                        journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))
-                        if journal.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
-                            raise ReadingError(path, "it names another file")
-        except ReadingError as error:
-            raise damaged(folder, f"{path.relative_to(folder)}: {error.reason}") from error
 
 
 def _names(facts: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval import approximate
 from dear.retrieval.build import discard, finish
-from dear.retrieval.catalogue import Catalogue, Entry, only_writer
+from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.database import only_writer
 from dear.retrieval.encoder import CLASS, identity_of
 from dear.retrieval.results import Built, Kind, Storage, damaged
 from dear.retrieval.scan import Shard, shards_in

@@ -3,6 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
+from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
 from dear.roles.settings import KINDS
@@ -56,8 +57,13 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
 
     Kinds: discovered, ground-truth, published; None selects the first available one. "published" may also
     return a table of other weights, which `RoleTable.check` refuses later. Raises RoleTableError if there is
-    none or the file is invalid.
+    none, the file is invalid, or the CLIP has no heads.
     """
+    if clip.image.access == "features":
+        raise RoleTableError(
+            f"{clip.identity.model} has no attention heads to give roles to: its image tower gives features "
+            f"only. Choose a backbone with heads, as --model {REAL.model}."
+        )
     if path is None:
         return packaged_table(clip.identity)
     if str(path) in KINDS:

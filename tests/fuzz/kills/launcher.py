@@ -20,11 +20,12 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[3]
 WATCHED = (
-    "data/sources/archive.py", "writing/files.py", "writing/folders.py", "data/images/photos.py",
+    "data/sources/archive.py", "writing.py", "data/images/photos.py",
     "evaluation/launch/claims.py",
     "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
-    "retrieval/catalogue.py", "retrieval/vectors.py", "adapters/export.py", "adapters/fit.py",
-    "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py", "training/viewcache.py",
+    "retrieval/catalogue.py", "retrieval/database.py", "retrieval/vectors.py", "adapters/export.py",
+    "adapters/fit.py", "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py",
+    "training/trunks.py",
 )  # fmt: skip
 """The modules that change files, between whose lines commands are killed."""
 
@@ -93,7 +94,7 @@ class Watch:
     def __init__(self, at: Moment | None, number: int) -> None:
         self.at, self.number = at, number
         self.passed: Counter[tuple[str, int]] = Counter()
-        self.modules = {str(ROOT / "src" / "dear" / name): name for name in WATCHED}
+        self.modules = {str((ROOT / "src" / "dear" / name).resolve(strict=True)): name for name in WATCHED}
 
     def call(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         return self.line if frame.f_code.co_filename in self.modules else None

@@ -17,7 +17,7 @@ from dear.backbone.tokenizer_file import file_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE, JOURNAL_MAGIC
+from dear.retrieval.database import FILE, JOURNAL_MAGIC
 from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.query import Index, Shards, by_text
 from dear.retrieval.scan import Shard

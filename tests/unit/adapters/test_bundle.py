@@ -58,30 +58,6 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
     return bundle, method
 
 
-def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..., Clip]) -> None:
-    """3 of 7 by hand, and a bundle whose file has no such numbers."""
-    bundle, _ = fitted("zero-shot", make_small_clip())
-    scores = {"accuracy": 3 / 7, "zero_shot": 1 / 7, "chance": 0.25, "gained": 2, "lost": 0}
-    rest = {"calibration_error": 0.3, "confusions": [["ant", "bee", 2]]}
-    measured = replace(bundle, metrics=scores | rest)
-    first, *lines = measured.verdict.splitlines()
-    assert first == "On 7 test images:"
-    assert any(line.startswith("  3 of 7 right, 42.9%") for line in lines)
-    assert lines[-2:] == [
-        "  Most confused: ant as bee (2).",
-        "  Probabilities are unreliable: they are off by 30.0% on average.",
-    ]
-    assert len(repr(measured)) < 400
-    assert "Not clearly better than chance." in repr(measured)
-    assert "Most confused" not in repr(measured)
-    count = len(CLASSES)
-    for metrics in ({}, {"accuracy": "much"}, {"accuracy": 0.5, **rest, "gained": 1, "lost": 0}):
-        other = replace(bundle, metrics=metrics)
-        assert repr(other).endswith(f"{count} classes. Not measured.>")
-        chance = f"There are no test images to measure it on; chance is {1 / count:.1%}."
-        assert other.verdict == chance if not metrics else "cannot be read" in other.verdict
-
-
 @torch.no_grad()
 def scores(method: Method) -> Tensor:
     return method.logits(method.image_features(method.image_trunk(images())), method.text_features())
@@ -252,12 +228,6 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"templates": "a {}."}, "templates is 'a {}.': it must be a list"),
         ({"templates": ["{} {}"]}, r"needs exactly one \{\}"),
         ({"adapter": 3}, "does not hold the tensors"),
-        ({"training": {"epochs": 5}}, "training.epochs is 5: it must be a list"),
-        ({"training": {"epochs": [1]}}, r"training.epochs\[0\] is 1: it must be"),
-        ({"training": {"epochs": [{"epoch": 1}]}}, r"training.epochs\[0\] .*'loss'"),
-        ({"training": {"epochs": [{"epoch": "x", "loss": []}]}}, r"epochs\[0\]\.(epoch|loss) is"),
-        ({"training": {"epochs": [{"epoch": 1, "loss": 1e308}]}}, r"epochs\[0\].loss is 1e\+308"),
-        ({"training": {"epochs": [{"epoch": 1, "loss": 1}] * 20_001}}, "20,001 epochs of"),
     ],
 )
 def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, message: str) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import core_heads, measure_bundle, write_evaluation
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.errors import BundleError
 from dear.evaluation.metrics import expected_error
 from dear.roles.table import HeadRole
 from tests.unit.serving.small import picture, small_predictor
@@ -39,6 +41,25 @@ def predictor(small_clip: Clip) -> Predictor:
     made = small_predictor(small_clip)
     made.bundle = replace(made.bundle, training={"epochs": [{"epoch": 1, "loss": 2.0}]})
     return made
+
+
+@pytest.mark.parametrize(
+    ("epochs", "message"),
+    [
+        (5, "training.epochs is 5: it must be a list"),
+        ([1], r"training.epochs\[0\] is 1: it must be"),
+        ([{"epoch": 1}], r"training.epochs\[0\] .*'loss'"),
+        ([{"epoch": "x", "loss": []}], r"epochs\[0\]\.(epoch|loss) is"),
+        ([{"epoch": 1, "loss": 1e308}], r"epochs\[0\].loss is 1e\+308"),
+        ([{"epoch": 1, "loss": 1.0}] * 20_001, "20,001 epochs of"),
+    ],
+)
+def test_a_forged_learning_curve_is_refused(
+    epochs: object, message: str, predictor: Predictor, tmp_path: Path
+) -> None:
+    replace(predictor.bundle, training={"epochs": epochs}).save_pretrained(tmp_path / "forged")
+    with pytest.raises(BundleError, match=message):
+        Bundle.from_pretrained(tmp_path / "forged")
 
 
 def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset) -> None:

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
-from dear.backbone.choice import warn_of_toy
 from dear.backbone.clip import Clip
+from dear.data.loading import load_dataset
 from dear.errors import DataError
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
@@ -159,14 +159,13 @@ def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> N
         assert predictor.predict(image).top == expected
 
 
-def test_a_warning_is_at_the_line_of_the_caller(
-    predictor: Predictor, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "dear.adapters.predictor.warn_of_toy", lambda *_args, **_options: warn_of_toy("tiny", world=False)
-    )
-    with pytest.warns(UserWarning, match="tiny CLIP") as caught:
-        predictor.predict(paths)
+def test_a_warning_is_at_the_line_of_the_caller(paths: list[Path], tmp_path: Path) -> None:
+    """Through several calls of the package: the note on a folder without splits."""
+    for number, path in enumerate(paths[:4]):
+        (tmp_path / "data" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        path.rename(tmp_path / "data" / "ab"[number % 2] / path.name)
+    with pytest.warns(UserWarning, match="split") as caught:
+        load_dataset(tmp_path / "data")
     assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
 
 

@@ -2,13 +2,17 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dear.adapters.results import Candidate, Prediction, Unreadable, verdict, write_predictions
+from dear.backbone.clip import Clip
 from dear.errors import DataError, OutputError, SettingsError
+from tests.contract.test_methods import CLASSES
+from tests.unit.adapters.test_bundle import fitted
 
 DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
 CAT = Candidate("=cat", 0.25, 1.5, {"class": 1.5})
@@ -91,3 +95,27 @@ def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, s
     assert not any("zero-shot:" in line or "Probabilities" in line for line in at_chance)
     del scores["gained"]  # of an older version
     assert verdict(scores, 70)[0].startswith("accuracy ")
+
+
+def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..., Clip]) -> None:
+    """3 of 7 by hand, and a bundle whose file has no such numbers."""
+    bundle, _ = fitted("zero-shot", make_small_clip())
+    scores = {"accuracy": 3 / 7, "zero_shot": 1 / 7, "chance": 0.25, "gained": 2, "lost": 0}
+    rest = {"calibration_error": 0.3, "confusions": [["ant", "bee", 2]]}
+    measured = replace(bundle, metrics=scores | rest)
+    first, *lines = measured.verdict.splitlines()
+    assert first == "On 7 test images:"
+    assert any(line.startswith("  3 of 7 right, 42.9%") for line in lines)
+    assert lines[-2:] == [
+        "  Most confused: ant as bee (2).",
+        "  Probabilities are off by 30.0 points on average.",
+    ]
+    assert len(repr(measured)) < 400
+    assert "Not clearly better than chance." in repr(measured)
+    assert "3 of 7 right, 42.9%" in repr(measured)
+    assert "Most confused" not in repr(measured)
+    count = len(CLASSES)
+    for metrics in ({}, {"accuracy": "much"}, {"accuracy": 0.5, **rest, "gained": 1, "lost": 0}):
+        other = replace(bundle, metrics=metrics)
+        assert repr(other).endswith(f"{count} classes. Not measured.>")
+        assert ("cannot be read" if metrics else "Not tested") in other.verdict

@@ -13,6 +13,7 @@ from dear.backbone import hub, weights
 from dear.backbone.choice import BackboneName
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
+from dear.limits import LimitError
 from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
 from tests.unit.backbone.prime import NAME
 
@@ -98,6 +99,50 @@ def test_a_small_file_is_compared_with_gits_hash(standin: StandIn) -> None:
     path.resolve().write_bytes(b"[]")
     with pytest.raises(WeightsError, match=r"config\.json of .* is damaged"):
         hub.fetch(CLIP, ["config.json"])
+
+
+@pytest.mark.parametrize("fault", ["etag", "commit", "missing"])
+def test_what_a_mirror_answers_is_no_path(fault: str, standin: StandIn, tmp_path: Path) -> None:
+    """The hub's client joins it to that of its cache: files were written and removed there."""
+    precious, new = tmp_path / "precious", tmp_path / "new"
+    precious.write_text("x")
+    standin.files[CLIP] = {"config.json": b"{}"}
+    for path in (str(precious), str(new), "../../../precious", "../../../new"):
+        if fault == "etag":
+            standin.faults.etag = path
+        else:
+            standin.faults.commit, standin.faults.missing = path, fault == "missing"
+        with pytest.raises(WeightsError, match=r"states no hash of config\.json|does not have it"):
+            hub.fetch(CLIP, ["config.json"])
+    assert sorted(path.name for path in tmp_path.iterdir()) in (["precious"], ["cache", "precious"])
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_a_link_out_of_the_cache_removes_no_file_there(standin: StandIn, tmp_path: Path) -> None:
+    standin.files[CLIP] = {"config.json": b"{}"}
+    path = hub.fetch(CLIP, ["config.json"])
+    precious = tmp_path / git_hash(b"{}")
+    precious.write_text("x")
+    path.unlink()
+    path.symlink_to(precious)
+    with pytest.raises(WeightsError, match=r"is damaged: .* It was removed"):
+        hub.fetch(CLIP, ["config.json"])
+    assert precious.read_text() == "x"
+    assert not path.is_symlink()
+
+
+def test_a_file_above_its_limit_is_not_fetched(
+    standin: StandIn, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standin.files[CLIP]["config.json"] = b"{}"
+    standin.faults.size = 2**27 + 1
+    with pytest.raises(LimitError, match=r"config\.json of .*: 134,217,729 bytes of a JSON file"):
+        hub.fetch(CLIP, ["config.json"])
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(len(content) - 1))
+    with pytest.raises(LimitError, match=rf"{FILE} of {CLIP}: .* bytes of a file of tensors"):
+        load_clip(NAME, "plain")
+    assert not [path for method, path, _ in standin.requests if method == "GET" and "/resolve/" in path]
+    assert not standin.downloads()
 
 
 @pytest.mark.usefixtures("content")

@@ -145,8 +145,11 @@ def test_a_file_asks_for_no_random_weights_but_those_of_the_tiny_clip() -> None:
         "dear", METHODS["dear"].settings(), "ViT-bigG-14", "random:0", Identity("a", "b", ""), None,
         ("a",), ("{}",), {}, source="downloads/odd",
     )  # fmt: skip
-    with pytest.raises(DearError, match=r"the bundle downloads/odd asks for random weights of 'ViT-bigG-14'"):
+    with pytest.raises(
+        DearError, match=r"the bundle downloads/odd asks for random weights of 'ViT-bigG-14'"
+    ) as told:
         bundle.load_backbone()
+    assert "with --pretrained 'random:0', for" in str(told.value)  # which `dear predict` has, without --model
     metadata = {"heads": {"model": "ViT-bigG-14", "pretrained": "random:0"}}
     with pytest.raises(DearError, match="the index asks for random weights"):
         index._index_encoder(metadata, None, None, "cpu")

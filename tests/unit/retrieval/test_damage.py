@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 from dear.errors import DataError, OutputError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE, LOCK, Catalogue, Entry
+from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.database import FILE, LOCK
 from dear.retrieval.query import Index, by_image
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.vectors import Vectors
@@ -297,9 +298,9 @@ def test_a_question_about_an_honest_index_takes_fewer_steps_than_it_has_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound in proportion to the file is twice this."""
-    monkeypatch.setattr("dear.retrieval.catalogue.STEPS", 10_000)
-    monkeypatch.setattr("dear.retrieval.catalogue.STEPS_A_BYTE", 1)
-    monkeypatch.setattr("dear.retrieval.catalogue.AT_ONCE", 100)
+    monkeypatch.setattr("dear.retrieval.database.STEPS", 10_000)
+    monkeypatch.setattr("dear.retrieval.database.STEPS_A_BYTE", 1)
+    monkeypatch.setattr("dear.retrieval.database.AT_ONCE", 100)
     catalogue = Catalogue.create(tmp_path, {"identity": "x"})
     with catalogue.change():
         catalogue.put(Entry(str(number), Stamp(0, 0), None, None) for number in range(20_000))

@@ -8,7 +8,7 @@ import pytest
 
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import only_writer
+from dear.retrieval.database import only_writer
 from dear.retrieval.query import Index, by_image, by_text, weights_of
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 

@@ -11,7 +11,7 @@ import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE
+from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
 from dear.retrieval.results import Hit
 from dear.retrieval.scan import Shard, Stamp

@@ -12,10 +12,18 @@ from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
 from dear.roles.packaged import FOLDER, kind_of, named_table, packaged_table, role_table
 from dear.roles.table import HeadRole, RoleTable
+from tests.unit.backbone.test_whole import RESNET, clip_of, network_of
 
 PUBLISHED = FOLDER / "vit_b16_published.json"
 SHARED = Path(__file__).parents[4] / "shared" / "paper" / "head_roles_vit_b16.json"
 LAION = Identity("ViT-B-16", "laion2b_s34b_b88k", "1" * 64)
+
+
+def test_a_resnet_has_no_heads_to_give_roles_to() -> None:
+    resnet = clip_of(network_of(RESNET))
+    for kind in (None, "published", "nowhere.json"):
+        with pytest.raises(RoleTableError, match="small has no attention heads to give roles to: its image"):
+            role_table(resnet, kind)
 
 
 def test_published_table_is_found_by_the_name_of_its_weights() -> None:

@@ -105,8 +105,8 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
         told = refused(client.post(f"/api/{path}", files={"image": data}), 400)
         assert told == "unknown parameter 'tops'. Did you mean 'top'? Known parameters: top, classes."
     assert "unknown parameter 'x'" in refused(client.get("/api/info?x=1"), 400)
-    misspelt = client.post("/api/predict", files={"image": data}, data={"clases": "a,b"})
-    assert "unknown field 'clases'. Did you mean 'classes'?" in refused(misspelt, 400)
+    misspelt = client.post("/api/predict", files={"image": data}, data={"klasses": "a,b"})
+    assert "unknown field 'klasses'. Did you mean 'classes'?" in refused(misspelt, 400)
     assert "not a comma-separated list" in refused(client.post('/api/predict?classes="a', content=data), 400)
     assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
     assert "the same name" in refused(client.post("/api/predict?classes=house,house", content=data), 400)

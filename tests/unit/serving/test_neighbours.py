@@ -14,7 +14,7 @@ from dear.adapters.predictor import BundleEncoder, Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import FILE
+from dear.retrieval.database import FILE
 from dear.retrieval.encoder import encoder_for
 from dear.retrieval.query import Index, by_image
 from dear.serving.examples import examples_of
