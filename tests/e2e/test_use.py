@@ -216,7 +216,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     fit = ["fit", "--data", str(world), "--model", "tiny", "--out"]
     assert "files that are not a bundle's" in refused([*fit, str(world)], capsys)
     assert "has no folders of classes" in refused(
-        [*fit, str(tmp_path / "b"), "--data", str(empty)], capsys
+        ["fit", str(empty), "--model", "tiny", "--out", str(tmp_path / "b")], capsys
     )
     assert "fewer than 9 shots" in refused([*fit, str(tmp_path / "b"), "--shots", "9"], capsys)
     assert "unknown method" in refused([*fit, str(tmp_path / "b"), "--method", "deer"], capsys)

@@ -108,7 +108,8 @@ class TestReaders:
         known("EuroSAT")
         class_folders(tmp_path / "eurosat/2750", {"Ant": 10, "Bee": 10, "Emu": 10})
         with pytest.warns(
-            UserWarning, match=r"EuroSAT: the data has no split: .*50% for training, 20% for validation, 30% for testing"
+            UserWarning,
+            match=r"EuroSAT: the data has no split: .*50% for training, 20% for validation, 30% for testing",
         ):
             data = load_dataset("eurosat", DataSettings(root=tmp_path, cache=tmp_path / "cache"))
         assert data.classnames == NAMES
