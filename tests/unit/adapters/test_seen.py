@@ -67,7 +67,7 @@ def hash_of(content: bytes) -> bytes:
 
 
 def fitted(data: Any, **options: Any) -> Bundle:
-    return fit(data, method="linear-probe", model="tiny", **options)
+    return fit(data, method="linear-probe", model="tiny", verbose=False, **options)
 
 
 class TestHashes:
