@@ -135,7 +135,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         assert page.locator("#result details").count() == 2
         page.fill("#others", "red house,red house")
         page.press("#others", "Enter")
-        page.wait_for_selector("#result [role=alert]:has-text('the same name')")
+        page.wait_for_selector("#result [role=alert]:has-text('listed twice')")
         page.fill("#others", "")
         page.click("#head-roles summary")
         page.click("#roles button[data-layer='4'][data-head='1']")
