@@ -5,13 +5,18 @@ exactly zero in both forms. Every tensor has a head dimension, so that a role ma
 result for a query with all edges blocked is undefined: zero in the fused form, NaN in the explicit one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from dear.backbone.casts import computing_type
+
+ALIGNMENT = 8
+"""Numbers at whose multiples the rows of a bias begin."""
 
 Attend = Callable[
     [
@@ -30,9 +35,14 @@ def attend(
     value: Float[Tensor, "batch head key dim"],
     bias: Float[Tensor, "*#batch #head #query key"] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
-    """Softmax attention by torch's fused kernel, which only takes a bias of two or four dimensions."""
+    """Softmax attention by torch's fused kernel, which only takes a bias of two or four dimensions. Where its
+    gradient is needed in bfloat16 on a CPU it is written out: the fused one takes three times as long.
+    """
     if bias is not None and bias.ndim == 3:
         bias = bias.unsqueeze(0)
+    has_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if has_gradient and query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        return attend_written_out(query, key, value, bias)
     return scaled_dot_product_attention(query, key, value, attn_mask=bias)
 
 
@@ -57,11 +67,34 @@ def attention_weights(
 
 
 def causal_bias(tokens: int, like: Tensor) -> Float[Tensor, "query key"]:
-    """0 where key <= query and -inf elsewhere, in the dtype and on the device of ``like``."""
+    """0 where key <= query and -inf elsewhere, on the device of ``like`` and in the type of its products."""
     blocked = torch.ones(tokens, tokens, dtype=torch.bool, device=like.device).triu(1)
-    return torch.zeros(tokens, tokens, dtype=like.dtype, device=like.device).masked_fill(
-        blocked, float("-inf")
-    )
+    zeros = torch.zeros(tokens, tokens, dtype=computing_type(like), device=like.device)
+    return aligned(zeros.masked_fill(blocked, float("-inf")))
+
+
+def aligned(bias: Float[Tensor, "*any key"]) -> Float[Tensor, "*any key"]:
+    """The same numbers with rows that begin at multiples of `ALIGNMENT`, as torch's memory-efficient kernel
+    wants them: it pads a copy of any other bias at each call.
+    """
+    keys = bias.shape[-1]
+    return pad(bias, (0, -keys % ALIGNMENT))[..., :keys]
+
+
+class ComputedBiases:
+    """The biases of a method's layers as they are computed: made once for a type and device."""
+
+    def __init__(self) -> None:
+        self._made = list[Tensor]()
+
+    def __call__(
+        self, biases: Sequence[Float[Tensor, "*any query key"]]
+    ) -> list[Float[Tensor, "*any query key"]]:
+        """The same biases in the type of products, `aligned`. They are the same at each call."""
+        kind, device = computing_type(biases[0]), biases[0].device
+        if not self._made or (self._made[0].dtype, self._made[0].device) != (kind, device):
+            self._made = [aligned(bias.to(kind)) for bias in biases]
+        return self._made
 
 
 @dataclass(frozen=True)
@@ -101,32 +134,37 @@ class PackedSequences:
         attend: Attend,
     ) -> Float[Tensor, "1 head query dim"]:
         """The attention, by a function for sequences that are not packed."""
-        queries, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
+        # Parts are split off together: each slice by itself would have a gradient of the size of the whole.
         prefix, outputs = self.prefix, []
-        start, query_start = prefix, 0  # of a group's tokens and of its queries
+        sizes = [count * length for count, length in self.groups]
+        keys, values = (x.squeeze(0).transpose(0, 1).split([prefix, *sizes]) for x in (key, value))
+        queries = [*query.squeeze(0).transpose(0, 1).split(self._query_sizes())]
         if self.read is None:
-            q, k, v = (x[:, :, :prefix] for x in (query, key, value))
+            q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (queries.pop(0), keys[0], values[0]))
             outputs.append(attend(q, k, v, self.bias[:prefix, :prefix])[0].transpose(0, 1))
-            query_start = prefix
-        for count, length in self.groups:
-            stop, total = start + count * length, prefix + length
-            query_length = length if self.read is None else 1
-            query_stop = query_start + count * query_length
-            if self.read is None:
+            reads: Sequence[Tensor | None] = [None] * len(sizes)
+        else:
+            reads = self.read.split([count for count, _ in self.groups])
+        for group, (count, length) in enumerate(self.groups):
+            total, read = prefix + length, reads[group]
+            if read is None:
                 bias = self.bias[prefix:total, :total]
             else:
-                bias = self.bias[prefix + self.read[query_start:query_stop], None, None, :total]
-            group_queries = queries[query_start:query_stop].unflatten(0, (count, query_length))
+                bias = self.bias[prefix + read, None, None, :total]
             group_keys, group_values = (
-                torch.cat(
-                    [x[:prefix].expand(count, -1, -1, -1), x[start:stop].unflatten(0, (count, length))], dim=1
-                )
+                torch.cat([x[0].expand(count, -1, -1, -1), x[group + 1].unflatten(0, (count, length))], dim=1)
                 for x in (keys, values)
             )
+            group_queries = queries[group].unflatten(0, (count, -1))
             q, k, v = (x.transpose(1, 2) for x in (group_queries, group_keys, group_values))
             outputs.append(attend(q, k, v, bias).transpose(1, 2).flatten(0, 1))
-            start, query_start = stop, query_stop
         return torch.cat(outputs).transpose(0, 1).unsqueeze(0)
+
+    def _query_sizes(self) -> list[int]:
+        """The numbers of queries of the prefix, if it has any, and of each group."""
+        if self.read is None:
+            return [self.prefix, *(count * length for count, length in self.groups)]
+        return [count for count, _ in self.groups]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
+from dear.backbone.casts import CastLinear, CastOnce
 from dear.backbone.low_rank import LayerUpdate
 from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
 from dear.backbone.plain import PlainBlock
@@ -59,6 +60,9 @@ class Block(nn.Module):
         self.ln_query = identity if plain else attention.q_norm
         self.ln_key = identity if plain else attention.k_norm
         self.attend: Attend = attend
+        self.cast_once = CastOnce()
+        for part in (self.out_proj, self.mlp):
+            CastLinear.adopt(part)
 
     def forward(
         self,
@@ -93,7 +97,15 @@ class Block(nn.Module):
         self, tokens: Float[Tensor, "batch token width"], update: LayerUpdate | None = None
     ) -> Float[Tensor, "batch token three_widths"]:
         """Queries, keys and values, concatenated. Those of a token depend on that token alone."""
-        return _linear(self.ln_1(tokens), self.in_proj_weight, self.in_proj_bias, 0, update)
+        return _linear(self.ln_1(tokens), *self._projection(update), 0, update)
+
+    def _projection(self, update: LayerUpdate | None) -> tuple[Tensor, Tensor]:
+        """Weight and bias of queries, keys and values; an update is added to them before they are cast."""
+        if update is not None:
+            return self.in_proj_weight, self.in_proj_bias
+        weight, bias = self.cast_once(self.in_proj_weight, self.in_proj_bias)
+        assert bias is not None
+        return weight, bias
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | PackedSequences | None
@@ -145,10 +157,10 @@ class Block(nn.Module):
     ]:
         """Queries of the tokens in ``read``, keys and values of all tokens."""
         width = tokens.shape[-1]
-        weight, bias = self.in_proj_weight, self.in_proj_bias
         if read is None:
             query, key, value = self.project(tokens, update).chunk(3, dim=-1)
         else:
+            weight, bias = self._projection(update)
             query = _linear(self.ln_1(read), weight[:width], bias[:width], 0, update)
             keys_values = _linear(self.ln_1(tokens), weight[width:], bias[width:], 1, update)
             key, value = keys_values.chunk(2, dim=-1)

@@ -53,20 +53,22 @@ class Injection:
         """``x`` with ``values`` at the positions of the injected tokens."""
         replaced = values.shape[1] - self.added
         at = x.shape[1] - replaced if self.at is None else self.at
-        return torch.cat([x[:, :at], values.expand(x.shape[0], -1, -1), x[:, at + replaced :]], dim=1)
+        before, _, after = x.split([at, replaced, x.shape[1] - at - replaced], dim=1)
+        return torch.cat([before, values.expand(x.shape[0], -1, -1), after], dim=1)
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
         """``x`` with the injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
         count = self.tokens.shape[-2]
         at = x.shape[1] - count if self.at is None else self.at
-        end = at + count
         if self.of_class is not None and step == self.of_class.step:
-            return torch.cat([x[:, :at], self.of_class.tokens.to(x.dtype), x[:, end:]], dim=1)
+            before, _, after = x.split([at, count, x.shape[1] - at - count], dim=1)
+            return torch.cat([before, self.of_class.tokens.to(x.dtype), after], dim=1)
         if self.tokens.ndim == 3 and step >= len(self.tokens):
             return x
         raw = self._raw(step).to(x.dtype)
         beta = self.beta[step - 1] if isinstance(self.beta, tuple) else self.beta
-        return torch.cat([x[:, :at], beta * raw + (1 - beta) * x[:, at:end], x[:, end:]], dim=1)
+        before, previous, after = x.split([at, count, x.shape[1] - at - count], dim=1)
+        return torch.cat([before, beta * raw + (1 - beta) * previous, after], dim=1)
 
     def rows(self, rows: Int[Tensor, "row"]) -> "Injection":
         """The injection for the prompts of these rows."""

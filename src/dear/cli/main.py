@@ -41,6 +41,10 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME":
 Intel's. By default they keep asking, at full load: where the others wait for a core that another process
 uses, that takes the core from them for even longer.
 """
+PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""Large pages for large tensors: the system clears the memory of each new one, which in small pages takes a
+third of the processor time of a fit without gradients.
+"""
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DEAR_THREADS")
 
 
@@ -82,11 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
-    """Let waiting threads sleep, and let the model's size decide how many threads there are. It is set before
-    torch is loaded, for worker processes too; what the user has set stays.
+    """Let waiting threads sleep, large tensors have large pages, and the model's size decide how many threads
+    there are. It is set before torch is loaded, for worker processes too; what the user has set stays.
     """
     if not any(name in environment for name in WAITING):
         environment.update(WAITING)
+    for name, value in PAGES.items():
+        environment.setdefault(name, value)
     if not any(name in environment for name in COUNTS):
         environment["DEAR_THREADS"] = "auto"
 

@@ -5,8 +5,16 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dear.backbone.attention import attend, attend_written_out, attention_weights, causal_bias
+from dear.backbone.attention import (
+    ComputedBiases,
+    aligned,
+    attend,
+    attend_written_out,
+    attention_weights,
+    causal_bias,
+)
 
 BATCH, HEADS, TOKENS, DIM, KEYS = 2, 3, 5, 7, 11
 
@@ -88,3 +96,55 @@ def test_causal_bias_by_hand() -> None:
     blocked = float("-inf")
     expected = torch.tensor([[0, blocked, blocked], [0, 0, blocked], [0, 0, 0]], dtype=torch.float64)
     assert torch.equal(causal_bias(3, torch.empty(0, dtype=torch.float64)), expected)
+
+
+@pytest.mark.parametrize("keys", [5, 8, 202])
+def test_an_aligned_bias_has_the_same_numbers_in_rows_at_multiples_of_eight(keys: int) -> None:
+    bias = torch.randn(3, 7, keys)
+    rows = aligned(bias)
+    assert torch.equal(rows, bias)
+    assert all(stride % 8 == 0 for stride in rows.stride()[:-1])
+    assert rows.stride(-1) == 1
+
+
+def test_biases_are_made_once_in_the_type_that_is_computed_in() -> None:
+    masks = [torch.zeros(3, 5, 5), torch.full((3, 5, 5), float("-inf"))]
+    biases = ComputedBiases()
+    exact = biases(masks)
+    assert [bias.dtype for bias in exact] == [torch.float32] * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = biases(masks)
+        assert biases(masks) is rounded
+    assert [bias.dtype for bias in rounded] == [torch.bfloat16] * 2
+    assert all(map(torch.equal, [bias.float() for bias in rounded], masks))
+    assert biases(masks)[0].dtype == torch.float32
+
+
+def test_biases_on_a_gpu_are_as_its_kernel_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a GPU autocast cannot be on for one.
+    monkeypatch.setattr("dear.backbone.attention.computing_type", lambda _: torch.bfloat16)
+    with FakeTensorMode():
+        (bias,) = ComputedBiases()([torch.empty(12, 202, 202, device="cuda")])
+        assert bias.device.type == "cuda"
+        assert bias.dtype == torch.bfloat16
+        assert bias.shape == (12, 202, 202)
+        assert bias.stride() == (202 * 208, 208, 1)
+
+
+def test_attention_with_a_gradient_in_bfloat16_is_near_the_exact_one(
+    qkv: tuple[Tensor, Tensor, Tensor], generator: torch.Generator
+) -> None:
+    bias = torch.zeros(1, HEADS, TOKENS, KEYS, dtype=torch.float64)
+    bias[..., 3:] = float("-inf")
+    exact, rounded = (
+        [x.to(kind, copy=True).requires_grad_() for x in qkv] for kind in (torch.float64, torch.bfloat16)
+    )
+    weight = torch.randn(BATCH, HEADS, TOKENS, DIM, generator=generator, dtype=torch.float64)
+    outputs = [attend(*x, bias.to(x[0])) for x in (exact, rounded)]
+    for output in outputs:
+        (output * weight.to(output)).sum().backward()
+    torch.testing.assert_close(outputs[1].double(), outputs[0], atol=0.03, rtol=0.03)
+    for good, coarse in zip(exact, rounded, strict=True):
+        assert good.grad is not None
+        assert coarse.grad is not None
+        torch.testing.assert_close(coarse.grad.double(), good.grad, atol=0.1, rtol=0.05)

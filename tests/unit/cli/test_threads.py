@@ -23,13 +23,17 @@ QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "
         ({"GOMP_SPINCOUNT": "9"}, {"GOMP_SPINCOUNT": "9", "DEAR_THREADS": "auto"}),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE", "DEAR_THREADS": "auto"}),
         ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2", **QUIET}),
+        (
+            {"THP_MEM_ALLOC_ENABLE": "0", "DEAR_THREADS": "3"},
+            {"THP_MEM_ALLOC_ENABLE": "0", "DEAR_THREADS": "3", **QUIET},
+        ),
         ({"DEAR_THREADS": "3"}, {"DEAR_THREADS": "3", **QUIET}),
     ],
 )
 def test_what_the_user_has_set_stays(before: dict[str, str], after: dict[str, str]) -> None:
     environment = dict(before)
     prepare(environment)
-    assert environment == after
+    assert environment == {"THP_MEM_ALLOC_ENABLE": "1"} | after
 
 
 def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:

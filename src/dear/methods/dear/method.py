@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
@@ -134,6 +135,7 @@ class Dear(Method):
         masks = [
             role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
         ]
+        self.biases = ComputedBiases()
         self.register_buffer("mask", self._without_writing(torch.stack(masks)).to(like), persistent=False)
         read = torch.tensor([0, *range(original, original + len(self.attribute_tokens))])
         self.register_buffer("read", read.to(like.device), persistent=False)
@@ -151,7 +153,9 @@ class Dear(Method):
         """f_cls and f_a, from the original tokens as they enter layer J."""
         tower = self.clip.image
         inject = Injection(self.attribute_tokens, self.beta)
-        out = tower.span(trunk, self.image_from, bias=list(self.mask), inject=inject, read=self.read)
+        out = tower.span(
+            trunk, self.image_from, bias=self.biases([*self.mask]), inject=inject, read=self.read
+        )
         f_cls = tower.finish(out[:, 0])  # batch embed
         of_attribute = out[:, 1:].unflatten(1, (-1, self.settings.tokens))  # batch attribute token width
         mean = of_attribute.mean(dim=2).transpose(0, 1)  # attribute batch width

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
+from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
@@ -150,6 +151,7 @@ class TAC(Method):
         if tower.readout is None:  # where patches are pooled, nothing else would read the clusters [ours]
             mask[1:original, original : original + clusters] = float("-inf")
         self.register_buffer("mask", mask, persistent=False)
+        self.biases = ComputedBiases()
         if self.classnames:
             self.placed = self.clip.text.trunk(self._prompts(clusters), 1)
 
@@ -185,7 +187,7 @@ class TAC(Method):
         tokens = _joined(clusters, self.image_prompts)
         inject = Injection(torch.cat([tower.ln_pre(tokens[:1]), tokens[1:]]), beta=1)
         read = torch.zeros(1, dtype=torch.long, device=trunk.device)
-        out = tower.span(trunk, 1, bias=self.mask, inject=inject, read=read)
+        out = tower.span(trunk, 1, bias=self.biases([self.mask])[0], inject=inject, read=read)
         return normalize(tower.finish(out[:, 0]), dim=-1).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
