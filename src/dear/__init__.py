@@ -50,7 +50,7 @@ _HOME = {
     "load_recipe": "dear.evaluation.recipe",
     "merge_index": "dear.retrieval.shards",
     "open_index": "dear.retrieval.query",
-    "protocol_class": "dear.evaluation.protocols.registry",
+    "protocol_class": "dear.evaluation.protocols",
     "read_record": "dear.evaluation.records",
     "register": "dear.methods.registry",
     "role_table": "dear.roles.packaged",
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from dear.evaluation.experiment import Machines as Machines
     from dear.evaluation.launch.dispatch import launch as launch
     from dear.evaluation.plan import Plan as Plan
-    from dear.evaluation.protocols.registry import protocol_class as protocol_class
+    from dear.evaluation.protocols import protocol_class as protocol_class
     from dear.evaluation.recipe import load_recipe as load_recipe
     from dear.evaluation.records import read_record as read_record
     from dear.evaluation.runs import run_all as run_all

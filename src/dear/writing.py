@@ -107,6 +107,17 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: str) -> tuple[Path, ...]:
+    """`write_folder` for files that the user asked for, with their list; returns them. An OSError becomes an
+    OutputError that says ``what`` they are and how to choose another place (``advice``).
+    """
+    try:
+        write_folder(folder, {**files, LIST: "\n".join(files).encode()})
+    except OSError as error:
+        raise OutputError(f"cannot write {what} to {folder}: {error.strerror or error}; {advice}") from error
+    return tuple(folder / name for name in files)
+
+
 def try_place(folder: Path) -> None:
     """Raise OSError if the folder cannot be written, as far as that can be checked beforehand."""
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())

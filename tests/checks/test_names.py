@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dear.adapters import bundle_config
 from dear.evaluation import schema as records
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.recipe import AblationRecipe, ProtocolRecipe
 from dear.limits import LIMITS, SETTABLE, variable
 from dear.roles import table as tables

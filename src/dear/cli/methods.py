@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from rich.console import Console
 
 from dear.cli.help import descriptions
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
 

@@ -39,7 +39,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,12 @@
 """`dear report`: tables and figures of the run records in a folder."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from dear.report.grid import Grid
-
-
-@dataclass(frozen=True)
-class Reported:
-    """The tables (percent), the HTML page, all files, and the number of records."""
-
-    tables: list[Grid]
-    html: Path
-    files: list[Path]
-    records: int
+if TYPE_CHECKING:
+    from dear.report.folder import FolderReport
 
 
 def command(
@@ -25,7 +16,7 @@ def command(
     title: str = "Results",
     weights: str | None = None,
     mistakes_of: tuple[str, ...] = (),
-) -> Reported:
+) -> Any:
     """Write tables and figures of the run records in a folder: HTML, Markdown, LaTeX and CSV.
 
     Args:
@@ -38,11 +29,10 @@ def command(
     """
     from dear.report.folder import write_folder_report
 
-    report = write_folder_report(folder, out, title=title, weights=weights, mistakes_of=mistakes_of)
-    return Reported([*report.tables], report.html, [*report.files], report.records)
+    return write_folder_report(folder, out, title=title, weights=weights, mistakes_of=mistakes_of)
 
 
-def render(result: Reported, console: Console) -> None:
+def render(result: "FolderReport", console: Console) -> None:
     """Show the tables and where the files are."""
     for grid in result.tables:
         grid.render(console)

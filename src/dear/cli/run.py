@@ -15,8 +15,8 @@ from dear.errors import SettingsError
 from dear.evaluation.ablations import METHOD, ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.plan import Plan, RoleVariant, with_all
+from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.registry import protocol_class
 from dear.evaluation.recipe import load_recipes, restricted
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups

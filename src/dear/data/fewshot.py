@@ -12,7 +12,7 @@ With either rule, a class with too few images is an error unless that is allowed
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from typing import Any
 
@@ -28,77 +28,31 @@ UNEVEN = 3
 """The classes are uneven if the largest has this many times the images of the smallest."""
 
 
-def pick_shots(
-    labels: Int[Tensor, "item"],
-    shots: int,
-    seed: int,
-    *,
-    allow_fewer: bool = False,
-    classnames: Sequence[str] | None = None,
-) -> Int[Tensor, "pick"]:
-    """Draw `shots` items per class without replacement: indices, class by class in label order.
+def pick_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor, "pick"]:
+    """Draw `shots` items per class without replacement, all of a class that has fewer: indices, class by
+    class in label order.
 
     For the same seed, a pick of fewer shots is a subset of a pick of more: the first items of each class.
-    The classes are those of `classnames`, or else 0 to the highest label.
-
-    Raises DataError naming the first class with fewer items than `shots` (unless `allow_fewer`),
-    SettingsError for a seed that torch does not accept.
+    Raises SettingsError for a seed that torch does not accept.
     """
-    _check(labels, shots, allow_fewer, classnames)
     generator = torch.Generator().manual_seed(checked_seed(seed))
     picked = [torch.empty(0, dtype=torch.int64)]
-    for label in range(len(classnames) if classnames else int(labels.max()) + 1):
+    for label in range(int(labels.max()) + 1):
         items = (labels == label).nonzero().flatten().cpu()
         picked.append(items[torch.randperm(len(items), generator=generator)[:shots]])
     return torch.cat(picked)
 
 
-def _check(
-    labels: Int[Tensor, "item"],
-    shots: int,
-    allow_fewer: bool,
-    classnames: Sequence[str] | None,
-    classes: Sequence[int] | None = None,
-    tested: Int[Tensor, "item"] | None = None,
-) -> None:
-    if shots < 1:
-        raise DataError(f"{shots} shots per class: at least 1 is needed.")
-    if allow_fewer:
-        return
-    count = len(classnames) if classnames else int(labels.max()) + 1
-    images = torch.bincount(labels.cpu(), minlength=count).tolist()
-    labels_checked = range(count) if classes is None else classes
-    for label in labels_checked:
-        if images[label] < shots:
-            name = f" ({classnames[label]})" if classnames else ""
-            more = 0 if tested is None else int((tested == label).sum())
-            beside = f" ({more} more are for testing)" if more else ""
-            fewest = min(images[label] for label in labels_checked)
-            raise DataError(
-                f"class {label}{name} has {images[label]} images, fewer than {shots} shots{beside}. Give "
-                f"{f'--shots {fewest} or fewer' if fewest else 'it images'}, --dataset.allow-fewer or "
-                "--dataset.balance (allow_fewer or balance in a recipe)."
-            )
-
-
-def coop_shots(
-    labels: Int[Tensor, "item"],
-    shots: int,
-    seed: int,
-    *,
-    allow_fewer: bool = False,
-    classnames: Sequence[str] | None = None,
-) -> Int[Tensor, "pick"]:
+def coop_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor, "pick"]:
     """The items that the CoOp code base would train on, for the same list of images and seed.
 
     Source: Dassl's `DatasetBase.generate_fewshot_dataset` after `random.seed(seed)`: one stream of
     `random.sample`, class by class in the order of their first appearance in the list, before classes are
     split into base and novel ones. (It then draws validation images from the same stream, which changes
-    nothing here.) With `allow_fewer`, a class with fewer images contributes all of them, without a draw; CoOp
-    always does that. For ImageNet, CoOp's lists follow the order of the file system, so its picks cannot be
-    reproduced elsewhere; here they follow the file names. Raises DataError as `pick_shots` does.
+    nothing here.) A class with fewer images contributes all of them, without a draw. For ImageNet, CoOp's
+    lists follow the order of the file system, so its picks cannot be reproduced elsewhere; here they follow
+    the file names.
     """
-    _check(labels, shots, allow_fewer, classnames)
     stream = random.Random(seed)  # a separate stream, where CoOp uses the global one
     picked: list[int] = []
     for label in dict.fromkeys(labels.tolist()):
@@ -123,22 +77,6 @@ class Pick:
     sampling: Sampling = "dear"
     files: tuple[str, ...] = ()
 
-    @classmethod
-    def draw(
-        cls,
-        labels: Int[Tensor, "item"],
-        shots: int,
-        seed: int,
-        *,
-        sampling: Sampling = "dear",
-        allow_fewer: bool = False,
-        classnames: Sequence[str] | None = None,
-    ) -> "Pick":
-        """The result of `pick_shots` or `coop_shots`, with its inputs."""
-        rule = coop_shots if sampling == "coop" else pick_shots
-        indices = rule(labels, shots, seed, allow_fewer=allow_fewer, classnames=classnames)
-        return cls(seed, shots, tuple(indices.tolist()), sampling)
-
     def to_json(self) -> dict[str, Any]:
         """A JSON-serialisable dict."""
         return {**asdict(self), "indices": [*self.indices], "files": [*self.files]}
@@ -150,23 +88,46 @@ def draw_few(
     """Draw a few training images of each class, or of the given classes, by the data set's rule.
 
     The pick is drawn over all classes first, as in CoOp, so that base, novel and all classes share it. In the
-    images, classes are renumbered from 0 in the given order. Raises DataError as `pick_shots` does, for the
-    given classes, and for a test-only data set.
+    images, classes are renumbered from 0 in the given order. Raises DataError for a class with fewer images
+    than shots, unless the data set allows it, and for a test-only data set; SettingsError as `pick_shots`.
     """
     if not len(dataset.train):
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
     subset = [*(range(len(dataset.classnames)) if classes is None else classes)]
-    labels, names = dataset.train.labels, dataset.classnames
-    _check(labels, shots, dataset.allow_fewer or dataset.balance, names, subset, dataset.test.labels)
-    pick = Pick.draw(labels, shots, seed, sampling=dataset.sampling, allow_fewer=True)
+    _require_images(dataset, shots, subset)
+    labels = dataset.train.labels
+    rule = coop_shots if dataset.sampling == "coop" else pick_shots
+    picked: Sequence[int] = rule(labels, shots, seed).tolist()
     if dataset.balance:
-        pick = replace(pick, indices=balanced(pick.indices, labels, shots))
-    picked_labels, members = labels[[*pick.indices]].tolist(), {*subset}
-    indices = tuple(i for i, label in zip(pick.indices, picked_labels, strict=True) if label in members)
+        picked = balanced(picked, labels, shots)
+    members = {*subset}
+    indices = tuple(
+        i for i, label in zip(picked, labels[[*picked]].tolist(), strict=True) if label in members
+    )
     paths = getattr(dataset.train, "paths", None)
-    pick = replace(pick, indices=indices, files=tuple(paths[i] for i in indices) if paths else ())
+    files = tuple(paths[i] for i in indices) if paths else ()
     few = Subset(dataset.train, torch.tensor(indices))
+    pick = Pick(seed, shots, indices, dataset.sampling, files)
     return pick, few if classes is None else ClassSubset(few, subset)
+
+
+def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> None:
+    """Raise DataError naming the first of some classes with too few training images, unless allowed."""
+    if shots < 1:
+        raise DataError(f"{shots} shots per class: at least 1 is needed.")
+    if dataset.allow_fewer or dataset.balance:
+        return
+    images = torch.bincount(dataset.train.labels.cpu(), minlength=len(dataset.classnames)).tolist()
+    for label in classes:
+        if images[label] < shots:
+            more = int((dataset.test.labels == label).sum())
+            beside = f" ({more} more are for testing)" if more else ""
+            fewest = min(images[label] for label in classes)
+            raise DataError(
+                f"class {label} ({dataset.classnames[label]}) has {images[label]} images, fewer than {shots} "
+                f"shots{beside}. Give {f'--shots {fewest} or fewer' if fewest else 'it images'}, "
+                "--dataset.allow-fewer or --dataset.balance (allow_fewer or balance in a recipe)."
+            )
 
 
 def balanced(indices: Sequence[int], labels: Int[Tensor, "item"], shots: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.data.images.raster import read_image
 from dear.evaluation.predictions import Predictions
+from dear.evaluation.schema import Mistake
 
 Item = TypeVar("Item")
 RECORDED_PAIRS = 1000
@@ -24,33 +25,6 @@ RECORDED_PAIRS = 1000
 RECORDED_MISTAKES = 12
 HASH_DIGITS = 16
 """Hexadecimal digits of the SHA-256 of an image file."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A misclassified image.
-
-    Attributes:
-        index: Its number among the test images of its data set.
-        label, prediction: Its class and the predicted one, numbers in the list of classes.
-        confidence: Probability of the prediction.
-        probability: That of the image's own class.
-        file: The image file, if it has one, within the folder of its data set.
-        sha256: 16 hexadecimal digits of the hash of its content, in records of runs.
-    """
-
-    index: int
-    label: int
-    prediction: int
-    confidence: float
-    probability: float
-    file: str | None = None
-    sha256: str | None = None
-
-    @property
-    def title(self) -> str:
-        """The file, or the number of the image counted from 1."""
-        return self.file or f"image {self.index + 1}"
 
 
 @dataclass(frozen=True)

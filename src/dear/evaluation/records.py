@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError, OutputError
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError
@@ -95,6 +95,6 @@ def _check_mistakes(entry: MistakesEntry, what: str) -> None:
     if any(hits > min(both) for hits, *both in zip(correct, images, predicted, strict=True)):
         raise DataError(f"{what}.correct counts more images than there are")
     labels = [label for *pair, _ in entry["confusions"] for label in pair]
-    labels += [label for example in entry["examples"] for label in (example["label"], example["prediction"])]
+    labels += [label for example in entry["examples"] for label in (example.label, example.prediction)]
     if any(label >= count for label in labels):
         raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")

@@ -3,6 +3,7 @@ report uses it too.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError
@@ -72,18 +73,31 @@ class Memory(TypedDict, total=False):
     gpu: Number | None
 
 
-class MistakeEntry(TypedDict):
-    """A misclassified test image; ``label`` (its class) and ``prediction`` are numbers in the list of
-    classes.
+@dataclass(frozen=True)
+class Mistake:
+    """A misclassified image.
+
+    Attributes:
+        index: Its number among the test images of its data set.
+        label, prediction: Its class and the predicted one, numbers in the list of classes.
+        confidence: Probability of the prediction.
+        probability: That of the image's own class.
+        file: The image file, if it has one, within the folder of its data set.
+        sha256: 16 hexadecimal digits of the hash of its content, in records of runs.
     """
 
     index: Count
-    file: NotRequired[str]
-    sha256: NotRequired[str]
     label: Count
     prediction: Count
     confidence: Share
     probability: Share
+    file: str | None = None
+    sha256: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The file, or the number of the image counted from 1."""
+        return self.file or f"image {self.index + 1}"
 
 
 class MistakesEntry(TypedDict):
@@ -98,7 +112,7 @@ class MistakesEntry(TypedDict):
     left_out: Count
     identity: NotRequired[str]
     folder: NotRequired[str]
-    examples: list[MistakeEntry]
+    examples: list[Mistake]
 
 
 class Settings(TypedDict, total=False):

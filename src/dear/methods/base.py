@@ -5,7 +5,6 @@ The training loop and the protocols use only this interface. A method has no sta
 its current classes.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -58,7 +57,7 @@ class TrainingImages:
     random: Callable[[int], Float[Tensor, "item token width"]]
 
 
-class Method(nn.Module, ABC):
+class Method(nn.Module):
     """Base of all methods.
 
     A method's `Declaration` describes it before it is built; a built method
@@ -68,7 +67,7 @@ class Method(nn.Module, ABC):
         name: Name of the method on the command line and in records.
         settings: The settings that it was built with.
         image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
-            if it changes none.
+            if it changes none, as is the case unless it says otherwise.
         features: Names of the image features used for scores, "cls" first.
         unowned: Names of those features that stand for an attribute which no attention head carries.
         layout: Positions of its learned tokens in the image tower.
@@ -116,6 +115,7 @@ class Method(nn.Module, ABC):
             clip  # frozen and shared: not a submodule, so neither trained nor saved with the method
         )
         self.settings = settings or MethodSettings()
+        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.classnames: tuple[str, ...] = ()
 
     @classmethod
@@ -246,13 +246,23 @@ class Method(nn.Module, ABC):
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
         return self.clip.image.finish(out[:, 0])
 
-    @abstractmethod
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        """Unit image features, one per name in ``features``."""
+        """Unit image features, one per name in ``features``; by default the frozen class feature."""
+        return self.frozen_image(trunk).unsqueeze(0)
 
-    @abstractmethod
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """Unit text features of the classes, without the part of prompts that depends on the image."""
+        """Unit text features of the classes, without the part of prompts that depends on the image; the
+        frozen ones by default.
+        """
+        return self.frozen_text
+
+    @property
+    def scale(self) -> Float[Tensor, ""] | float:
+        """The factor on cosines in the scores: the setting of that name, if the method has one and it is set,
+        else the backbone's, 1 / tau.
+        """
+        constant: float | None = getattr(self.settings, "scale", None)
+        return self.clip.scale if constant is None else constant
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
@@ -261,7 +271,7 @@ class Method(nn.Module, ABC):
         uses the class feature alone.
         """
         del decoupled  # methods with one feature have nothing to decouple
-        return self.clip.scale * image[0] @ text.T
+        return self.scale * image[0] @ text.T
 
     def scores(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 from dear.backbone.choice import Access, gives
 from dear.errors import SettingsError
 from dear.limits import at_most
+from dear.reading.typed import typed
 
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
@@ -28,6 +29,7 @@ LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
 SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
 AT_LEAST_0: Bounds = ("at least 0", lambda value: 0 <= value < math.inf)
 ABOVE_0: Bounds = ("above 0", lambda value: 0 < value < math.inf)
+SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < math.inf)
 
 
 @dataclass(frozen=True)
@@ -214,19 +216,8 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
     if not folder or not file.is_file():
         return ()
     content = json.loads(file.read_text(encoding="utf-8"))
-    return tuple(
-        PublishedRow(
-            row["name"],
-            row.get("source", content["source"]),
-            tuple(row.get("protocols", ())),
-            tuple(row.get("data", ())),
-            tuple(row.get("shots", (0, None))),
-            row.get("when", {}),
-            row.get("settings", {}),
-            row.get("training", {}),
-        )
-        for row in content["rows"]
-    )
+    rows: list[dict[str, Any]] = content["rows"]
+    return tuple(typed({"source": content["source"], **row}, PublishedRow, file) for row in rows)
 
 
 def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:

@@ -3,7 +3,7 @@ contexts, coupled prompts, tokens of a learned space.
 """
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.clip import Clip, fill, layer_share
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk, common_prefix
-from dear.backbone.towers import outside_autocast
+from dear.backbone.towers import Tower, outside_autocast
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
 from dear.methods.shared_settings import RepresentationSettings
@@ -40,6 +40,30 @@ def linear_values(
     """Weight and bias with the initial values of torch's linear layer."""
     weight = uniform(like, generator, outputs, inputs)
     return weight, _within(like, generator, outputs, bound=float(inputs) ** -0.5)
+
+
+def two_layers(
+    like: Tensor, generator: torch.Generator, inputs: int, hidden: int, outputs: int, activation: nn.Module
+) -> nn.Sequential:
+    """Two linear layers with torch's initial values, and an activation between them."""
+    first, second = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
+    for layer in (first, second):
+        weight, bias = linear_values(like, generator, layer.in_features, layer.out_features)
+        layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return nn.Sequential(first, activation, second)
+
+
+def layers_with_prompts(depth: int, layers: int, *, share: bool) -> int:
+    """How many of a tower's layers have prompts of their own: with ``share`` the same part as of 12."""
+    return layer_share(depth, layers) if share else min(layers, depth)
+
+
+def deep_prompts(
+    tower: Tower, layers: int, tokens: int, std: float, generator: torch.Generator, *, share: bool
+) -> Float[Tensor, "layer token width"]:
+    """Normal values for the prompts of the first layers of a tower."""
+    count = layers_with_prompts(tower.depth, layers, share=share)
+    return normal(tower.projection, generator, count, tokens, tower.width, std=std)
 
 
 def clones(layers: int, *values: Tensor) -> list[nn.Parameter]:
@@ -251,7 +275,7 @@ class CoupledPrompts(Method):
         is of 12 layers, and towers of other depths keep its share; ``std`` is of the prompts' normal start.
         """
         towers = (self.clip.image.depth, self.clip.text.depth)
-        layers = [layer_share(tower, depth) if share else min(depth, tower) for tower in towers]
+        layers = [layers_with_prompts(tower, depth, share=share) for tower in towers]
         self.image_layers, self.text_layers = layers
         like, width, text_width = self.clip.image.projection, self.clip.image.width, self.clip.text.width
         deep = (max(layers) - 1, *self.context.shape)
@@ -279,7 +303,7 @@ class CoupledPrompts(Method):
         return Injection(tokens, beta=1, at=at, written=True)
 
 
-class Representation(Method):
+class Representation(Method, ABC):
     """Base of MMRL and MMRL++, which differ in how tokens enter a layer and in the projection of the second
     feature.
 
@@ -328,11 +352,6 @@ class Representation(Method):
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=self.clip.first_word))
-
-    @property
-    def scale(self) -> Float[Tensor, ""] | float:
-        """The factor on cosines in the scores."""
-        return self.clip.scale if self.settings.scale is None else self.settings.scale
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False

@@ -1,7 +1,6 @@
 """Settings and templates that methods share. Imports no torch."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,7 +8,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SHARE, Bounds, MethodSettings
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SCALE, SHARE, Bounds, MethodSettings
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class RepresentationSettings(MethodSettings):
     training = MappingProxyType({"batch": 4})
     bounds = MappingProxyType(
         {"first": LAYER, "tokens": COUNT, "space": COUNT, "alpha": SHARE, "token_std": AT_LEAST_0}
-        | {"reg_weight": AT_LEAST_0}
-        | {"scale": ("above 0, or none", lambda value: value is None or 0 < value < math.inf)}
+        | {"reg_weight": AT_LEAST_0, "scale": SCALE}
     )
 
     first: int = 6

@@ -21,7 +21,7 @@ from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, 
 from dear.report.grid import csv_file
 from dear.report.html import render_page
 from dear.report.mistakes import MISTAKE_COLUMNS, MistakesSection, mistake_rows, shortened
-from dear.writing import LIST, try_place, write_folder
+from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
 COLOURED = 12  # classes with a colour of their own in the map of features
@@ -101,7 +101,8 @@ def check_folder(folder: Path) -> None:
     try:
         try_place(folder)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        why = error.strerror or error
+        raise OutputError(f"cannot write the page to {folder}: {why}; choose another --out.") from error
 
 
 def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, ...]:
@@ -115,11 +116,7 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
         "mistakes.csv": csv_file([MISTAKE_COLUMNS, *mistake_rows(evaluation.mistakes.mistakes)]),
         **figure_files(figures.values()),
     }
-    try:
-        write_folder(folder, {**contents, LIST: "\n".join(contents).encode()})
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    return tuple(folder / name for name in contents)
+    return output_folder(folder, contents, "the page", "choose another --out.")
 
 
 def evaluation_html(evaluation: Evaluation, figures: Mapping[str, Drawing]) -> str:
@@ -132,10 +129,6 @@ def evaluation_html(evaluation: Evaluation, figures: Mapping[str, Drawing]) -> s
         calibration_error=100 * expected_error(evaluation.bins),
         selected_epoch=any("val" in epoch for epoch in evaluation.epochs),
     )
-
-
-def _unwritable(folder: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write the page to {folder}: {error.strerror or error}; choose another --out.")
 
 
 def reliability_diagram(bins: Sequence[Bin]) -> Drawing:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError, OutputError
+from dear.errors import DataError
 from dear.evaluation.records import check_record
 from dear.evaluation.schema import part_of
 from dear.limits import LimitError
@@ -17,7 +17,7 @@ from dear.report.html import report_page
 from dear.report.protocols import report_of, tables_of
 from dear.report.records import Record, protocol, readable, weights_of
 from dear.report.run_mistakes import mistakes_files
-from dear.writing import LIST, within, write_folder
+from dear.writing import output_folder, within
 
 PAGE = "report.html"
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
@@ -30,7 +30,7 @@ SELECTION = (
 
 @dataclass(frozen=True)
 class FolderReport:
-    """The files that were written."""
+    """The files that were written, the tables (percent), and the number of records."""
 
     html: Path
     files: tuple[Path, ...]
@@ -114,13 +114,8 @@ def write_folder_report(
     markdown = "\n".join(grid.to_markdown() for grid in tables)
     contents["report.md"] = f"# {markdown_text(title)}\n\n{markdown}".encode()
     contents |= mistakes_files(runs) | figure_files(page.drawings)
-    try:
-        write_folder(out, {**contents, LIST: "\n".join(contents).encode()})
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the report to {out}: {error.strerror or error}; choose another folder"
-        ) from error
-    return FolderReport(out / PAGE, tuple(out / name for name in contents), tables, len(records))
+    files = output_folder(out, contents, "the report", "choose another folder")
+    return FolderReport(out / PAGE, files, tables, len(records))
 
 
 def notes_of(tables: Sequence[Grid]) -> tuple[str, ...]:

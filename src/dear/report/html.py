@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dear.errors import DataError, printable
-from dear.evaluation.protocols.registry import PROTOCOLS
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing

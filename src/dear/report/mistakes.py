@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from dear.evaluation.mistakes import ClassScore, Mistake, Mistakes
+from dear.evaluation.mistakes import ClassScore, Mistakes
+from dear.evaluation.schema import Mistake
 from dear.report.drawing import HEAT, Drawing
 from dear.report.grid import Cell, Grid, GridRow
 

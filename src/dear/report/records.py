@@ -8,7 +8,7 @@ from typing import Any
 from dear.data.sources.benchmarks import benchmarks
 from dear.data.world.names import task_names
 from dear.errors import DataError
-from dear.evaluation.protocols.registry import protocol_class
+from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
 from dear.limits import at_most
 from dear.methods.registry import METHODS

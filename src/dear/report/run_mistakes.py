@@ -21,7 +21,8 @@ from dear.data.images.raster import read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
-from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistake, Mistakes, content_hash, varied
+from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistakes, content_hash, varied
+from dear.evaluation.schema import Mistake
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (

@@ -12,7 +12,6 @@ from torch import Tensor
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
     ClassSubset,
-    Pick,
     Subset,
     Unlabelled,
     balanced,
@@ -95,29 +94,27 @@ def test_too_few_images_say_where_the_others_are() -> None:
         draw_few(data, 5, 1, [0, 1])
 
 
-def test_a_class_with_too_few_items_is_named() -> None:
-    with pytest.raises(DataError, match="class 1 has 3 images, fewer than 4 shots"):
-        pick_shots(LABELS, 4, 1)
-    with pytest.raises(DataError, match=r"class 1 \(sea horse\) has 3 images"):
-        pick_shots(LABELS, 4, 1, classnames=["ant", "sea horse", "emu"])
-    assert LABELS[pick_shots(LABELS, 4, 1, allow_fewer=True)].tolist() == [0] * 4 + [1] * 3 + [2] * 4
+def test_a_class_with_fewer_items_gives_all() -> None:
+    assert LABELS[pick_shots(LABELS, 4, 1)].tolist() == [0] * 4 + [1] * 3 + [2] * 4
+    assert pick_shots(torch.tensor([0, 2]), 1, 1).tolist() == [0, 1]
 
 
-def test_classes_without_items() -> None:
-    with pytest.raises(DataError, match="class 1 has 0 images"):
-        pick_shots(torch.tensor([0, 2]), 1, 1)
+@pytest.mark.parametrize("sampling", ["dear", "coop"])
+def test_a_class_with_too_few_items_is_named(sampling: str) -> None:
+    with pytest.raises(DataError, match=r"class 1 \(bee\) has 3 images, fewer than 4 shots"):
+        draw_few(numbered(sampling), 4, 1)
     with pytest.raises(DataError, match=r"class 3 \(owl\) has 0 images"):
-        pick_shots(LABELS, 1, 1, classnames=["ant", "bee", "emu", "owl"])
-    assert pick_shots(torch.tensor([0, 2]), 1, 1, allow_fewer=True).tolist() == [0, 1]
+        draw_few(replace(numbered(sampling), classnames=("ant", "bee", "emu", "owl")), 1, 1)
 
 
 def test_no_shots_are_refused() -> None:
-    with pytest.raises(DataError, match="at least 1"):
-        pick_shots(LABELS, 0, 1)
+    for data in (numbered(), numbered(allow_fewer=True)):
+        with pytest.raises(DataError, match="at least 1"):
+            draw_few(data, 0, 1)
 
 
 def test_a_pick_in_a_record() -> None:
-    pick = Pick.draw(LABELS, 2, 3)
+    pick, _ = draw_few(numbered(), 2, 3)
     assert pick.indices == tuple(pick_shots(LABELS, 2, 3).tolist())
     record = json.loads(json.dumps(pick.to_json()))
     assert record == {"seed": 3, "shots": 2, "indices": list(pick.indices), "sampling": "dear", "files": []}
@@ -195,13 +192,8 @@ def test_coops_picks_are_those_of_its_code(shots: int, seed: int) -> None:
     state = random.getstate()
     expected = dassl_pick(labels, shots, seed)
     random.setstate(state)
-    assert coop_shots(torch.tensor(labels), shots, seed, allow_fewer=True).tolist() == expected
+    assert coop_shots(torch.tensor(labels), shots, seed).tolist() == expected
     assert random.getstate() == state
-
-
-def test_a_class_with_too_few_items_is_an_error_by_either_rule() -> None:
-    with pytest.raises(DataError, match="class 1 has 3 images, fewer than 4 shots"):
-        coop_shots(LABELS, 4, 1)
 
 
 def numbered(sampling: str = "dear", *, allow_fewer: bool = False) -> Dataset:
@@ -241,7 +233,7 @@ class TestBalance:
     LABELS = torch.tensor([0] * 7 + [1] * 2 + [2] * 5)
 
     def test_small_classes_repeat(self) -> None:
-        drawn = pick_shots(self.LABELS, 5, 1, allow_fewer=True).tolist()
+        drawn = pick_shots(self.LABELS, 5, 1).tolist()
         found = balanced(drawn, self.LABELS, 5)
         assert Counter(self.LABELS[[*found]].tolist()) == {0: 5, 1: 5, 2: 5}
         assert sorted(Counter(found).values()) == [1] * 10 + [2, 3]

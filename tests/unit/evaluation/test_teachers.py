@@ -15,8 +15,8 @@ from dear.data.dataset import Dataset
 from dear.errors import DearError, SettingsError, UnknownNameError
 from dear.evaluation import trial as adapting
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial

@@ -18,9 +18,9 @@ from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method

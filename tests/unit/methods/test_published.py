@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dear.evaluation.plan import Plan
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.protocols.registry import PROTOCOLS
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import settle
 from dear.methods.coop import CoOpSettings

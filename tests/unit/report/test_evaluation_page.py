@@ -13,7 +13,8 @@ from PIL import Image
 
 from dear.errors import OutputError
 from dear.evaluation.metrics import reliability
-from dear.evaluation.mistakes import Mistake, Mistakes
+from dear.evaluation.mistakes import Mistakes
+from dear.evaluation.schema import Mistake
 from dear.report.evaluation_page import (
     AttentionExample,
     Evaluation,

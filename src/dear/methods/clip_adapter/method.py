@@ -28,7 +28,6 @@ class ClipAdapter(Method):
         self, clip: Clip, generator: torch.Generator, settings: ClipAdapterSettings | None = None
     ) -> None:
         super().__init__(clip, s := settings or ClipAdapterSettings())
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         like, embed = clip.image.projection, clip.image.embed_dim
         hidden = max(1, embed // s.reduction)
         self.down = nn.Parameter(uniform(like, generator, hidden, embed))
@@ -40,6 +39,3 @@ class ClipAdapter(Method):
             feature = self.clip.image.finish(trunk[:, 0])
         adapted = relu(linear(relu(linear(feature, self.down)), self.up))
         return normalize(ratio * adapted + (1 - ratio) * feature, dim=-1).unsqueeze(0)
-
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.frozen_text

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, COUNT, Declaration
+from dear.methods.declaration import ABOVE_0, COUNT, SCALE, Declaration
 from dear.methods.shared_settings import TemplateSettings, templates_of
 
 
@@ -40,7 +40,7 @@ class ClipLoraSettings(TemplateSettings):
             "rank": COUNT,
             "alpha": ABOVE_0,
             "dropout": ("at least 0 and below 1", lambda value: 0 <= value < 1),
-            "scale": ("above 0, or none", lambda value: value is None or 0 < value < float("inf")),
+            "scale": SCALE,
             "templates": templates_of("clip_lora"),
         }
     )

@@ -51,11 +51,6 @@ class ClipLora(Method):
         self.text_dropout: UpdateDropout | None = None
 
     @property
-    def scale(self) -> Float[Tensor, ""] | float:
-        """The factor on cosines in the scores."""
-        return self.clip.scale if self.settings.scale is None else self.settings.scale
-
-    @property
     def factor(self) -> float:
         """The factor on updates."""
         return self.settings.alpha / math.sqrt(self.settings.rank)
@@ -72,12 +67,6 @@ class ClipLora(Method):
     def text_features(self) -> Float[Tensor, "class embed"]:
         updates = LowRank(self.text_down, self.text_up, self.factor, self.text_dropout)
         return self.mean_over_templates(updates=updates)
-
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
-        del decoupled  # there is one feature
-        return self.scale * image[0] @ text.T
 
     def before_step(self, draw: torch.Generator) -> None:
         """Draw what the step's dropout follows from."""

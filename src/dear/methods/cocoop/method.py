@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.cocoop import CoCoOpSettings
-from dear.methods.shared import ContextPrompts, context_prompts, initial_context, linear_values
+from dear.methods.shared import ContextPrompts, context_prompts, initial_context, two_layers
 
 
 class CoCoOp(Method):
@@ -32,24 +32,17 @@ class CoCoOp(Method):
         self, clip: Clip, generator: torch.Generator, settings: CoCoOpSettings | None = None
     ) -> None:
         super().__init__(clip, s := settings or CoCoOpSettings())
-        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.text_from = 1
         self.words = " ".join(s.words.split()[: s.tokens])
         self.context = nn.Parameter(initial_context(clip, self.words, s.tokens, s.token_std, generator))
         like, embed = clip.image.projection, clip.image.embed_dim
         hidden = max(1, embed // s.reduction)
-        first, second = nn.Linear(embed, hidden), nn.Linear(hidden, clip.text.width)
-        for layer in (first, second):
-            weight, bias = linear_values(like, generator, layer.in_features, layer.out_features)
-            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.meta_net = nn.Sequential(first, nn.ReLU(), second)
+        self.meta_net = two_layers(like, generator, embed, hidden, clip.text.width, nn.ReLU())
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         super().set_classes(classnames, templates)
         self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, self.settings.tokens)
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """Text features of the context without a shift by an image; not used for scores."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import Method
 from dear.methods.coop import CoOpSettings
 from dear.methods.shared import ContextPrompts, context_prompts, initial_context
 
@@ -31,7 +31,7 @@ class CoOp(Method):
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: CoOpSettings | None = None) -> None:
         super().__init__(clip, s := settings or CoOpSettings())
-        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.text_from = 1
         self.open_vocabulary = not s.class_specific
         self.words = " ".join(s.words.split()[: s.tokens])
         self.generator = generator
@@ -51,9 +51,6 @@ class CoOp(Method):
         self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, before)
         if s.class_specific and first:
             self.context = nn.Parameter(torch.stack([self._start() for _ in classnames]))
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         trunk = self.prompts_of_classes.trunk(self.context)

@@ -97,7 +97,7 @@ class DearPlus(Method):
             )
         self.roles = roles
         self.features = ("cls", *roles.attributes)
-        self.image_from, self.text_from = span_start(clip.image.depth, s.first), clip.text.depth + 1
+        self.image_from = span_start(clip.image.depth, s.first)
         like, embed, count = clip.image.projection, clip.image.embed_dim, len(roles.attributes)
         shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
         carried = shares.sum(dim=(0, 1)) > 0

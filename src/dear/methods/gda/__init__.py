@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration, MethodSettings
+from dear.methods.declaration import AT_LEAST_0, COUNT, SCALE, Declaration, MethodSettings
 
 Covariance = Literal["mean", "shrunk"]
 
@@ -29,7 +29,7 @@ class GdaSettings(MethodSettings):
             "alpha": AT_LEAST_0,
             "views": COUNT,
             "neighbours": ("at least 2", lambda value: value >= 2),
-            "scale": ("above 0, or none", lambda value: value is None or 0 < value < float("inf")),
+            "scale": SCALE,
         }
     )
 

@@ -45,7 +45,6 @@ class GDA(Method):
     def __init__(self, clip: Clip, generator: torch.Generator, settings: GdaSettings | None = None) -> None:
         super().__init__(clip, settings or GdaSettings())
         del generator  # nothing is drawn
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self._resize(0, 0)
 
     def _resize(self, trained: int, vectors: int) -> None:
@@ -54,11 +53,6 @@ class GDA(Method):
         self.weight = nn.Parameter(like.new_zeros(trained, embed))
         self.bias = nn.Parameter(like.new_zeros(trained))
         self.register_buffer("vectors", like.new_zeros(vectors, embed))
-
-    @property
-    def scale(self) -> Float[Tensor, ""] | float:
-        """The factor on cosines with text features."""
-        return self.clip.scale if self.settings.scale is None else self.settings.scale
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -119,9 +113,6 @@ class GDA(Method):
             precision += moment_precision(nearest - word)
         weight, bias = discriminant(torch.stack(means), precision / len(words))
         return weight.to(text), bias.to(text)
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False

@@ -43,7 +43,6 @@ class LinearProbe(Method):
     ) -> None:
         super().__init__(clip, settings or LinearProbeSettings())
         del generator  # nothing is drawn
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.length = 1.0
 
     @torch.no_grad()
@@ -96,13 +95,6 @@ class LinearProbe(Method):
         """The objective, divided by c and the number of images."""
         penalty = (weight / self.length).square().sum() / (2 * self.settings.c * len(labels))
         return cross_entropy(unit @ weight.T + bias, labels) + penalty
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
-
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        """CLIP's text features; scores do not use them."""
-        return self.frozen_text
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False

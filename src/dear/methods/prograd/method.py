@@ -11,7 +11,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import Method
 from dear.methods.prograd import ProGradSettings
 from dear.methods.shared import PLACEHOLDER, context_ids
 
@@ -44,7 +44,7 @@ class ProGrad(Method):
     ) -> None:
         del generator  # nothing is drawn
         super().__init__(clip, settings or ProGradSettings())
-        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.text_from = 1
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -73,9 +73,6 @@ class ProGrad(Method):
                 f"the class name ({' '.join(words)!r}): give as many tokens at least."
             )
         return " ".join([*[PLACEHOLDER] * free, *words])
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         at = self.clip.first_word

@@ -8,12 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_softmax, normalize, relu
 
-from dear.backbone.clip import Clip, layer_share, tensors_hash
+from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.injection import Injection
 from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptkd import PromptKdSettings
-from dear.methods.shared import linear_values, normal
+from dear.methods.shared import deep_prompts, linear_values
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""
@@ -50,14 +50,12 @@ class PromptKD(Method):
         self, clip: Clip, generator: torch.Generator, settings: PromptKdSettings | None = None
     ) -> None:
         super().__init__(clip, s := settings or PromptKdSettings())
-        self.image_from, self.text_from = 1, clip.text.depth + 1
+        self.image_from = 1
         self.__dict__["teacher"] = None  # frozen: not a submodule, so neither trained nor saved
-        tower = clip.image
-        layers = layer_share(tower.depth, s.depth) if s.share else min(s.depth, tower.depth)
-        drawn = normal(tower.projection, generator, layers, s.tokens, tower.width, std=s.token_std)
+        drawn = deep_prompts(clip.image, s.depth, s.tokens, s.token_std, generator, share=s.share)
         self.image_prompts = nn.Parameter(drawn)
         self._seed = int(torch.randint(2**62, (1,), generator=generator))
-        self._project_into(tower.embed_dim)
+        self._project_into(clip.image.embed_dim)
 
     def _project_into(self, width: int) -> None:
         """Make a new projector into a joint space, whose start is the same at each call."""

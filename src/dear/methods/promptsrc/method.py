@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
 
-from dear.backbone.clip import Clip, fill, layer_share
+from dear.backbone.clip import Clip, fill
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.promptsrc import PromptSrcSettings
-from dear.methods.shared import add_epoch, context_ids, initial_context, normal
+from dear.methods.shared import add_epoch, context_ids, deep_prompts, initial_context
 from dear.methods.shared_settings import imagenet_templates
 
 
@@ -45,14 +45,7 @@ class PromptSRC(Method):
         self.image_from = self.text_from = 1
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         image, text = (
-            normal(
-                clip.image.projection,
-                generator,
-                layer_share(tower.depth, depth) if s.share else min(depth, tower.depth),
-                tokens,
-                tower.width,
-                std=s.token_std,
-            )
+            deep_prompts(tower, depth, tokens, s.token_std, generator, share=s.share)
             for tower, depth, tokens in towers
         )
         text[0] = initial_context(clip, s.words, s.text_tokens, s.token_std, generator)

@@ -50,7 +50,7 @@ class ProVP(Method):
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
         super().__init__(clip, s := settings or ProVpSettings())
-        self.image_from, self.text_from = 1, clip.text.depth + 1
+        self.image_from = 1
         tower, patch = clip.image, s.start_patch or clip.image.patch_size
         bound = math.sqrt(6 / (3 * patch**2 + tower.width))
         drawn = uniform(tower.projection, generator, tower.depth, s.tokens, tower.width)
@@ -65,9 +65,6 @@ class ProVP(Method):
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         inject = Injection(self.image_prompts, self.settings.beta, at=1)
         return self.class_feature(trunk, inject).unsqueeze(0)
-
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.frozen_text
 
     def loss(
         self,

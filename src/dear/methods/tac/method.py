@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
-from dear.backbone.clip import Clip, fill, layer_share
+from dear.backbone.clip import Clip, fill
 from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.shared import PLACEHOLDER, add_epoch, lengths, linear_values, normal, prompt_ids
+from dear.methods.shared import PLACEHOLDER, add_epoch, deep_prompts, lengths, linear_values, prompt_ids
 from dear.methods.tac import TacSettings
 
 SENTENCES = 256
@@ -75,14 +75,7 @@ class TAC(Method):
         like, embed = clip.image.projection, clip.image.embed_dim
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         prompts = [
-            normal(
-                like,
-                generator,
-                layer_share(tower.depth, depth) if s.share else min(depth, tower.depth),
-                tokens,
-                tower.width,
-                std=s.token_std,
-            )
+            deep_prompts(tower, depth, tokens, s.token_std, generator, share=s.share)
             for tower, depth, tokens in towers
         ]
         if s.words and not like.is_meta:

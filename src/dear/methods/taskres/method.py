@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import Method
 from dear.methods.taskres import TaskResSettings
 
 
@@ -35,7 +35,6 @@ class TaskRes(Method):
     ) -> None:
         super().__init__(clip, settings or TaskResSettings())
         del generator  # nothing is drawn
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -46,9 +45,6 @@ class TaskRes(Method):
         self.base = torch.stack(features).mean(dim=0)
         if first:
             self.residual = nn.Parameter(torch.zeros_like(self.base))
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         return normalize(self.base + self.settings.alpha * self.residual, dim=-1)

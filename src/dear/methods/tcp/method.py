@@ -11,8 +11,8 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens, Injection
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method
-from dear.methods.shared import PLACEHOLDER, context_ids, cosine_distance, linear_values, normal
+from dear.methods.base import Method
+from dear.methods.shared import PLACEHOLDER, context_ids, cosine_distance, normal, two_layers
 from dear.methods.tcp import TcpSettings
 
 
@@ -45,16 +45,12 @@ class TCP(Method):
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: TcpSettings | None = None) -> None:
         super().__init__(clip, s := settings or TcpSettings())
-        self.image_from, self.text_from = clip.image.depth + 1, 1
+        self.text_from = 1
         self.layer = _entry(clip.text.depth, s)
         like, embed, width = clip.text.projection, clip.text.embed_dim, clip.text.width
         self.context = nn.Parameter(normal(like, generator, s.tokens, width, std=s.token_std))
         hidden = max(1, embed // s.reduction)
-        first, second = nn.Linear(embed, hidden), nn.Linear(hidden, s.tokens * width)
-        for layer in (first, second):
-            weight, bias = linear_values(like, generator, layer.in_features, layer.out_features)
-            layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.meta_net = nn.Sequential(first, QuickGelu(), second)
+        self.meta_net = two_layers(like, generator, embed, hidden, s.tokens * width, QuickGelu())
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -69,9 +65,6 @@ class TCP(Method):
         """The class-aware tokens, from the frozen text features."""
         tokens: Tensor = self.meta_net(self.frozen_text)
         return tokens.view(len(tokens), self.settings.tokens, -1)
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         at = self.clip.first_word

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration, MethodSettings
+from dear.methods.declaration import AT_LEAST_0, COUNT, SCALE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TipAdapterSettings(MethodSettings):
             "alpha": AT_LEAST_0,
             "beta": AT_LEAST_0,
             "views": COUNT,
-            "scale": ("above 0, or none", lambda value: value is None or 0 < value < float("inf")),
+            "scale": SCALE,
         }
     )
 

@@ -48,7 +48,6 @@ class TipAdapter(Method):
     ) -> None:
         super().__init__(clip, s := settings or TipAdapterSettings())
         del generator  # nothing is drawn
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.takes_steps = s.tuned
         self._fill(clip.image.projection.new_zeros(0, clip.image.embed_dim), torch.zeros(0).long())
 
@@ -56,21 +55,11 @@ class TipAdapter(Method):
         self.keys = nn.Parameter(keys, requires_grad=self.settings.tuned)
         self.register_buffer("labels", labels.to(keys.device))
 
-    @property
-    def scale(self) -> Float[Tensor, ""] | float:
-        return self.clip.scale if self.settings.scale is None else self.settings.scale
-
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Fill the cache, in place of what is there."""
         views = [self.clip.image.finish(images.random(at)[:, 0]) for at in range(self.settings.views)]
         self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return self.frozen_image(trunk).unsqueeze(0)
-
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.frozen_text
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False

@@ -5,10 +5,9 @@ from typing import Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
@@ -18,22 +17,12 @@ class ZeroShot(Method):
 
     name = "zero-shot"
 
-    def __init__(self, clip: Clip) -> None:
-        super().__init__(clip)
-        self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
-
     @classmethod
     def build(
         cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
     ) -> Self:
         del generator, roles, settings
         return cls(clip)
-
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        return normalize(self.clip.image.finish(trunk[:, 0]), dim=-1).unsqueeze(0)
-
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        return self.frozen_text
 
     def loss(
         self,

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from dear.evaluation.protocols.registry import PROTOCOLS, protocol_class
+from dear.evaluation.protocols import PROTOCOLS, protocol_class
 from dear.report.drawing import Drawing, Omission
 from dear.report.grid import Grid
 from dear.report.records import Record, protocol, readable
