@@ -109,7 +109,9 @@ def test_questions_that_make_no_sense(client: TestClient) -> None:
     assert "unknown field 'klasses'. Did you mean 'classes'?" in refused(misspelt, 400)
     assert "not a comma-separated list" in refused(client.post('/api/predict?classes="a', content=data), 400)
     assert "between 1 and 100" in refused(client.post("/api/predict?top=0", content=data), 400)
-    assert "'house' is listed twice" in refused(client.post("/api/predict?classes=house,house", content=data), 400)
+    assert "'house' is listed twice" in refused(
+        client.post("/api/predict?classes=house,house", content=data), 400
+    )
     assert "no index" in refused(client.post("/api/neighbours", content=data), 404)
     assert "layer 9 does not exist" in refused(
         client.post("/api/attention?layer=9&head=0", content=data), 400
