@@ -49,6 +49,7 @@ LIMITS: Final = MappingProxyType({
     "record_name": Limit(300, "characters of a name"),
     "epochs": Limit(20_000, "epochs of a run record or a bundle"),
     "record_parts": Limit(1000, "parts of mistakes in a run record"),
+    "methods": Limit(500, "methods of a recipe"),
     "runs": Limit(100_000, "runs: methods times data sets times numbers of shots times seeds"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
     "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),

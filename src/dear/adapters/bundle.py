@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
-from dear.data.settings import checked_templates
+from dear.data.settings import MAX_SHORT_SIDE, checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
 from dear.limits import at_most
@@ -38,7 +38,7 @@ class Backbone(TypedDict):
     model: str
     pretrained: str | None
     weights: Identity
-    short_side: Annotated[int, Range(1, 2**15)]
+    short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
 
 
 class Epoch(TypedDict):

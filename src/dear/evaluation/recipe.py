@@ -34,6 +34,7 @@ from dear.evaluation.plan import Plan, with_all
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.limits import at_most
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
@@ -262,6 +263,7 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
 
 
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
+    at_most("methods", len(items), "methods")
     plans = tuple(
         _plan(item, path, f"methods[{items.index(item)}]" if item in items else "methods")
         for item in with_all(items, protocol.methods())

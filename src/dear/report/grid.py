@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -17,6 +18,8 @@ from dear.errors import printable
 DECIMALS = 2
 SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
 """What stands after ± in a table."""
+FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
+"""Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
 MISSING = "–"
 Mark = Literal["best", "second"]
 Rows = Sequence[Sequence[object]]
@@ -205,11 +208,10 @@ def markdown_text(text: str) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, control
-    characters escaped.
+    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if it looks like one, also
+    after a semicolon, which separates cells in some languages. Control characters are escaped.
     """
-    text = printable(text, lines=True)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
 
 
 def csv_file(rows: Rows) -> bytes:

@@ -10,17 +10,18 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 from jaxtyping import Bool
 
+from dear.data.settings import MAX_SHORT_SIDE
 from dear.errors import DataError, OutputError
 from dear.limits import at_most, limit
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
-from dear.reading.typed import Count, Positive, typed
+from dear.reading.typed import Count, Positive, Range, typed
 from dear.retrieval.database import FILE, bound_steps, connect, unwritable
 from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
@@ -64,7 +65,7 @@ class HeadFacts(TypedDict):
     heads: dict[str, list[tuple[Positive, Count]]]
     left_out: list[str]
     convention: Literal["exact"]
-    short_side: Positive
+    short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
     mean: list[list[float]]
     images: Positive
 
@@ -207,6 +208,8 @@ class Catalogue:
             raise damaged(self.folder, error.reason) from error
         if "trained" in metadata and not {"kind", "storage"} <= metadata.keys():
             raise damaged(self.folder, "it has FAISS indexes, but not their kind and storage")
+        heads = metadata["heads"]["heads"].values() if "heads" in metadata else ()
+        at_most("role_heads", sum(map(len, heads)), f"the index {self.folder}")
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")
         at_most("index_width", metadata["embed"], f"the index {self.folder}")
         at_most("index_features", len(metadata["features"]), f"the index {self.folder}")

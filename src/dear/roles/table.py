@@ -244,6 +244,11 @@ class RoleTable:
         at_most("role_points", len(points), source)
         check_size(table.heads, [*table.attributes, *(point[2] for point in points if point[2])], source)
         at_most("attributes", len(table.attributes), source)
+        if reserved := {"cls", "class", "rest"} & {*table.attributes}:
+            name = min(reserved)
+            raise RoleTableError(
+                f"{source} has an attribute called {name!r}, as parts of scores are: rename it."
+            )
         check_texts(table, source)
         return table
 

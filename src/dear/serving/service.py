@@ -106,8 +106,8 @@ class Service:
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
-        size = self.predictor.clip.image_size
-        views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
+            size = self.predictor.clip.image_size
+            views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
         return Upload(views[of_bundle], views[of_index], hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:

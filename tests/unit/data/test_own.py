@@ -276,7 +276,14 @@ class TestTemplates:
             checked_templates(101 * ["a {}"], "templates")
 
     def test_settings_out_of_range(self) -> None:
-        for wrong in ({"test_share": 1.1}, {"test_share": -0.1}, {"short_side": 0}, {"workers": -1}):
+        odd = [
+            {"test_share": 1.1},
+            {"test_share": -0.1},
+            {"short_side": 0},
+            {"short_side": 1025},
+            {"workers": -1},
+        ]
+        for wrong in odd:
             with pytest.raises(SettingsError, match=next(iter(wrong))):
                 DataSettings(**wrong)  # type: ignore[arg-type]
 

@@ -189,6 +189,9 @@ def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> N
     many = ", ".join(f"d{number}" for number in range(10_000))
     shots = ", ".join(map(str, range(1, 10_000)))
     text = f"protocol: few-shot\nout: x\ndata: [{many}]\nmethods: [coop]\nshots: [{shots}]\n"
+    labelled = ", ".join(f"{{method: gda, label: m{number}}}" for number in range(501))
+    with pytest.raises(RecipeError, match="501 methods of a recipe"):  # each is compared with all others
+        plans(tmp_path, f"[{labelled}]")
     with pytest.raises(RecipeError, match=r"99,990,000 runs: .* above the limit of 100,000"):
         load_recipe(written(tmp_path, text))
 

@@ -177,6 +177,21 @@ def test_a_cell_that_begins_like_a_formula(first: str) -> None:
     assert csv_text(f"a{first}\r") == f"a{first}\\x0d"
 
 
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("red;=1+1", "red;'=1+1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        (" =1", "' =1"),
+        ("a; @b;c", "a;' @b;c"),
+        ("a\n-b\t=c", "a\n'-b\t'=c"),
+        ("sea-horse; ant = bee", "sea-horse; ant = bee"),
+    ],
+)
+def test_what_a_spreadsheet_may_split_is_no_formula(text: str, cell: str) -> None:
+    assert csv_text(text) == cell
+
+
 def test_no_report_outside_of_the_folder(tmp_path: Path) -> None:
     put(tmp_path / "runs", all_protocols()[:2])
     (tmp_path / "mine").mkdir()

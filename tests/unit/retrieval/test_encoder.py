@@ -4,6 +4,7 @@ build to query, and what is refused.
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from dear.cli.main import main
 from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, RoleTableError, SettingsError
+from dear.limits import LimitError
 from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import HeadEncoder, core_heads, encoder_for, head_facts
 from dear.retrieval.query import Index, by_image, by_text
 from dear.roles.table import HeadRole, RoleTable
@@ -181,6 +184,22 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
     want[3] = -1
     assert mixed[0].path == f"{int(want.argmax())}.png"
     assert mixed[0].score == pytest.approx(float(want.max()), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("heads", "short_side", "message"),
+    [([(4, 0)] * 2049, 256, "2,049 heads in a role table"), ([(4, 0)], 1025, "short_side is 1025")],
+)
+def test_facts_of_heads_that_ask_for_too_much(
+    heads: list[tuple[int, int]], short_side: int, message: str, small_clip: Clip, tmp_path: Path
+) -> None:
+    folder, out = photos(tmp_path / "photos"), tmp_path / "index"
+    build_index(encoder_for(small_clip, table(small_clip), folder, out), folder, out)
+    with closing(Catalogue.open(out)) as catalogue, catalogue.change():
+        facts = catalogue.metadata()["heads"]
+        catalogue.set(heads=facts | {"heads": {"color": heads}, "short_side": short_side})
+    with pytest.raises((DataError, LimitError), match=message):
+        Index.open(out)
 
 
 def test_means_are_fixed_by_the_first_build(small_clip: Clip, tmp_path: Path) -> None:

@@ -108,6 +108,13 @@ def test_attributes_differ_and_are_few() -> None:
         RoleTable.from_json(saved | {"attributes": many}, "roles.json")
 
 
+@pytest.mark.parametrize("name", ["cls", "class", "rest"])
+def test_an_attribute_is_called_like_no_part_of_scores(name: str) -> None:
+    saved = table().to_json() | {"attributes": ["color", "object", name]}
+    with pytest.raises(RoleTableError, match=rf"roles\.json has an attribute called '{name}'.*: rename it"):
+        RoleTable.from_json(saved, "roles.json")
+
+
 def test_two_roles_for_one_head() -> None:
     with pytest.raises(RoleTableError, match=r"two roles.*\(4, 1\)"):
         table((*HEADS, HeadRole(4, 1, "generalization")))
