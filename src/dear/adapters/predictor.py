@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -215,15 +216,23 @@ class Predictor:
         *,
         batch: int = BATCH,
     ) -> Iterator[Prediction | Unreadable]:
-        """The same for one image after the other, computed in batches; yields an Unreadable for an unreadable
-        image.
+        """The same for one image after the other, computed in batches, of which the next is read meanwhile;
+        yields an Unreadable for an unreadable image.
         """
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
         remaining = each_image(listed_images(images))
-        while pictures := [*islice(remaining, batch)]:
-            yield from self._batch(in_parallel(self._read, pictures, DataSettings().threads), vocabulary, top)
+        with ThreadPoolExecutor(1) as reader:
+
+            def read_next() -> Future[list[tuple[str | None, Tensor | Unreadable]]]:
+                pictures = [*islice(remaining, batch)]
+                return reader.submit(in_parallel, self._read, pictures, DataSettings().threads)
+
+            waiting = read_next()
+            while pictures := waiting.result():
+                waiting = read_next()
+                yield from self._batch(pictures, vocabulary, top)
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
         """The file of an image, if it has one, and its pixels or why they cannot be read."""
