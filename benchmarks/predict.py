@@ -6,8 +6,8 @@
 JPEGs of 640 x 480 pixels of smooth noise are written first. Both sides classify them among 50 names with the
 same random weights, in turn in one process: open_clip as its README shows it (PIL, its transform,
 `encode_image`, a softmax; batches of 32), plain and with a torch DataLoader of two workers; and
-`Predictor.predict` with a zero-shot bundle, in float32 and in the precision that it takes by default, which is
-bfloat16 where the processor is fast in it.
+`Predictor.predict` with a zero-shot bundle, in float32 and in the precision that it takes by default, which
+is bfloat16 where the processor is fast in it.
 """
 
 import tempfile
