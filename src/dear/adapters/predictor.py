@@ -5,10 +5,10 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
+from dear.data.images.prefetch import ahead
 from dear.data.images.transforms import eval_views
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
@@ -216,23 +217,15 @@ class Predictor:
         *,
         batch: int = BATCH,
     ) -> Iterator[Prediction | Unreadable]:
-        """The same for one image after the other, computed in batches, of which the next is read meanwhile;
-        yields an Unreadable for an unreadable image.
-        """
+        """The same in batches, while the next ones are read; yields an Unreadable for an unreadable image."""
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
         remaining = each_image(listed_images(images))
-        with ThreadPoolExecutor(1) as reader:
-
-            def read_next() -> Future[list[tuple[str | None, Tensor | Unreadable]]]:
-                pictures = [*islice(remaining, batch)]
-                return reader.submit(in_parallel, self._read, pictures, DataSettings().threads)
-
-            waiting = read_next()
-            while pictures := waiting.result():
-                waiting = read_next()
-                yield from self._batch(pictures, vocabulary, top)
+        threads = DataSettings().threads
+        parts = iter(lambda: [*islice(remaining, batch)], [])
+        with closing(ahead(lambda part: in_parallel(self._read, part, threads), parts)) as batches:
+            yield from chain.from_iterable(self._batch(part, vocabulary, top) for part in batches)
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
         """The file of an image, if it has one, and its pixels or why they cannot be read."""

@@ -1,8 +1,10 @@
 """Load pictures ahead in a thread; with a GPU, pin them and copy them to it asynchronously."""
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import TypeVar
 
 import torch
 from jaxtyping import Int
@@ -13,6 +15,28 @@ from dear.data.dataset import Images, Pictures
 DEPTH = 2
 
 Loaded = tuple[Pictures, torch.cuda.Event | None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ahead(
+    work: Callable[[Item], Result], items: Iterable[Item], depth: int = DEPTH
+) -> Generator[Result, None, None]:
+    """Yield the results of `work`, in order, computed in a thread up to `depth` items ahead; items are taken
+    in the calling thread. Errors are raised when their result is requested.
+    """
+    queue: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(1) as worker:
+        try:
+            for item in items:
+                queue.append(worker.submit(work, item))
+                if len(queue) > depth:
+                    yield queue.popleft().result()
+            while queue:
+                yield queue.popleft().result()
+        finally:
+            for future in queue:
+                future.cancel()
 
 
 def prefetch(
@@ -26,7 +50,7 @@ def prefetch(
     At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested. Views of
     pictures on a GPU are computed there.
     """
-    target, waiting = torch.device(device), iter(batches)
+    target = torch.device(device)
     # A separate stream, so that copies overlap with the computation.
     side = torch.cuda.Stream(target) if target.type == "cuda" else None
 
@@ -42,18 +66,9 @@ def prefetch(
             )
             return moved, side.record_event()
 
-    queue: deque[Future[Loaded]] = deque()
-    with ThreadPoolExecutor(1) as loader:
-        try:
-            for indices in waiting:
-                queue.append(loader.submit(fetch, indices))
-                if len(queue) > depth:
-                    yield _arrived(*queue.popleft().result())
-            while queue:
-                yield _arrived(*queue.popleft().result())
-        finally:
-            for future in queue:
-                future.cancel()
+    with closing(ahead(fetch, batches, depth)) as loaded:
+        for pictures, event in loaded:
+            yield _arrived(pictures, event)
 
 
 def _arrived(pictures: Pictures, event: torch.cuda.Event | None) -> Pictures:
