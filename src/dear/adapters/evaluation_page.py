@@ -35,7 +35,6 @@ from dear.report.mistakes import mean_f1, mistakes_section
 from dear.roles.table import HeadRole, RoleTable
 
 MISTAKES = 24
-MOST_DRAWN = 1000  # classes up to which the confusion matrix is drawn
 MAPPED = 500  # images in the map of features
 FEWEST = 10  # images for which a map is made
 PERPLEXITY = 30.0
@@ -91,7 +90,7 @@ def measure_bundle(
         data=dataset.title,
         split=split,
         metrics={**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1},
-        mistakes=mistakes_section(mistakes, pictures, most_drawn=MOST_DRAWN),
+        mistakes=mistakes_section(mistakes, pictures),
         bins=reliability(predictions.probabilities().max(dim=1).values, predictions.correct),
         epochs=epochs,
         attention=attention,

@@ -1,6 +1,7 @@
 """The memory of a process that lives long. Light to import: it must run before torch is loaded."""
 
 import ctypes
+from contextlib import suppress
 
 # Of glibc's malloc.h: what is freed at the end of a heap returns to the system beyond so many bytes; parts
 # that are mapped on their own, and return as soon as they are freed; heaps of all threads.
@@ -13,6 +14,6 @@ def return_freed_memory() -> None:
     32 MiB in the heap of the thread that decoded them, of which there are up to eight for each core. Does
     nothing with other C libraries.
     """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+    with suppress(OSError, AttributeError, TypeError):
         for name, value in SETTINGS.items():
-            mallopt(name, value)
+            ctypes.CDLL(None).mallopt(name, value)
