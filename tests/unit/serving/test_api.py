@@ -213,19 +213,6 @@ def test_a_forms_type_is_read_in_any_case(client: TestClient) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_long_answers_about_a_bundle_are_work(predictor: Predictor) -> None:
-    """A stranger's bundle may have 25,000 names of 1,000 characters, and each reader holds a copy."""
-    assert predictor.bundle.roles is not None
-    forged = replace(predictor.bundle.roles, settings={"note": "a " * 150_000})
-    predictor.bundle = replace(predictor.bundle, roles=forged)
-    with TestClient(create_app(Service(predictor, replace(LIMITS, rate=7))), base_url=URL) as client:
-        assert client.get("/api/info").status_code == 200
-        answers = [client.get("/api/roles") for _ in range(4)]
-        assert [answer.status_code for answer in answers[:2]] == [200, 200]
-        assert "units of work" in refused(answers[3], 429)
-        assert client.get("/api/info").status_code == 200
-
-
 def test_attention_and_roles(client: TestClient) -> None:
     data = png(picture())
     maps = client.post("/api/attention?layer=4&head=1", content=data).json()["maps"]

@@ -1,15 +1,20 @@
-"""What the process of a server keeps after its threads freed it."""
+"""What the process of a server keeps: for its threads, and for its readers."""
 
 import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dear
+from dear.backbone.clip import Clip
 from dear.cli.main import main
+from dear.serving.limits import Limits
+from dear.serving.service import Service
+from tests.unit.serving.small import small_predictor
 
 # Eight threads, each with blocks as large as Pillow's; the first that is freed raises glibc's own threshold.
 WORK = """
@@ -62,3 +67,23 @@ def test_serve_sets_it_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit):
         main(["serve", "owner/bundle"])
     assert calls == ["memory", "bundle"]
+
+
+def test_long_answers_about_a_bundle_are_work(small_clip: Clip) -> None:
+    """A stranger's bundle may have 25,000 names of 1,000 characters, and each reader holds a copy."""
+    pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+    from fastapi.testclient import TestClient
+
+    from dear.serving.api import create_app
+
+    predictor = small_predictor(small_clip)
+    assert predictor.bundle.roles is not None
+    forged = replace(predictor.bundle.roles, settings={"note": "a " * 150_000})
+    predictor.bundle = replace(predictor.bundle, roles=forged)
+    with TestClient(create_app(Service(predictor, Limits(rate=7))), base_url="http://127.0.0.1") as client:
+        assert client.get("/api/info").status_code == 200
+        answers = [client.get("/api/roles") for _ in range(4)]
+        assert [answer.status_code for answer in answers[:2]] == [200, 200]
+        assert answers[3].status_code == 429
+        assert "units of work" in answers[3].json()["error"]
+        assert client.get("/api/info").status_code == 200
