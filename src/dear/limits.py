@@ -73,6 +73,7 @@ LIMITS: Final = MappingProxyType({
     "heads": Limit(128, "heads in a layer"),
     "attributes": Limit(128, "attributes of a role table"),
     "learned_tokens": Limit(256, "learned tokens of a method"),
+    "mask_values": Limit(2**28, "values in the masks of a method: layers times heads times squared tokens"),
     "setting": Limit(10_000, "as the value of a whole-number setting of a method"),
     "index_rows": Limit(100_000_000, "rows of an index"),
     "index_width": Limit(100_000, "numbers in a vector of an index"),
@@ -83,7 +84,7 @@ LIMITS: Final = MappingProxyType({
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
     "unpacked_ratio", "classes", "templates", "request_classes", "request_text", "prompts", "bundle_bytes",
-    "parameters", "tensor_bytes", "index_rows",
+    "parameters", "tensor_bytes", "mask_values", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

@@ -35,12 +35,13 @@ from dear.report.mistakes import mean_f1, mistakes_section
 from dear.roles.table import HeadRole, RoleTable
 
 MISTAKES = 24
-MOST_DRAWN = 1000  # classes up to which the confusion matrix is drawn
 MAPPED = 500  # images in the map of features
 FEWEST = 10  # images for which a map is made
 PERPLEXITY = 30.0
 THUMBNAIL = 224
 SIDE = 160  # pixels of a picture with attention over it
+MOST_SHOWN = 12
+"""Features with a map, and core heads with attention: a role table may have 128 attributes."""
 
 
 def write_evaluation(
@@ -89,7 +90,7 @@ def measure_bundle(
         data=dataset.title,
         split=split,
         metrics={**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1},
-        mistakes=mistakes_section(mistakes, pictures, most_drawn=MOST_DRAWN),
+        mistakes=mistakes_section(mistakes, pictures),
         bins=reliability(predictions.probabilities().max(dim=1).values, predictions.correct),
         epochs=epochs,
         attention=attention,
@@ -146,19 +147,21 @@ def _head_attention(
 
 
 def core_heads(roles: RoleTable) -> list[HeadRole]:
-    """For each attribute of a table the core head with the largest share of it, the last of equals."""
+    """For each attribute of a table the core head with the largest share of it, the last of equals; of at
+    most ``MOST_SHOWN`` attributes, the first.
+    """
     best: dict[str, HeadRole] = {}
     for head in roles.heads:
         if head.role == "core" and head.attribute is not None:
             other = best.get(head.attribute)
             if other is None or head.share.get(head.attribute, 0) >= other.share.get(head.attribute, 0):
                 best[head.attribute] = head
-    return [best[name] for name in roles.attributes if name in best]
+    return [best[name] for name in roles.attributes if name in best][:MOST_SHOWN]
 
 
 def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[FeatureMap | None, str]:
-    """The plane of t-SNE for each feature of some images, evenly spaced, or why there is none. Source: van
-    der Maaten and Hinton, 2008.
+    """The plane of t-SNE for each feature, the first ``MOST_SHOWN``, of some images, evenly spaced, or why
+    there is none. Source: van der Maaten and Hinton, 2008.
     """
     count = len(predictions.labels)
     if count < FEWEST:
@@ -173,9 +176,10 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
     plane = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init="pca", random_state=0)
     points = {
         name: torch.from_numpy(plane.fit_transform(features[:, number].float().numpy()))
-        for number, name in enumerate(names)
+        for number, name in enumerate(names[:MOST_SHOWN])
     }
-    return FeatureMap(points, predictions.labels[rows]), ""
+    note = f"Features beyond the first {MOST_SHOWN} of {len(names)}." if len(names) > MOST_SHOWN else ""
+    return FeatureMap(points, predictions.labels[rows]), note
 
 
 def _view(predictor: Predictor, images: Images, index: int) -> Float[Tensor, "3 size size"]:

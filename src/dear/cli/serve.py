@@ -75,7 +75,9 @@ def command(
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
+    from dear.serving.memory import return_freed_memory
 
+    return_freed_memory()
     check_bundle(bundle)
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console

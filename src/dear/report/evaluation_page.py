@@ -20,7 +20,14 @@ from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
-from dear.report.mistakes import MISTAKE_COLUMNS, MistakesSection, mistake_rows, shortened
+from dear.report.mistakes import (
+    CONFUSION_COLUMNS,
+    MISTAKE_COLUMNS,
+    MistakesSection,
+    confusion_rows,
+    mistake_rows,
+    shortened,
+)
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
@@ -116,6 +123,9 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
         "mistakes.csv": csv_file([MISTAKE_COLUMNS, *mistake_rows(evaluation.mistakes.mistakes)]),
         **figure_files(figures.values()),
     }
+    if evaluation.mistakes.matrix is None:
+        rows = confusion_rows(evaluation.mistakes.mistakes)
+        contents["confusions.csv"] = csv_file([CONFUSION_COLUMNS, *rows])
     return output_folder(folder, contents, "the page", "choose another --out.")
 
 

@@ -25,7 +25,9 @@ FOLDED = 20
 THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
+MOST_DRAWN = 1000  # classes up to which there is a matrix: its memory grows with their square
 CLASS_COLUMNS = ("class", "images", "accuracy", "precision", "F1")
+CONFUSION_COLUMNS = ("class", "prediction", "images")
 MISTAKE_COLUMNS = ("file", "prediction", "probability", "class", "class_probability")
 
 
@@ -70,7 +72,7 @@ def mistakes_section(
     pictures: Sequence[Image.Image | None],
     name: str = "confusion",
     *,
-    most_drawn: int | None = None,
+    most_drawn: int = MOST_DRAWN,
     worst: int | None = None,
 ) -> MistakesSection:
     """The section of a classifier's mistakes.
@@ -78,10 +80,10 @@ def mistakes_section(
     Args:
         pictures: Those of the most confident mistakes; None for an image that cannot be read.
         name: The name of the matrix and of its files.
-        most_drawn: Classes up to which the matrix is drawn, if not always.
+        most_drawn: Classes up to which the matrix is drawn.
         worst: How many classes have a row, if not all.
     """
-    drawn = not mistakes.left_out and (most_drawn is None or len(mistakes.classes) <= most_drawn)
+    drawn = not mistakes.left_out and len(mistakes.classes) <= most_drawn
     gallery = [
         _thumbnail(mistake, picture, mistakes.classes)
         for mistake, picture in zip(mistakes.examples, pictures, strict=True)
@@ -175,6 +177,14 @@ def mean_f1(scores: Sequence[ClassScore]) -> float:
 def class_rows(scores: Iterable[ClassScore]) -> list[list[object]]:
     """Rows of a file with the columns `CLASS_COLUMNS`; scores are fractions."""
     return [[score.name, score.images, score.accuracy, score.precision, score.f1] for score in scores]
+
+
+def confusion_rows(mistakes: Mistakes) -> list[list[object]]:
+    """Rows of a file with the columns `CONFUSION_COLUMNS`; a class with itself has its correct images."""
+    names = mistakes.classes
+    correct = [(label, label, images) for label, images in enumerate(mistakes.correct) if images]
+    rows = sorted([*correct, *mistakes.confusions])
+    return [[names[label], names[prediction], images] for label, prediction, images in rows]
 
 
 def mistake_rows(mistakes: Mistakes) -> list[list[object]]:

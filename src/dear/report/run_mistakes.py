@@ -27,9 +27,11 @@ from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (
     CLASS_COLUMNS,
+    CONFUSION_COLUMNS,
     MISTAKE_COLUMNS,
     MistakesSection,
     class_rows,
+    confusion_rows,
     mistake_rows,
     mistakes_section,
 )
@@ -309,17 +311,13 @@ def mistakes_files(records: Sequence[Record]) -> dict[str, bytes]:
         return {}
     first = ["data set", "protocol", "part", "method", "shots", "seeds"]
     classes: list[list[object]] = [[*first, *CLASS_COLUMNS]]
-    confusions: list[list[object]] = [[*first, "class", "prediction", "images"]]
+    confusions: list[list[object]] = [[*first, *CONFUSION_COLUMNS]]
     examples: list[list[object]] = [[*first, *MISTAKE_COLUMNS]]
     for runs in parts:
         start = [runs.title, runs.protocol, runs.part, runs.method, runs.shots, runs.seeds]
         mistakes = runs.mistakes
-        correct = [(label, label, images) for label, images in enumerate(mistakes.correct) if images]
         classes += [[*start, *row] for row in class_rows(mistakes.class_scores())]
-        confusions += [
-            [*start, mistakes.classes[label], mistakes.classes[prediction], images]
-            for label, prediction, images in sorted([*correct, *mistakes.confusions])
-        ]
+        confusions += [[*start, *row] for row in confusion_rows(mistakes)]
         examples += [[*start, *row] for row in mistake_rows(mistakes)]
     tables = {"classes.csv": classes, "confusions.csv": confusions, "mistakes.csv": examples}
     return {name: csv_file(rows) for name, rows in tables.items()}

@@ -1,5 +1,6 @@
 """A contact sheet: a query and its neighbours as one PNG."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from dear.data.images.decode import as_image, decode
+from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
 from dear.retrieval.results import Hit
 from dear.writing import output_file
@@ -25,7 +27,8 @@ class SheetRow(NamedTuple):
 def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], folder: Path) -> Image.Image:
     """The query (a picture or, without one, its text), then a row of neighbours for each search.
 
-    A picture that can no longer be read is shown as a grey cell.
+    A picture that can no longer be read, or whose content is not the one that the index knows, is a grey
+    cell: the index of a stranger may name any picture of this machine.
     """
     columns = max((len(row.hits) for row in rows), default=1) or 1
     cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
@@ -40,7 +43,7 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], fold
         pen.text((GAP, y), _short(row.title, columns * SIDE), fill=INK, font=_font())
         for column, hit in enumerate(row.hits):
             x = GAP + column * (SIDE + GAP)
-            sheet.paste(_thumbnail(folder / hit.path), (x, y + head))
+            sheet.paste(_thumbnail(folder / hit.path, hit.sha256), (x, y + head))
             pen.text((x, y + head + SIDE), f"{hit.score:.3f}", fill=INK, font=_font())
             name = _short(Path(hit.path).name, SIDE)
             pen.text((x, y + head + SIDE + LINE), name, fill=INK, font=_font())
@@ -60,9 +63,13 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
         sheet.save(file, "PNG")
 
 
-def _thumbnail(path: Path) -> Image.Image:
+def _thumbnail(path: Path, sha256: str | None = None) -> Image.Image:
+    """A picture in a cell; with a hash only the content that has it."""
     try:
-        picture = decode(path, SIDE)
+        content = read_image(path)
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            raise DataError(f"{path} was changed since it was indexed.")
+        picture = decode(path, SIDE, content)
     except DataError:
         return Image.new("RGB", (SIDE, SIDE), MISSING)
     return ImageOps.pad(as_image(picture), (SIDE, SIDE), color=PAPER)

@@ -5,7 +5,7 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -24,7 +24,15 @@ from dear.reading.plain import split_list
 from dear.serving.batch import Batches, Charge, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.examples import png_of
-from dear.serving.limits import KINDS, Rate, Refused, check_upload, work_of_names, work_of_picture
+from dear.serving.limits import (
+    KINDS,
+    Rate,
+    Refused,
+    check_upload,
+    work_of_answer,
+    work_of_names,
+    work_of_picture,
+)
 from dear.serving.metrics import Metrics, Observer, template_of
 from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
@@ -107,12 +115,12 @@ def create_app(
         """A sign that the server answers, for monitoring; needs no token, and says nothing else."""
         return {"status": "ok"}
 
-    @app.get("/api/info")
-    async def info() -> dict[str, Any]:
-        """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
-        bundle, batches, index = service.predictor.bundle, service.batches, service.index
+    @cache
+    def facts() -> tuple[dict[str, Any], int]:
+        """What never changes of /api/info, and its length in bytes."""
+        bundle, index = service.predictor.bundle, service.index
         image = service.predictor.clip.image
-        return {
+        answer = {
             "name": service.name,
             "method": bundle.method,
             "weights": asdict(bundle.weights),
@@ -127,8 +135,24 @@ def create_app(
             "heads": image.heads if image.access == "heads" else 0,
             "index": None if index is None else {"rows": index.rows, "features": list(index.offered)},
             "limits": asdict(limits),
-            "batches": {"images": batches.items, "batches": batches.batches, "largest": batches.largest},
         }
+        return answer, len(JSONResponse(answer).body)
+
+    @cache
+    def table() -> bytes:
+        """The answer of /api/roles."""
+        if service.roles is None:
+            raise Refused(404, "this bundle has no head roles.")
+        return bytes(JSONResponse(service.roles.to_json()).body)
+
+    @app.get("/api/info")
+    async def info(request: Request) -> Response:
+        """The served bundle, a caution about its backbone, the limits, and how requests were batched."""
+        answer, length = facts()
+        rate.take(client_of(request.scope), work_of_answer(length))
+        batches = service.batches
+        counts = {"images": batches.items, "batches": batches.batches, "largest": batches.largest}
+        return JSONResponse(answer | {"batches": counts})
 
     @app.get("/api/examples/{number}", response_class=Response)
     async def example(number: int) -> Response:
@@ -138,11 +162,10 @@ def create_app(
         return Response(service.examples[number].png, media_type="image/png")
 
     @app.get("/api/roles")
-    async def roles() -> dict[str, Any]:
+    async def roles(request: Request) -> Response:
         """The role table."""
-        if service.roles is None:
-            raise Refused(404, "this bundle has no head roles.")
-        return service.roles.to_json()
+        rate.take(client_of(request.scope), work_of_answer(len(table())))
+        return Response(table(), media_type="application/json")
 
     @app.get("/metrics", response_class=PlainTextResponse, openapi_extra=of_route("metrics"))
     async def prometheus() -> Response:

@@ -27,7 +27,8 @@ class Limits:
         megapixels: Size of a picture, read from its header before its pixels are unpacked.
         rate: Units of work that one client (address) may ask for per minute, and at once; 0 for no limit. A
             request with a body is one, and so are each further image in it, each further megapixel of an
-            image, each 100 characters of new class names (ten at least for a name) and each thumbnail.
+            image, each 100 characters of new class names (ten at least for a name), each thumbnail, and each
+            further 100,000 bytes of an answer about the bundle.
         images: Images in a request of several; together they are one upload.
         waiting: Requests in progress at a time; further ones are told to retry later.
         connections: Clients connected at a time; beyond that, those that have been silent for longest are
@@ -159,6 +160,11 @@ def check_picture(data: bytes, limits: Limits) -> int:
 def work_of_picture(pixels: int) -> float:
     """Units of work of a picture beyond its first."""
     return max(0.0, pixels / 1e6 - 1)
+
+
+def work_of_answer(size: int) -> float:
+    """Units of work of an answer of so many bytes beyond the first 100,000: it is kept for a slow reader."""
+    return max(0.0, size / 100_000 - 1)
 
 
 def work_of_names(names: Sequence[str], templates: int) -> float:

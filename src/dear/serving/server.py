@@ -1,12 +1,10 @@
 """Listen on a port, and run the API and the page there."""
 
-import ctypes
 import re
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -17,10 +15,6 @@ from dear.serving.service import CLOSING_SECONDS, Service
 
 BACKLOG = 1024
 MODULES = ("fastapi", "prometheus_client", "python_multipart", "uvicorn")  # of the extra `app`
-M_MMAP_THRESHOLD, LARGE = -3, 2**20
-"""A parameter of glibc's allocator, and its value in bytes: larger blocks, such as pictures, go back to the
-system when they are freed. By default each thread keeps some.
-"""
 WORKER = "AnyIO worker thread"  # name of the framework's worker threads
 
 
@@ -98,8 +92,6 @@ def run(
 
     if access_log:
         log_access()
-    with suppress(OSError, AttributeError):  # not glibc
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
     hosts = LOOPBACK | {host.lower()} | ({urlsplit(origin).hostname or ""} if origin else set())
     app = create_app(
         service, token=token, hosts=hosts if is_loopback(host) else None, origin=origin, page=page

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dear.adapters import evaluation_page
 from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import core_heads, measure_bundle, write_evaluation
 from dear.adapters.predictor import Predictor
@@ -135,6 +136,18 @@ def test_each_feature_has_a_map_that_depends_on_it_alone(predictor: Predictor, t
     assert shown == [toys.classnames[label] for label in toys.test.labels.tolist()]
     assert all(points.shape == (len(toys.test), 2) for points in found.features.points.values())
     assert not torch.equal(found.features.points["class"], found.features.points["color"])
+
+
+def test_a_table_of_many_attributes_has_maps_and_attention_of_the_first(
+    predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
+    monkeypatch.setattr(evaluation_page, "MOST_SHOWN", 1)
+    _, page = measure_bundle(predictor, toys)
+    assert page.features is not None
+    assert [*page.features.points] == ["class"]
+    assert [len(example.heads) for example in page.attention] == [1] * len(page.attention)
+    assert "Features beyond the first 1 of 3." in page.notes
 
 
 def test_without_scikit_learn_the_page_says_what_to_install(

@@ -15,6 +15,7 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip, Identity
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError, SettingsError
+from dear.limits import LimitError
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear, fusion_loss
 from dear.methods.shared import cosine_distance
@@ -45,6 +46,17 @@ def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
     method = Dear(clip, roles or table(clip), torch.Generator().manual_seed(1), settings)
     method.set_classes(CLASSES, ["a photo of a {}"])
     return method
+
+
+def test_masks_are_bounded_before_they_are_made(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's model may have 128 heads and 4,096 patches, whose masks take gigabytes."""
+    values = 2 * 3 * (ORIGINAL + 2) ** 2  # layers 4 and 5, three heads, a token for each of two attributes
+    monkeypatch.setenv("DEAR_LIMIT_MASK_VALUES", str(values))
+    assert dear(clip, tokens=1).mask.numel() == values
+    monkeypatch.setenv("DEAR_LIMIT_MASK_VALUES", str(values - 1))
+    monkeypatch.setattr("dear.methods.dear.method.role_mask", lambda *_: pytest.fail("a mask was made"))
+    with pytest.raises(LimitError, match=rf"{values:,} values in the masks .* DEAR_LIMIT_MASK_VALUES"):
+        dear(clip, tokens=1)
 
 
 def images(seed: int = 3) -> Tensor:

@@ -142,6 +142,32 @@ def test_names_of_many_classes_stay_out_of_the_matrix_but_not_of_the_numbers() -
     assert drawing.data[0][8] == "class 7"
 
 
+def test_many_classes_have_a_list_of_confusions_for_a_matrix(tmp_path: Path) -> None:
+    """The classes of a stranger's bundle: a matrix of 15,000 would take more than 10 GB."""
+    none = (0,) * 998
+    many = replace(
+        MISTAKES,
+        classes=(*CLASSES, *(f"class {number}" for number in range(998))),
+        images=MISTAKES.images + none,
+        correct=MISTAKES.correct + none,
+        predicted=MISTAKES.predicted + none,
+    )
+    section = mistakes_section(many, [GREY])
+    assert section.matrix is None
+    page = write_evaluation_page(tmp_path, replace(evaluation(), mistakes=section, features=None))[0]
+    assert "1001 classes are too many" in page.read_text()
+    rows = [*csv.reader(io.StringIO((tmp_path / "confusions.csv").read_text("utf-8-sig")))]
+    red, blue, green = CLASSES
+    assert rows == [
+        ["class", "prediction", "images"],
+        [red, red, "3"],
+        [red, blue, "2"],
+        [blue, blue, "2"],
+        [blue, green, "1"],
+        [green, green, "3"],
+    ]
+
+
 def test_what_there_is_nothing_for_is_left_out(tmp_path: Path) -> None:
     without = mistakes_section(replace(MISTAKES, examples=()), [])
     bare = replace(evaluation(), mistakes=without, epochs=(), attention=(), features=None, notes=())

@@ -1,5 +1,7 @@
 """Contact sheets hold the query and the pictures where they should be."""
 
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,13 @@ from dear.retrieval.sheet import GAP, LINE, SIDE, SheetRow, contact_sheet, save_
 from tests.unit.retrieval.solid import SHADES, gallery
 
 
+def hit(folder: Path, name: str, score: float) -> Hit:
+    return Hit(name, score, {}, sha256=sha256((folder / name).read_bytes()).hexdigest())
+
+
 def test_pictures_in_rows(tmp_path: Path) -> None:
     folder = gallery(tmp_path / "images")
-    hits = [Hit("green.png", 0.9, {}), Hit("blue.png", 0.8, {}), Hit("gone.png", 0.7, {})]
+    hits = [hit(folder, "green.png", 0.9), hit(folder, "blue.png", 0.8), Hit("gone.png", 0.7, {})]
     rows = [SheetRow("by color", hits), SheetRow("by shape", hits[1:])]
     save_sheet(contact_sheet(folder / "red.png", "red.png", rows, folder), tmp_path / "out" / "sheet.png")
     with Image.open(tmp_path / "out" / "sheet.png") as sheet:
@@ -30,6 +36,18 @@ def test_pictures_in_rows(tmp_path: Path) -> None:
         assert sheet.getpixel((GAP + middle, head + middle)) == SHADES["red"]
         assert [at(0, 0), at(0, 1), at(1, 0)] == [SHADES["green"], SHADES["blue"], SHADES["blue"]]
         assert at(0, 2) == at(1, 1) == (213, 217, 222)  # a picture that is gone
+
+
+def test_a_picture_that_the_index_does_not_know_is_not_shown(tmp_path: Path) -> None:
+    """The index of a stranger may name any folder and file of this machine, and a picture there."""
+    folder = gallery(tmp_path / "images")
+    known = hit(folder, "green.png", 0.9)
+    sheet = contact_sheet(
+        None, "red", [SheetRow("by color", [known, replace(known, path="blue.png")])], folder
+    )
+    y = 2 * (LINE + GAP) + SIDE // 2
+    across = [GAP + SIDE // 2, GAP + SIDE // 2 + SIDE + GAP]
+    assert [sheet.getpixel((x, y)) for x in across] == [SHADES["green"], (213, 217, 222)]
 
 
 @pytest.mark.parametrize("place", [".", "/", "", "file/sheet.png", "folder"])

@@ -132,6 +132,8 @@ class Dear(Method):
         s, tower, like = self.settings, self.clip.image, self.clip.image.projection
         original = self.original = tower.side**2 + 1
         layers = range(self.image_from, tower.depth + 1)
+        values = len(layers) * tower.heads * (original + len(self.attribute_tokens)) ** 2
+        at_most("mask_values", values, f"{s.folder()} on this model")
         masks = [
             role_mask(self.roles, layer, tower.heads, original, s.tokens, s.core_mask) for layer in layers
         ]
