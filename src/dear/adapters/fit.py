@@ -1,24 +1,22 @@
 """Fit an adapter to a data set, and make its bundle, in one call."""
 
-from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_files import check_writable
+from dear.adapters.calibration import best_temperature, calibration_images
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.hashes import image_hashes
 from dear.data.loading import held_notes, load_dataset, of_world
@@ -42,10 +40,6 @@ from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED, within
 
-LOW, HIGH = 1e-2, 1e2
-"""Range of the temperature."""
-STEPS = 60
-"""Of its bisection."""
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
@@ -116,7 +110,7 @@ def fit(
                 if warning := uneven(labels, few.classnames):
                     warn(f"{images.name}: {warning}")
             trained_on = range(len(images.train)) if plan.unlabelled else picked
-            calibration = _held_out(images, trained_on, calibrate)
+            calibration = calibration_images(images, trained_on, calibrate)
             few_images = Subset(images.train, torch.tensor([*trained_on], dtype=torch.int64))
             fitted_on = filter(None, (few_images, calibration, images.val if select == "val" else None))
             hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
@@ -253,46 +247,6 @@ def _with_shots(images: Dataset, shots: int | None) -> tuple[Dataset, int]:
     if not len(images.train):
         raise DataError(f"{images.name} has no training images: it can only be tested on.")
     return replace(images, allow_fewer=True), int(torch.bincount(images.train.labels).max())
-
-
-def _held_out(images: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
-    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
-    """
-    if calibrate is False:
-        return None
-    held_out = images.val
-    if held_out is None or not len(held_out):
-        unused = sorted({*range(len(images.train))} - {*picked})
-        held_out = Subset(images.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
-    if held_out is None:
-        raise DataError(
-            f"{images.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HIGH).double().log(), torch.tensor(1 / LOW).double().log()
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
 
 
 def _stored(tensor: Tensor) -> Tensor:

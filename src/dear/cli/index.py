@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.errors import BundleError, DataError, SettingsError
-from dear.retrieval.results import Built, Hit
+from dear.retrieval.results import Built, Hit, Kind, Storage
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -22,8 +22,8 @@ def command_build(
     model: str | None = None,
     roles: Path | None = None,
     out: Path = Path("index"),
-    kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
-    storage: Literal["float16", "int8"] = "float16",
+    kind: Literal["auto", Kind] = "auto",
+    storage: Storage = "float16",
     shard: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -161,8 +161,8 @@ def command_merge(
     shards: Path,
     *,
     out: Path = Path("index"),
-    kind: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
-    storage: Literal["float16", "int8"] = "float16",
+    kind: Literal["auto", Kind] = "auto",
+    storage: Storage = "float16",
 ) -> Built:
     """Merge all shards of an index into one, the same as one build of the whole folder makes.
 

@@ -298,11 +298,7 @@ def encoder_for(
 
 def _require_heads(clip: Clip, table: RoleTable) -> dict[str, tuple[Head, ...]]:
     """The core heads of each attribute that has any. Raises RoleTableError as `head_facts` does."""
-    if not table.fits(clip.identity):
-        raise RoleTableError(
-            f"this role table was computed from {table.weights}, not from {clip.identity}: head numbers have "
-            "no common meaning across weights. Find the roles of these weights with `dear roles discover`."
-        )
+    table.check(clip.identity)
     heads = {name: owned for name, owned in core_heads(table).items() if owned}
     if not heads:
         raise RoleTableError(f"no attribute of the role table {table.source!r} owns a head: choose another.")

@@ -159,16 +159,17 @@ class RoleTable:
         weights: Identity,
         *,
         allow_other: bool = False,
-        option: str = "--dear.roles-from-other-weights",
+        option: str | None = None,
     ) -> None:
-        """Raise RoleTableError, which names the ``option``, if the table belongs to other weights, unless
-        ``allow_other``.
+        """Raise RoleTableError, which names the ``option`` that allows it, if the table belongs to other
+        weights, unless ``allow_other``.
         """
         if not (allow_other or self.fits(weights)):
+            way_out = f", or give {option} to use it anyway" if option else ""
             raise RoleTableError(
-                f"this role table was computed from {self.weights}, not from {weights}: head numbers "
-                "have no common meaning across weights. Find the roles of these weights, or give "
-                f"{option} to use it anyway."
+                f"this role table was computed from {self.weights}, not from {weights}: head numbers have no "
+                f"common meaning across weights. Find the roles of these weights with `dear roles discover`"
+                f"{way_out}."
             )
 
     def uniform(self, role: Role) -> "RoleTable":

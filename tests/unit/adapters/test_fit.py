@@ -10,7 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.fit import best_temperature, fit
+from dear.adapters.calibration import best_temperature
+from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import summary
 from dear.adapters.scoring import evaluate_bundle

@@ -82,7 +82,8 @@ class Dear(Method):
         self, clip: Clip, roles: RoleTable, generator: torch.Generator, settings: DearSettings | None = None
     ) -> None:
         super().__init__(clip, s := settings or DearSettings())
-        roles.check(clip.identity, allow_other=s.roles_from_other_weights)
+        option = "--dear.roles-from-other-weights"
+        roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
         if not roles.attributes:
             raise RoleTableError(
                 f"the role table {roles.source!r} has no core attribute: DeAR needs at least one."
