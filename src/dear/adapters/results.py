@@ -5,6 +5,7 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import io
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -74,7 +75,8 @@ def write_predictions(
     ``report`` is called with each result.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
-    probability_2 and so on; `load_dataset` reads it as labelled images. A .jsonl has one object per image,
+    probability_2 and so on; files below its folder are named from there, so that `load_dataset` reads it as
+    labelled images. A .jsonl has one object per image,
     with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
     no image can be read, OutputError.
     """
@@ -89,7 +91,7 @@ def write_predictions(
                 unreadable.append(result)
                 continue
             header = "" if images or as_json else _header(len(result.top))
-            line = json.dumps(asdict(result)) + "\n" if as_json else _csv_line(result)
+            line = json.dumps(asdict(result)) + "\n" if as_json else _csv_line(result, out)
             # File names keep their bytes.
             file.write((header + line).encode("utf-8", "surrogateescape"))
             images += 1
@@ -114,9 +116,12 @@ def _header(top: int) -> str:
     return _row(["file", "class", "probability", *ranked])
 
 
-def _csv_line(prediction: Prediction) -> str:
+def _csv_line(prediction: Prediction, out: Path) -> str:
     cells = [cell for best in prediction.top for cell in (csv_text(best.name), best.probability)]
-    return _row([csv_text(prediction.image or ""), *cells])
+    folder, name = os.path.dirname(os.path.abspath(out)), prediction.image or ""
+    if name and (path := Path(os.path.abspath(name))).is_relative_to(folder):
+        name = path.relative_to(folder).as_posix()
+    return _row([csv_text(name), *cells])
 
 
 def _row(cells: Sequence[object]) -> str:

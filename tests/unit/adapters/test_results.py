@@ -31,6 +31,17 @@ def test_one_row_an_image(tmp_path: Path) -> None:
     assert len(rows) == 3
 
 
+def test_a_table_names_files_below_its_folder_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    names = ["../photos/a.jpg", "b.jpg", "../../c.jpg", str(tmp_path / "d.jpg")]
+    write_predictions("../p.csv", [Prediction(name, (DOG,)) for name in names])
+    rows = [*csv.reader((tmp_path / "p.csv").read_text().splitlines())][1:]
+    assert [row[0] for row in rows] == ["photos/a.jpg", "work/b.jpg", "../../c.jpg", "d.jpg"]
+
+
 def test_json_lines_have_the_evidence(tmp_path: Path) -> None:
     write_predictions(tmp_path / "p.jsonl", FOUND)
     first, _ = map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())

@@ -112,7 +112,8 @@ def require_inside(where: str, path: str) -> None:
     forms = PurePosixPath(path), PureWindowsPath(path)
     if any(form.anchor or ".." in form.parts for form in forms) or "\0" in path:
         raise DataError(
-            f"{where}: the path {path[:200]!r} leads out of the image folder: name a file below it."
+            f"{where}: the path {path[:200]!r} leads out of the image folder: name a file below it; a "
+            "table lies in or above the folder of its images."
         )
 
 
