@@ -92,6 +92,8 @@ class ComputedBiases:
     ) -> list[Float[Tensor, "*any query key"]]:
         """The same biases in the type of products, `aligned`. They are the same at each call."""
         kind, device = computing_type(biases[0]), biases[0].device
+        if torch.compiler.is_compiling():  # traced for an export: its tensors hold no values
+            return [bias.to(kind) for bias in biases]
         if not self._made or (self._made[0].dtype, self._made[0].device) != (kind, device):
             self._made = [aligned(bias.to(kind)) for bias in biases]
         return self._made

@@ -22,7 +22,9 @@ class CastOnce:
         self._sources, self._versions, self._casts = list[Tensor](), list[int](), list[Tensor]()
 
     def __call__(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Both in the computing type; as they are if they are trained."""
+        """Both in the computing type; as they are if they are trained, or traced for an export."""
+        if torch.compiler.is_compiling():  # its tensors hold no values
+            return weight, bias
         tensors = [weight] if bias is None else [weight, bias]
         kind = computing_type(weight)
         if kind == weight.dtype or any(x.requires_grad or x.is_inference() for x in tensors):

@@ -88,3 +88,11 @@ def test_no_bias() -> None:
         weight, bias = CastOnce()(torch.ones(2, 3), None)
     assert weight.dtype == torch.bfloat16
     assert bias is None
+
+
+def test_a_trace_for_an_export_leaves_no_cast_behind(layer: CastLinear) -> None:
+    x = torch.ones(2, 7)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        torch.export.export(layer, (x,))
+        expected = nn.functional.linear(x, layer.weight, layer.bias)
+        assert torch.equal(layer(x), expected)  # a value, which traced tensors do not have
