@@ -32,6 +32,7 @@ class Faults:
         pause: seconds between two chunks of a large file.
         etag: what is stated as the hash of a small file, in place of its own.
         commit: what is stated as its commit.
+        sha: what its information states as the commit of a repository.
         missing: whether a small file that is listed is not found.
         size: what is stated as its size.
         status: codes answered in place of a file or of the model's information, by a part of the path.
@@ -43,6 +44,7 @@ class Faults:
     pause: float = 0.0
     etag: str | None = None
     commit: str = COMMIT
+    sha: str = COMMIT
     missing: bool = False
     size: int | None = None
     status: dict[str, int] = field(default_factory=dict)
@@ -135,10 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(code, {}, b"")
         if path == "/":
             return self._send(200, {}, b"the hub" if body else b"")
-        if matched := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+        if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
             return self._model_info(matched[1])
-        if matched := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
-            return self._resolve(matched[1], matched[2], body)
+        quoted = urlsplit(self.path).path  # a revision may hold slashes
+        if matched := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.+)", quoted):
+            return self._resolve(matched[1], unquote(matched[2]), body)
         if matched := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
             return self._content(self.standin.files[matched[1]][matched[2]])
         return self._send(404, {}, b"")
@@ -151,7 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in self.standin.files[repository].items()
         ]
-        info = {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": "mit"}}
+        info = {
+            "id": repository,
+            "sha": self.standin.faults.sha,
+            "siblings": siblings,
+            "cardData": {"license": "mit"},
+        }
         return self._send(200, {"Content-Type": "application/json"}, json.dumps(info).encode())
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:

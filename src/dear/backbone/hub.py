@@ -8,7 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def download(
         announce(title, repository, entries[file].size, info.card_data)
     size_limit = "json_bytes" if file.endswith(".json") else size_limit
     at_most(size_limit, entries[file].size or 0, f"{file} of {repository}")
-    with _checked_answers(f"{file} of {repository}", size_limit):
+    with checked_answers(f"{file} of {repository}", size_limit):
         path = Path(
             huggingface_hub.hf_hub_download(
                 repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
@@ -149,31 +149,42 @@ def download(
 
 
 @contextmanager
-def _checked_answers(title: str, size_limit: str) -> Iterator[None]:
-    """Context in which what the hub answers about a file is checked before its client uses it: the client
-    makes paths of the ETag and the commit, which lead anywhere unless they are hashes, and fetches any size.
+def checked_answers(title: str, size_limit: str) -> Iterator[None]:
+    """Context in which what the hub answers about files is checked before its client uses it: the client
+    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, and
+    fetches any size. ``title`` names the files, ``size_limit`` is the limit of each.
     """
     from huggingface_hub import file_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    ask = file_download.get_hf_file_metadata
+    ask, note = file_download.get_hf_file_metadata, file_download._cache_commit_hash_for_specific_revision
 
     def checked(*args: Any, **options: Any) -> Any:
         try:
             answer = ask(*args, **options)
-        except EntryNotFoundError as error:  # the client would note it by the commit
-            raise FileNotFoundError(f"the hub lists {title}, but does not have it") from error
+        except EntryNotFoundError as error:  # the client notes it by the commit
+            headers: Any = getattr(getattr(error, "response", None), "headers", {})
+            if GIT.fullmatch(headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "0" * 40)):
+                raise
+            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.") from error
         etag, commit = str(answer.etag), str(answer.commit_hash)
         if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
             raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")
         at_most(size_limit, answer.size or 0, title)
         return answer
 
-    file_download.get_hf_file_metadata = checked
-    try:
+    def checked_note(folder: str, revision: str, commit: str) -> None:
+        """The client writes the commit to a file called as the revision, which a data set's hub states."""
+        if Path(revision).is_absolute() or ".." in Path(revision).parts:
+            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.")
+        note(folder, revision, commit)
+
+    patches = {"get_hf_file_metadata": checked, "_cache_commit_hash_for_specific_revision": checked_note}
+    with ExitStack() as stack:
+        for name, function in patches.items():
+            stack.callback(setattr, file_download, name, getattr(file_download, name))
+            setattr(file_download, name, function)
         yield
-    finally:
-        file_download.get_hf_file_metadata = ask
 
 
 def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
