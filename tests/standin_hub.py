@@ -2,13 +2,14 @@
 when a file is fetched, and nothing else.
 """
 
+import gzip
 import hashlib
 import json
 import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +36,8 @@ class Faults:
         sha: what its information states as the commit of a repository.
         missing: whether a small file that is listed is not found.
         size: what is stated as its size.
+        packed: whether the information of a model is packed.
+        endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
         status: codes answered in place of a file or of the model's information, by a part of the path.
     """
 
@@ -47,6 +50,8 @@ class Faults:
     sha: str = COMMIT
     missing: bool = False
     size: int | None = None
+    packed: bool = False
+    endless: bool = False
     status: dict[str, int] = field(default_factory=dict)
 
 
@@ -160,7 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
             "siblings": siblings,
             "cardData": {"license": "mit"},
         }
-        return self._send(200, {"Content-Type": "application/json"}, json.dumps(info).encode())
+        body, headers = json.dumps(info).encode(), {"Content-Type": "application/json"}
+        if self.standin.faults.packed:
+            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+        return self._send(200, headers, body)
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self.standin.files.get(repository, {}).get(name)
@@ -169,6 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
             headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
+            if body and faults.endless:
+                content += bytes(2**26)
             length = len(content) if body or faults.size is None else faults.size
             return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
@@ -203,7 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # the client has read enough
+            self.wfile.write(body)
 
 
 def sha256(content: bytes) -> str:

@@ -145,6 +145,23 @@ def test_a_file_above_its_limit_is_not_fetched(
     assert not standin.downloads()
 
 
+def test_an_answer_is_not_unpacked_nor_read_to_its_end(
+    standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five kilobytes, packed twice, took 6.6 GiB; and a file that is longer than stated filled the disk."""
+    standin.files[CLIP] = {"config.json": b"{}"}
+    standin.faults.packed = True
+    with pytest.raises(WeightsError, match=f"packs its answers about {CLIP}"):
+        hub.fetch(CLIP, ["config.json"])
+    standin.faults.packed, standin.faults.endless = False, True
+    with pytest.raises(WeightsError, match=r"sends more than it states of config\.json"):
+        hub.fetch(CLIP, ["config.json"])
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100")
+    with pytest.raises(LimitError, match=r"an answer of the hub about .*above the limit of 100"):
+        hub.fetch(CLIP, ["config.json"])
+    assert not [*(tmp_path / "cache").glob("*/blobs/*")]
+
+
 @pytest.mark.usefixtures("content")
 def test_a_fetch_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None:
     standin.faults.cut = 100 * CHUNK

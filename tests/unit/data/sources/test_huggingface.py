@@ -328,7 +328,7 @@ class TestSize:
     def test_other_types_than_stated(
         self, kind: str, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A cast of columns that share their bytes fills the memory; by forged offsets it ends the process."""
+        """A cast of columns that share bytes fills the memory; of forged offsets, it ends the process."""
         made([0, 1], note=["1", "2"]).save_to_disk(tmp_path / "mine")
         info = tmp_path / "mine/dataset_info.json"
         stated = json.loads(info.read_text())
