@@ -2,13 +2,14 @@
 when a file is fetched, and nothing else.
 """
 
+import gzip
 import hashlib
 import json
 import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,8 +33,11 @@ class Faults:
         pause: seconds between two chunks of a large file.
         etag: what is stated as the hash of a small file, in place of its own.
         commit: what is stated as its commit.
+        sha: what its information states as the commit of a repository.
         missing: whether a small file that is listed is not found.
         size: what is stated as its size.
+        packed: whether the information of a model is packed.
+        endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
         status: codes answered in place of a file or of the model's information, by a part of the path.
     """
 
@@ -43,8 +47,11 @@ class Faults:
     pause: float = 0.0
     etag: str | None = None
     commit: str = COMMIT
+    sha: str = COMMIT
     missing: bool = False
     size: int | None = None
+    packed: bool = False
+    endless: bool = False
     status: dict[str, int] = field(default_factory=dict)
 
 
@@ -135,10 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(code, {}, b"")
         if path == "/":
             return self._send(200, {}, b"the hub" if body else b"")
-        if matched := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+        if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
             return self._model_info(matched[1])
-        if matched := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
-            return self._resolve(matched[1], matched[2], body)
+        quoted = urlsplit(self.path).path  # a revision may hold slashes
+        if matched := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.+)", quoted):
+            return self._resolve(matched[1], unquote(matched[2]), body)
         if matched := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
             return self._content(self.standin.files[matched[1]][matched[2]])
         return self._send(404, {}, b"")
@@ -151,8 +159,16 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in self.standin.files[repository].items()
         ]
-        info = {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": "mit"}}
-        return self._send(200, {"Content-Type": "application/json"}, json.dumps(info).encode())
+        info = {
+            "id": repository,
+            "sha": self.standin.faults.sha,
+            "siblings": siblings,
+            "cardData": {"license": "mit"},
+        }
+        body, headers = json.dumps(info).encode(), {"Content-Type": "application/json"}
+        if self.standin.faults.packed:
+            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+        return self._send(200, headers, body)
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self.standin.files.get(repository, {}).get(name)
@@ -161,6 +177,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
             headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
+            if body and faults.endless:
+                content += bytes(2**26)
             length = len(content) if body or faults.size is None else faults.size
             return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
@@ -195,7 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # the client has read enough
+            self.wfile.write(body)
 
 
 def sha256(content: bytes) -> str:

@@ -8,7 +8,8 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def download(
     the hub's client raises.
     """
     hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
-    info = hub.model_info(repository, revision=revision, files_metadata=True)
+    with checked_answers(repository, "json_bytes"):
+        info = hub.model_info(repository, revision=revision, files_metadata=True)
     entries = {entry.rfilename: entry for entry in info.siblings or ()}
     file = next((file for file in files if file in entries), None)
     if file is None:
@@ -130,7 +132,7 @@ def download(
         announce(title, repository, entries[file].size, info.card_data)
     size_limit = "json_bytes" if file.endswith(".json") else size_limit
     at_most(size_limit, entries[file].size or 0, f"{file} of {repository}")
-    with _checked_answers(f"{file} of {repository}", size_limit):
+    with checked_answers(f"{file} of {repository}", size_limit):
         path = Path(
             huggingface_hub.hf_hub_download(
                 repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
@@ -139,7 +141,8 @@ def download(
     entry: Any = entries[file]
     commit = path.parts[-len(Path(file).parts) - 1]
     if commit != info.sha:  # a commit came in between
-        info = hub.model_info(repository, revision=commit, files_metadata=True)
+        with checked_answers(repository, "json_bytes"):
+            info = hub.model_info(repository, revision=commit, files_metadata=True)
         entry = next(entry for entry in info.siblings or () if entry.rfilename == file)
     stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
     if not (stated and (SHA256.fullmatch(stated) or GIT.fullmatch(stated))):
@@ -149,31 +152,101 @@ def download(
 
 
 @contextmanager
-def _checked_answers(title: str, size_limit: str) -> Iterator[None]:
-    """Context in which what the hub answers about a file is checked before its client uses it: the client
-    makes paths of the ETag and the commit, which lead anywhere unless they are hashes, and fetches any size.
+def checked_answers(title: str, size_limit: str) -> Iterator[None]:
+    """Context in which what the hub answers about files is checked before its client uses it: the client
+    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, and
+    fetches and unpacks without bound. ``title`` names the files, ``size_limit`` is the limit of each.
     """
     from huggingface_hub import file_download
     from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.utils import _http
 
-    ask = file_download.get_hf_file_metadata
+    ask, note = file_download.get_hf_file_metadata, file_download._cache_commit_hash_for_specific_revision
+    get: Any = file_download.http_get
+    make_client: Any = getattr(_http, "_GLOBAL_CLIENT_FACTORY", None)
+    fetching = ContextVar("fetching", default=False)
 
     def checked(*args: Any, **options: Any) -> Any:
         try:
             answer = ask(*args, **options)
-        except EntryNotFoundError as error:  # the client would note it by the commit
-            raise FileNotFoundError(f"the hub lists {title}, but does not have it") from error
+        except EntryNotFoundError as error:  # the client notes it by the commit
+            headers: Any = getattr(getattr(error, "response", None), "headers", {})
+            if GIT.fullmatch(headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "0" * 40)):
+                raise
+            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.") from error
         etag, commit = str(answer.etag), str(answer.commit_hash)
         if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
             raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")
         at_most(size_limit, answer.size or 0, title)
         return answer
 
-    file_download.get_hf_file_metadata = checked
-    try:
+    def checked_note(folder: str, revision: str, commit: str) -> None:
+        """The client writes the commit to a file called as the revision, which a data set's hub states."""
+        if Path(revision).is_absolute() or ".." in Path(revision).parts:
+            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.")
+        note(folder, revision, commit)
+
+    def bounded_get(url: str, temp_file: Any, **options: Any) -> None:
+        """Fetch a file, of no more bytes than stated, however often the connection is resumed."""
+        most = options.get("expected_size")
+        token = fetching.set(True)
+        try:
+            get(url, _Bounded(temp_file, title, size_limit, most), **options)
+        finally:
+            fetching.reset(token)
+
+    def bounded(response: Any) -> None:
+        """Refuse what is packed; bound an answer: it is kept in memory unless it is a file's content."""
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise ContentError(f"the hub at {constants.ENDPOINT} packs its answers about {title}.")
+        name = size_limit if fetching.get() and response.status_code in (200, 206) else "json_bytes"
+        raw = response.iter_raw
+
+        def iter_raw(chunk_size: int | None = None) -> Iterator[bytes]:
+            total = 0
+            for chunk in raw(chunk_size):
+                total += len(chunk)
+                at_most(name, total, f"an answer of the hub about {title}")
+                yield chunk
+
+        response.iter_raw = iter_raw
+
+    def client() -> Any:
+        session = make_client()
+        session.headers["Accept-Encoding"] = "identity"
+        hooks = session.event_hooks
+        session.event_hooks = {**hooks, "response": [*hooks.get("response", ()), bounded]}
+        return session
+
+    patches = {
+        "get_hf_file_metadata": checked, "_cache_commit_hash_for_specific_revision": checked_note,
+        "http_get": bounded_get,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        if make_client is not None:  # huggingface_hub 1.0 or newer
+            stack.callback(huggingface_hub.set_client_factory, make_client)
+            huggingface_hub.set_client_factory(client)
+        for name, function in patches.items():
+            stack.callback(setattr, file_download, name, getattr(file_download, name))
+            setattr(file_download, name, function)
         yield
-    finally:
-        file_download.get_hf_file_metadata = ask
+
+
+class _Bounded:
+    """A file being fetched, that takes no more bytes than its stated size and its limit."""
+
+    def __init__(self, file: Any, title: str, size_limit: str, size: int | None) -> None:
+        self.file, self.title, self.size_limit, self.size = file, title, size_limit, size
+
+    def write(self, chunk: bytes) -> int:
+        end = self.file.tell() + len(chunk)
+        at_most(self.size_limit, end, self.title)
+        if self.size is not None and end > self.size:
+            raise ContentError(f"the hub at {constants.ENDPOINT} sends more than it states of {self.title}.")
+        return int(self.file.write(chunk))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
 
 def require_known(path: Path, sha256: Collection[str], repository: str) -> None:

@@ -112,7 +112,7 @@ def test_what_a_mirror_answers_is_no_path(fault: str, standin: StandIn, tmp_path
             standin.faults.etag = path
         else:
             standin.faults.commit, standin.faults.missing = path, fault == "missing"
-        with pytest.raises(WeightsError, match=r"states no hash of config\.json|does not have it"):
+        with pytest.raises(WeightsError, match=r"states no (hash|commit) of config\.json"):
             hub.fetch(CLIP, ["config.json"])
     assert sorted(path.name for path in tmp_path.iterdir()) in (["precious"], ["cache", "precious"])
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
@@ -143,6 +143,23 @@ def test_a_file_above_its_limit_is_not_fetched(
         load_clip(NAME, "plain")
     assert not [path for method, path, _ in standin.requests if method == "GET" and "/resolve/" in path]
     assert not standin.downloads()
+
+
+def test_an_answer_is_not_unpacked_nor_read_to_its_end(
+    standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five kilobytes, packed twice, took 6.6 GiB; and a file that is longer than stated filled the disk."""
+    standin.files[CLIP] = {"config.json": b"{}"}
+    standin.faults.packed = True
+    with pytest.raises(WeightsError, match=f"packs its answers about {CLIP}"):
+        hub.fetch(CLIP, ["config.json"])
+    standin.faults.packed, standin.faults.endless = False, True
+    with pytest.raises(WeightsError, match=r"sends more than it states of config\.json"):
+        hub.fetch(CLIP, ["config.json"])
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100")
+    with pytest.raises(LimitError, match=r"an answer of the hub about .*above the limit of 100"):
+        hub.fetch(CLIP, ["config.json"])
+    assert not [*(tmp_path / "cache").glob("*/blobs/*")]
 
 
 @pytest.mark.usefixtures("content")

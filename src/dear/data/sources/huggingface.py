@@ -96,8 +96,10 @@ def _loaded(name: str) -> dict[str, Any]:
                 raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
             loaded: Any = saved_tables(folder)
         else:
+            from dear.backbone.hub import checked_answers
+
             repository, _, configuration = name.partition(":")
-            with _quiet_hub():
+            with _quiet_hub(), checked_answers(f"a file of {repository}", "tensor_bytes"):
                 loaded = datasets.load_dataset(repository, configuration or None, keep_in_memory=False)
         parts = dict(loaded) if isinstance(loaded, dict) else {"all": loaded}
         parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns

@@ -56,11 +56,16 @@ def _saved_table(folder: Path, part: Path) -> Any:
     state = typed(read_json(_regular(folder, part / STATE)), dict[str, Any], part / STATE)
     listed = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
     names = [typed(file.get("filename"), str, part / STATE, "_data_files.filename") for file in listed]
-    tables = []
+    tables = list[Any]()
     for file in _distinct(folder, [str(part / name) for name in names], str(part / STATE)):
-        _require_uncompressed(_regular(folder, file))
-        features = datasets.DatasetInfo(features=info.get("features"))
-        tables.append(datasets.Dataset.from_file(str(file), info=features))
+        schema = _uncompressed(_regular(folder, file))
+        features = datasets.Features.from_arrow_schema(schema)
+        if (stated := datasets.DatasetInfo(features=info.get("features")).features) is not None:
+            features = stated.reorder_fields_as(features)
+        # The library would cast every column, by offsets that nobody has checked.
+        if features.arrow_schema != schema or (tables and tables[0].data.schema != schema):
+            raise ReadingError(file, f"{INFO} or another file states other types of columns: save it again")
+        tables.append(datasets.Dataset.from_file(str(file), info=datasets.DatasetInfo(features=features)))
     return datasets.concatenate_datasets(tables)
 
 
@@ -103,8 +108,8 @@ def file_below(folders: Iterable[Path], name: str, where: str) -> Path:
     )
 
 
-def _require_uncompressed(file: Path) -> None:
-    """Check that an Arrow file can be used as it lies on the disk, before anything in it is unpacked.
+def _uncompressed(file: Path) -> Any:
+    """The schema of an Arrow file that can be used as it lies on the disk; nothing in it is unpacked.
 
     `save_to_disk` writes nothing else. Raises ReadingError for compressed batches, for types that may refer
     to the same bytes repeatedly, and for what is not an Arrow stream.
@@ -113,7 +118,8 @@ def _require_uncompressed(file: Path) -> None:
 
     with pyarrow.memory_map(str(file)) as source:
         try:
-            kinds = [*_kinds(pyarrow.ipc.open_stream(source).schema)]
+            schema = pyarrow.ipc.open_stream(source).schema
+            kinds = [*_kinds(schema)]
             at_most("columns", len(kinds), file)
             source.seek(0)
             messages = pyarrow.ipc.MessageReader.open_stream(source)
@@ -126,6 +132,7 @@ def _require_uncompressed(file: Path) -> None:
         raise ReadingError(file, "its batches are compressed, which save_to_disk does not do: save it again")
     if shared := [kind for kind in kinds if kind.startswith(SHARING)]:
         raise ReadingError(file, f"it has values of the type {shared[0][:100]}: cast them to a plain type")
+    return schema
 
 
 def _kinds(fields: Iterable[Any]) -> Iterator[str]:

@@ -324,6 +324,19 @@ class TestSize:
         file.write_bytes(content.replace(starts[:76], starts[:72] + (2**30).to_bytes(4, "little")))
         refused(tmp_path / "mine", settings, r"its values are damaged \(")
 
+    @pytest.mark.parametrize("kind", ["large_string", "int64"])
+    def test_other_types_than_stated(
+        self, kind: str, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A cast of columns that share bytes fills the memory; of forged offsets, it ends the process."""
+        made([0, 1], note=["1", "2"]).save_to_disk(tmp_path / "mine")
+        info = tmp_path / "mine/dataset_info.json"
+        stated = json.loads(info.read_text())
+        stated["features"]["note"]["dtype"] = kind
+        info.write_text(json.dumps(stated))
+        monkeypatch.setattr(datasets.table.Table, "cast", lambda *_: pytest.fail("it was cast"))
+        refused(tmp_path / "mine", settings, r"dataset_info\.json or another file states other types")
+
     def test_rows(self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets.DatasetDict(train=made([0, 1]), test=made([1, 0])).save_to_disk(tmp_path / "mine")
         monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "3")
