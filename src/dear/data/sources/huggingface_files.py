@@ -3,6 +3,7 @@ resolved, and what its Arrow files may hold.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from dear.reading.files import ReadingError, opened
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
+LABEL_TYPE = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32|64)")
 SPLITS_LIST = "dataset_dict.json"
 STATE = "state.json"
 INFO = "dataset_info.json"
@@ -245,6 +247,8 @@ def require_usable(name: str, tables: Mapping[str, Any], image: str, label: str)
             )
     if type(feature).__name__ not in ("ClassLabel", "Value"):
         raise DataError(f"{name}: the column {label} holds {type(feature).__name__}, not classes.")
+    if (dtype := str(getattr(feature, "dtype", ""))) and not LABEL_TYPE.fullmatch(dtype):
+        raise DataError(f"{name}: the column {label} holds {dtype[:100]}, not texts, numbers or booleans.")
     names: Sequence[Any] = getattr(feature, "names", None) or ()
     if not all(isinstance(classname, str) for classname in names):
         raise DataError(f"{name}: the class names of the column {label} are not all text.")

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.standin_hub import StandIn
+from tests.unit.data.photos import refused
 
 datasets: Any = pytest.importorskip("datasets")
 CARD = b"---\nlicense: mit\n---\nwritten by the hub\n"
@@ -43,3 +45,11 @@ def test_what_it_answers_is_no_path(
         assert "\n" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"precious", "cache"}
     assert precious.read_text() == "x"
+
+
+def test_labels_that_python_cannot_hold(tmp_path: Path, settings: DataSettings) -> None:
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("timestamp[s]")})
+    rows = {"image": [Image.new("RGB", (7, 5))] * 2, "label": [1, 2]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "mine")
+    labelled = DataSettings(cache=settings.cache, label="label")
+    refused(tmp_path / "mine", labelled, r"the column label holds timestamp\[s\], not texts, numbers")
