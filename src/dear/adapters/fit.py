@@ -88,6 +88,11 @@ def fit(
     Returns the bundle. Raises DearError, before training where possible.
     """
     unfinished = None
+    if out is not None and not isinstance(out, str | Path):
+        raise SettingsError(
+            f"out is a {type(out).__name__}, not a folder: images and labels are a pair, as in "
+            "fit((images, labels))."
+        )
     if out is not None:
         check_writable(Path(out).expanduser(), overwrite=overwrite)
         unfinished = within(Path(out).expanduser(), UNFINISHED)
@@ -102,6 +107,8 @@ def fit(
         with held_notes():
             images = data if isinstance(data, Dataset) else load_dataset(data, dataset)
             distinct(images.classnames, images.name)
+            if len(images.classnames) == 1:
+                warn(f"{images.name}: it has a single class, so every image will be {images.classnames[0]!r}")
             few, count = _with_shots(images, shots)
             plan = Plan(method, settings=settings)
             picked = draw_few(few, count, seed)[0].indices if plan.trains else ()

@@ -31,7 +31,7 @@ SIZE, LICENCE = "about 600 MB", "MIT"
 """Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
 TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
-    "so its results on photographs mean nothing. For photographs leave --model out."
+    "so its results on photographs mean nothing. For photographs fit without --model."
 )
 CARD = (
     "**Not for photographs.** The backbone is the tiny CLIP, which is only for trying things out: it has "

@@ -10,6 +10,8 @@ from dear.data.sources.table import SUFFIXES
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 
+MOST_LISTED = 12  # names of data sets in an error, the nearest first
+
 
 def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks: bool = True) -> None:
     """Raise the error of `load_dataset` for a name that is unknown, a path that does not exist, or a
@@ -32,4 +34,6 @@ def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearErr
     if any(sign in name_or_path for sign in "/\\."):
         what = "file" if Path(name_or_path).suffix.lower() in (*SUFFIXES, ".zip") else "folder"
         return DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
-    return UnknownNameError("data set", name_or_path, [*other_names, *benchmarks()])
+    error = UnknownNameError("data set", name_or_path, [*other_names, *benchmarks()], MOST_LISTED)
+    error.args = (f"{error} No file or folder has that name either.",)
+    return error

@@ -386,3 +386,8 @@ def test_bounds() -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
     assert best_temperature(logits, torch.tensor([0, 1])) == 1  # all right: no confidence is contradicted
     assert best_temperature(logits, torch.tensor([1, 0])) == pytest.approx(100, rel=1e-6)  # all wrong
+
+
+def test_images_and_labels_are_a_pair() -> None:
+    with pytest.raises(SettingsError, match=r"out is a list, not a folder: .* fit\(\(images, labels\)\)"):
+        fit(["a.jpg"], ["cup"])  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ HEAVY = {
 
 
 ERRORS = [
-    (["fit", "--data", "nowhere", "--out", "b"], "unknown data set 'nowhere'"),
+    (["fit", "--data", "nowhere", "--out", "b"], "No file or folder has that name either."),
     (["fit", "--data", "./nowhere", "--out", "b"], "the folder ./nowhere does not exist"),
     (["fit", "--data", "mixed-paints", "--out", "b", "--shoots", "1"], "Did you mean --shots?"),
     (["run", "few-shot", "--data", "nowhere"], "unknown data set 'nowhere'"),

@@ -69,7 +69,7 @@ def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) ->
     assert kind_of(named_table("ground-truth")) == "ground-truth"
     # The published table is returned whatever the weights, and refused where it is used.
     table = role_table(small_clip, Path("published"))
-    with pytest.raises(RoleTableError, match="roles-from-other-weights"):
+    with pytest.raises(RoleTableError, match="Find the roles of these weights with"):
         table.check(small_clip.identity)
     with pytest.raises(RoleTableError, match="no ground-truth role table is known for small/random"):
         role_table(small_clip, "ground-truth")

@@ -152,7 +152,9 @@ def test_a_layer_with_missing_or_unknown_heads_is_refused() -> None:
 def test_weights_are_checked_unless_others_are_allowed() -> None:
     table().check(WEIGHTS)
     table().check(replace(WEIGHTS, model="renamed", pretrained="elsewhere"))  # the values count, not the name
-    with pytest.raises(RoleTableError, match=r"--dear\.roles-from-other-weights to use it"):
+    with pytest.raises(RoleTableError, match="with `dear roles discover`, or give --other to use it"):
+        table().check(OTHER, option="--other")
+    with pytest.raises(RoleTableError, match=r"with `dear roles discover`\.$"):
         table().check(OTHER)
     table().check(OTHER, allow_other=True)
 

@@ -44,7 +44,9 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         classes = next((column for column in (settings.label, *LABELS) if column in columns), None)
         if images is None or classes is None:
             names = listing(columns, 20)
-            raise DataError(f"the columns are {names}: path (or image) and label are needed, split is read.")
+            raise DataError(
+                f"the columns are {names}: path (or image, file) and label (or class) are needed."
+            )
         splits = data["split"] if "split" in columns else None
         return read_pairs(data[images], data[classes], settings, splits=splits)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
@@ -81,7 +83,7 @@ def read_pairs(
     images, labels = [*each_image(images)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
-        raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label an image.")
+        raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label per image.")
     numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
     if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
         kind = type(odd[0]).__name__
@@ -133,5 +135,5 @@ def _values(column: Any) -> list[Any]:
     """A column as a list of Python's own values."""
     values = column.tolist() if hasattr(column, "tolist") else column
     if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise DataError(f"{type(column).__name__} is not a list of labels: give one label an image.")
+        raise DataError(f"{type(column).__name__} is not a list of labels: give one label per image.")
     return [*values]
