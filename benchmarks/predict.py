@@ -83,10 +83,10 @@ def bundle_of(clip: Clip, names: Sequence[str]) -> Bundle:
 
 
 def main() -> None:
-    made = parser(__doc__)
-    made.add_argument("--images", type=int, default=256)
-    made.add_argument("--classes", type=int, default=50)
-    options = parsed(made)
+    arguments = parser(__doc__)
+    arguments.add_argument("--images", type=int, default=256)
+    arguments.add_argument("--classes", type=int, default=50)
+    options = parsed(arguments)
     model, clip = network(options)
     names = [f"class {number}" for number in range(options.classes)]
     with tempfile.TemporaryDirectory() as folder:
@@ -101,10 +101,10 @@ def main() -> None:
             "open_clip, 2 workers": lambda: [names[best] for best in official(model, clip, paths, names, 2)],
             "dear, 32-true": ours("32-true"),
         }
-        chosen = precision_for(clip, "auto")
-        if chosen != "32-true":
-            work[f"dear, {chosen}"] = ours("auto")
-        best = {kind: one() for kind, one in work.items()}  # which also warms them up
+        default = precision_for(clip, "auto")
+        if default != "32-true":
+            work[f"dear, {default}"] = ours("auto")
+        best = {kind: predict() for kind, predict in work.items()}  # which also warms them up
         seconds, busy = both_clocks(work, options.repeats, options.device)
     median, cpu = medians(seconds), medians(busy)
     rows = [
@@ -114,7 +114,7 @@ def main() -> None:
             "times open_clip": median["open_clip"] / median[kind],
             "CPU s an image": cpu[kind] / options.images if "workers" not in kind else None,
             "same class": sum(map(str.__eq__, best[kind], best["open_clip"])) / options.images,
-            "all seconds": [round(one, 3) for one in seconds[kind]],
+            "all seconds": [round(second, 3) for second in seconds[kind]],
         }
         for kind in work
     ]

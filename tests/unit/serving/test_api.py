@@ -60,12 +60,12 @@ def test_a_prediction_is_the_predictors_own_in_both_forms(client: TestClient, pr
             assert sum(one["evidence"].values()) == pytest.approx(one["logit"], abs=1e-4)
     names = {"red house, old", "blue tree"}
     quoted = '"red house, old", blue tree,'
-    for given in (
+    for request in (
         {"params": {"classes": quoted}, "content": data},
         {"files": form, "data": {"classes": quoted}},
     ):
-        other = client.post("/api/predict", **given).json()  # type: ignore[arg-type]
-        assert {one["name"] for one in other["top"]} == names
+        other = client.post("/api/predict", **request).json()  # type: ignore[arg-type]
+        assert {candidate["name"] for candidate in other["top"]} == names
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_long_upload_without_a_length_is_cut_off(client: TestClient) -> None:
 def test_questions_that_make_no_sense(client: TestClient) -> None:
     data = png(picture())
     for path in ("predict?tops=2", "batch?top=1&tops=2"):
-        told = refused(client.post(f"/api/{path}", files={"image": data}), 400)
-        assert told == "unknown parameter 'tops'. Did you mean 'top'? Known parameters: top, classes."
+        message = refused(client.post(f"/api/{path}", files={"image": data}), 400)
+        assert message == "unknown parameter 'tops'. Did you mean 'top'? Known parameters: top, classes."
     assert "unknown parameter 'x'" in refused(client.get("/api/info?x=1"), 400)
     misspelt = client.post("/api/predict", files={"image": data}, data={"klasses": "a,b"})
     assert "unknown field 'klasses'. Did you mean 'classes'?" in refused(misspelt, 400)
