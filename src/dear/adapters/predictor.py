@@ -157,9 +157,10 @@ class Predictor:
         """
         vocabulary, remaining = self._vocabulary, each_image(listed_images(images))
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
-            features = [vocabulary.image_features(images).transpose(0, 1)]
+            parts = images.split(self.clip.image.images_at_once)
+            features = [vocabulary.image_features(part).transpose(0, 1) for part in parts]
             self.require_finite(*features)
-            return features[0]
+            return torch.cat(features)
         features = [vocabulary.text.new_empty(0, len(self.features), vocabulary.text.shape[1])]
         while pixels := [self.preprocess(image) for image in islice(remaining, BATCH)]:
             features.append(vocabulary.image_features(torch.stack(pixels)).transpose(0, 1))

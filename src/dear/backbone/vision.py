@@ -19,6 +19,10 @@ from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.towers import Bias, Tower, plain_projection
 
+MOST_IMAGES = 250
+KEPT_BYTES = 2**25
+"""The largest block that glibc's allocator keeps when it is freed."""
+
 
 class VisionTower(Tower):
     """The image tower. Token 0 is the class token or, in a tower without one, a placeholder for the pooled
@@ -62,6 +66,16 @@ class VisionTower(Tower):
     def side(self) -> int:
         """Patches along a side of the image."""
         return self.image_size // self.patch_size
+
+    @property
+    def images_at_once(self) -> int:
+        """Images to compute together without gradients: 250, or on a CPU as many of them as keep the MLP's
+        hidden values of a layer within 32 MiB, as the C library asks the system for larger tensors each time.
+        """
+        if self.projection.device.type != "cpu":
+            return MOST_IMAGES
+        values = 4 * self.width * (1 + self.side**2)
+        return min(MOST_IMAGES, max(1, KEPT_BYTES // (4 * values)))
 
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
         """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""

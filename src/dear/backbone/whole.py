@@ -17,7 +17,7 @@ from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import TextTower, TextTrunk
 from dear.backbone.towers import Bias, outside_autocast
-from dear.backbone.vision import VisionTower, exact_convolutions
+from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError
 
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
@@ -68,6 +68,10 @@ class WholeVisionTower(Whole, VisionTower):
     @property
     def side(self) -> int:
         self._refuse()
+
+    @property
+    def images_at_once(self) -> int:
+        return MOST_IMAGES
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
         """Stay in evaluation mode: statistics of batch normalisation are those of the weights."""

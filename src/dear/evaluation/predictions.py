@@ -64,7 +64,7 @@ def predict(
     labels: Int[Tensor, "item"] | None = None,
     vocabulary: tuple[tuple[str, ...], Float[Tensor, "class embed"]] | None = None,
     frozen: Method | None = None,
-    batch: int = 250,
+    batch: int | None = None,
     cache: TrunkCache | None = None,
     novel: bool = False,
     precision: Precision = "auto",
@@ -88,6 +88,7 @@ def predict(
         frozen_text = None if frozen is None else frozen.text_features().to(like)
     fused, decoupled, zero_shot, features = (list[Tensor]() for _ in range(4))
     done = 0
+    batch = batch or method.clip.image.images_at_once
     for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
         with mixed(like.device, precision):
             image = method.image_features(trunk).to(like)

@@ -6,6 +6,7 @@ its current classes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -50,11 +51,13 @@ class TrainingImages:
         labels: Their classes.
         centre: Returns the method's trunk outputs for the test view of each, in the order of the labels.
         random: The same for a random view of each; the number determines the views.
+        mixed: Returns the context in which test images are computed: the run's autocast, if it has one.
     """
 
     labels: Int[Tensor, "item"]
     centre: Callable[[], Float[Tensor, "item token width"]]
     random: Callable[[int], Float[Tensor, "item token width"]]
+    mixed: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class Method(nn.Module):

@@ -70,11 +70,11 @@ def retrieval_panels(
 
 
 @torch.no_grad()
-def all_features(method: Method, images: Images, *, batch: int = 250) -> Float[Tensor, "feature item embed"]:
+def all_features(method: Method, images: Images) -> Float[Tensor, "feature item embed"]:
     """Unit features of all images in the test view."""
     parts = []
-    for start in range(0, len(images), batch):
-        pictures = images.load(torch.arange(start, min(start + batch, len(images))))
+    for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
+        pictures = images.load(indices)
         views = eval_views(pictures, method.clip.image_size).to(method.clip.image.projection)
         parts.append(method.image_features(method.image_trunk(views)))
     return torch.cat(parts, dim=1)

@@ -235,9 +235,6 @@ def trunk_facts(
     return method.clip.identity.sha256, layer, str(like.dtype), str(like.device), precision
 
 
-IMAGES_AT_ONCE = 250
-
-
 def training_images(
     method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
 ) -> TrainingImages:
@@ -248,6 +245,7 @@ def training_images(
     """
     size, like = method.clip.image_size, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
+    precision = partial(mixed, like.device, settings.precision)
 
     def trunks(
         view: tuple[object, ...], make: Callable[[Pictures, Int[Tensor, "item"]], Tensor]
@@ -255,10 +253,10 @@ def training_images(
         @torch.no_grad()
         def compute() -> Tensor:
             parts = []
-            for indices in torch.arange(len(images)).split(IMAGES_AT_ONCE):
-                with mixed(like.device, settings.precision):
+            for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
+                with precision():
                     parts.append(method.image_trunk(make(images.load(indices), indices).to(like.device)))
-            return torch.cat(parts).to(like)  # methods compute in full precision from here on
+            return torch.cat(parts).to(like)  # most methods go on in full precision
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 
@@ -271,4 +269,4 @@ def training_images(
         view = ("random", stream, number, settings.crop)
         return trunks(view, lambda pictures, indices: train_views(pictures, size, numbers[indices], scale))
 
-    return TrainingImages(images.labels.to(like.device), centre, random)
+    return TrainingImages(images.labels.to(like.device), centre, random, precision)

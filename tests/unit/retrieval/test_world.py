@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dear.backbone import vision
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import eval_views
 from dear.retrieval.world import all_features, chance_by_factor, nearest, precision_by_factor
@@ -41,9 +42,10 @@ def test_chance_is_the_precision_of_all_other_items() -> None:
 
 
 @torch.no_grad()
-def test_features_of_all_images_in_any_batches(small_clip: Clip) -> None:
+def test_features_of_all_images_in_any_batches(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     method, images = small_dear(small_clip), Noise([0, 1, 2, 1, 0])
-    got = all_features(method, images, batch=2)
+    monkeypatch.setattr(vision, "MOST_IMAGES", 2)
+    got = all_features(method, images)
     assert got.shape == (3, 5, 17)
     for item in range(5):
         trunk = method.image_trunk(eval_views(images.load(torch.tensor([item])), 20))

@@ -20,8 +20,6 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.shared import name_hashes, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
 
-AT_ONCE = 250
-"""Images that are read together."""
 SAVED = ("rest", "centre", "whitening", "freedom", "parts")
 """Buffers that are computed from the training images."""
 
@@ -199,7 +197,8 @@ class DearPlus(Method):
         """Compute everything from the test view and some random views of each image."""
         trunks = (images.centre(), *(images.random(number) for number in range(self.settings.views)))
         frozen, groups = (
-            torch.stack(parts, dim=1).double() for parts in zip(*map(self._read, trunks), strict=True)
+            torch.stack(parts, dim=1).double()
+            for parts in zip(*(self._read(trunk, images) for trunk in trunks), strict=True)
         )
         text = float(self.clip.scale) * self.frozen_text.double()
         carried = [name not in self.unowned for name in self.roles.attributes]
@@ -210,9 +209,11 @@ class DearPlus(Method):
             getattr(self, name).copy_(getattr(result, name))
 
     def _read(
-        self, trunk: Float[Tensor, "item token width"]
+        self, trunk: Float[Tensor, "item token width"], images: TrainingImages
     ) -> tuple[Float[Tensor, "item embed"], Float[Tensor, "item attribute embed"]]:
-        frozen, groups = zip(*map(self.readouts, trunk.split(AT_ONCE)), strict=True)
+        parts = trunk.split(self.clip.image.images_at_once)
+        with images.mixed():
+            frozen, groups = zip(*map(self.readouts, parts), strict=True)
         return torch.cat(frozen), torch.cat(groups)
 
     def fusion_weights(self) -> dict[str, float]:
