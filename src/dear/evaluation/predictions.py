@@ -15,8 +15,7 @@ from dear.data.images.prefetch import prefetch
 from dear.data.images.transforms import eval_views
 from dear.methods.base import Method
 from dear.progress import Progress, silent
-from dear.training.batches import trunk_facts
-from dear.training.trunks import TrunkCache
+from dear.training.trunks import TrunkCache, trunk_facts
 
 
 @dataclass(frozen=True)

@@ -182,9 +182,10 @@ def spread(items: int, count: int) -> Int[Tensor, "item"]:
 
 
 def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:
-    """Batches of normalised test views of the images, in order."""
-    for start in range(0, len(images), batch):
-        indices = torch.arange(start, min(start + batch, len(images)))
+    """Batches of at most ``batch`` normalised test views of the images, in order."""
+    step = min(batch, clip.image.images_at_once)
+    for start in range(0, len(images), step):
+        indices = torch.arange(start, min(start + step, len(images)))
         views = eval_views(images.load(indices), clip.image_size)
         yield clip.normalize_pixels(views.to(clip.image.projection))
 

@@ -18,7 +18,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin
+from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
 
 TARGETS_AT_ONCE = 32
 """Whole images whose target features are computed together."""
@@ -222,17 +222,6 @@ class Batches:
             f"{self.like.dtype} {self.like.device.type}",
             self.settings.crop,
         )
-
-
-def trunk_facts(
-    method: Method, precision: str = "auto", layer: int | None = None
-) -> tuple[str, int, str, str, str]:
-    """What a trunk output depends on besides the images: weights, layer (by default the method's), precision
-    and device.
-    """
-    like = method.clip.image.projection
-    layer = method.image_from if layer is None else layer
-    return method.clip.identity.sha256, layer, str(like.dtype), str(like.device), precision
 
 
 def training_images(

@@ -21,6 +21,7 @@ from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DearError, OutputError
+from dear.methods.base import Method
 from dear.reading.files import ReadingError, read_bytes
 from dear.reading.tensors import parse_tensors
 from dear.training.settings import TrainOptions, TrainSettings
@@ -225,6 +226,17 @@ def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]
     while isinstance(images, Subset):
         indices, images = images.indices[indices], images.images
     return images.identity, indices.tolist()
+
+
+def trunk_facts(
+    method: Method, precision: str = "auto", layer: int | None = None
+) -> tuple[str, int, str, str, str]:
+    """What a trunk output depends on besides the images: weights, layer (by default the method's), precision
+    and device.
+    """
+    like = method.clip.image.projection
+    layer = method.image_from if layer is None else layer
+    return method.clip.identity.sha256, layer, str(like.dtype), str(like.device), precision
 
 
 def _path(folder: Path, kind: str, epoch: int, item: int) -> Path:

@@ -159,6 +159,11 @@ def serve() -> None:
     import matplotlib.backends.backend_svg  # noqa: F401
     import torch
 
+    import dear.adapters.fit
+    import dear.evaluation.runs
+    import dear.report.folder
+    import dear.retrieval.build  # noqa: F401
+
     torch.set_num_threads(1)
     for line in sys.stdin:
         print(json.dumps(obey(json.loads(line))), flush=True)
