@@ -19,7 +19,8 @@ def test_importing_dear_loads_nothing_else() -> None:
 
 def test_only_training_loads_what_training_needs() -> None:
     """Lightning takes seconds to import; reports, evaluation, predictions and indexes do without it."""
-    modules = "dear.report.folder, dear.adapters.evaluation_page, dear.adapters.predictor, dear.retrieval.build"
-    program = f"import sys, {modules}; print('lightning_fabric' in sys.modules)"
+    modules = ["report.folder", "adapters.evaluation_page", "adapters.predictor", "retrieval.build"]
+    imports = "".join(f"import dear.{module}; " for module in modules)
+    program = f"{imports}import sys; print('lightning_fabric' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
