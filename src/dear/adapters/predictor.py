@@ -163,8 +163,7 @@ class Predictor:
             return torch.cat(features)
         features = [vocabulary.text.new_empty(0, len(self.features), vocabulary.text.shape[1])]
         while pixels := [self.preprocess(image) for image in islice(remaining, BATCH)]:
-            features.append(vocabulary.image_features(torch.stack(pixels)).transpose(0, 1))
-        self.require_finite(*features)
+            features.append(self.encode(torch.stack(pixels)))
         return features[1][0] if is_image(images) else torch.cat(features)
 
     @torch.no_grad()
