@@ -25,7 +25,6 @@ from dear.serving.batch import Batches, Charge, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.examples import png_of
 from dear.serving.limits import (
-    KINDS,
     Rate,
     Refused,
     check_upload,
@@ -34,7 +33,7 @@ from dear.serving.limits import (
     work_of_picture,
 )
 from dear.serving.metrics import Metrics, Observer, template_of
-from dear.serving.middleware import HEADERS, SecurityMiddleware, client_of
+from dear.serving.middleware import SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
 from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
@@ -71,7 +70,7 @@ def create_app(
     if page:
         add_page(app)
 
-    for kind in (DearError, RequestValidationError, HTTPException, Exception):
+    for kind in (DearError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refuse)
 
     @asynccontextmanager
@@ -267,17 +266,15 @@ async def _known_parameters(request: Request) -> None:
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    """The response to any exception. Only the log describes bugs."""
+    """The response to an error of the client's. The middleware answers all others."""
     if isinstance(error, RequestValidationError):
         message = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
         error = Refused(422, f"{message}.", kind="parameter")
     elif isinstance(error, HTTPException):
         error = _of_framework(request, error)
-    if isinstance(error, DearError):
-        status, body, headers = refusal(error)
-        return JSONResponse(body, status, headers)
-    message = "internal server error, see the server's log; other requests may succeed."
-    return JSONResponse({"error": message, "kind": KINDS[500]}, 500, HEADERS)  # outside the middleware
+    assert isinstance(error, DearError)
+    status, body, headers = refusal(error)
+    return JSONResponse(body, status, headers)
 
 
 def _of_framework(request: Request, error: HTTPException) -> Refused:

@@ -32,6 +32,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
+BUG = "internal server error, see the server's log; other requests may succeed."
 HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
@@ -107,6 +108,10 @@ class SecurityMiddleware:
                 await respond(answer, Refused(503, "the server is stopping: try again later."))
             elif not ended:
                 await send({"type": "http.response.body"})
+        except Exception:  # a bug, which only the log describes
+            if not started:
+                await respond(answer, Refused(500, BUG))
+            raise
 
     def _check_host(self, headers: dict[str, str]) -> None:
         host = HOST.fullmatch(headers.get("host", "").lower()[:300])

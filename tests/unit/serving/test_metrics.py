@@ -121,13 +121,13 @@ def test_the_log_has_a_line_a_request_without_what_clients_chose(
     ]
 
 
-def test_a_crash_is_a_line_too(
+def test_a_crash_is_a_line_and_goes_on_to_the_server(
     service: Service, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> None:
         raise ValueError("inside")
 
     monkeypatch.setattr(service, "classify", crash)
-    with TestClient(create_app(service), base_url=URL, raise_server_exceptions=False) as client:
-        client.post("/api/predict", content=png(picture()))
+    with TestClient(create_app(service), base_url=URL) as client, pytest.raises(ValueError, match="inside"):
+        client.post("/api/predict", content=png(picture()))  # goes on to the server, whose log describes it
     assert requests(log) == ["POST /api/predict 500"]
