@@ -146,20 +146,20 @@ def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
     images each bin has.
     """
     filled = [bin for bin in bins if bin.images]
-    width = 100 / len(bins)
 
     def paint(figure: Figure) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        widths = [90 * (bin.high - bin.low) for bin in filled]
         centres = [50 * (bin.low + bin.high) for bin in filled]
         accuracies = [100 * bin.accuracy for bin in filled]
-        above.bar(centres, accuracies, 0.9 * width, color=PALETTE[0], label="accuracy")
+        above.bar(centres, accuracies, widths, color=PALETTE[0], label="accuracy")
         above.plot(
             [100 * bin.confidence for bin in filled], accuracies,
             "o", color=PALETTE[1], markersize=4, label="at the mean confidence",
         )  # fmt: skip
         above.plot([0, 100], [0, 100], color=INK, linestyle="--", linewidth=1, label="calibrated")
         above.set(xlim=(0, 100), ylim=(0, 100), ylabel="accuracy (%)")
-        below.bar(centres, [bin.images for bin in filled], 0.9 * width, color=NEUTRAL)
+        below.bar(centres, [bin.images for bin in filled], widths, color=NEUTRAL)
         below.set_ylabel("images")
         below.set_xlabel("confidence (%)")
         below.yaxis.set_major_locator(MaxNLocator(3, integer=True))

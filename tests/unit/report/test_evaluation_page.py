@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 
 from dear.errors import OutputError
-from dear.evaluation.metrics import reliability
+from dear.evaluation.metrics import Bin, reliability
 from dear.evaluation.mistakes import Mistakes
 from dear.evaluation.schema import Mistake
 from dear.report.evaluation_page import (
@@ -21,6 +23,7 @@ from dear.report.evaluation_page import (
     FeatureMap,
     HeadAttention,
     check_folder,
+    reliability_diagram,
     write_evaluation_page,
 )
 from dear.report.mistakes import classes_grid, confusion_map, mistakes_section
@@ -92,6 +95,18 @@ def test_the_figures_files_stand_alone(tmp_path: Path) -> None:
     assert r"\includegraphics[width=\linewidth]{figure-confusion.png}" in tex
     assert r"\label{fig:confusion}" in tex
     assert r"\textless{}b\textgreater{}red" in tex
+
+
+def test_a_bar_is_as_wide_as_its_bin() -> None:
+    bins = (Bin(0.0, 0.5, 3, 0.4, 0.3), Bin(0.5, 0.6, 2, 0.55, 0.5), Bin(0.6, 1.0, 0, 0.0, 0.0))
+    figure = Figure()
+    reliability_diagram(bins).paint(figure)
+    for axes in figure.axes:
+        bars = [bar for bar in axes.patches if isinstance(bar, Rectangle)]
+        assert [(bar.get_x(), bar.get_width()) for bar in bars] == [
+            (pytest.approx(2.5), pytest.approx(45)),  # nine tenths, in the middle
+            (pytest.approx(50.5), pytest.approx(9)),
+        ]
 
 
 def test_the_numbers_of_the_figures_are_files(tmp_path: Path) -> None:
