@@ -14,7 +14,7 @@ from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.memory import HeldImages
 from dear.data.images.photos import DecodeCache, PhotoImages
-from dear.data.names import missing_error
+from dear.data.names import FILES, missing_error
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import (
@@ -187,11 +187,11 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     if path.exists():
         if suffix in table.SUFFIXES:
             return table.read_table(path, settings, report=report)
-        if suffix == ".zip":
+        if suffix in archive.SUFFIXES:
             return _read_zip(path, settings, report)
         raise DataError(
             f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
-            f"{', '.join(table.SUFFIXES)} or .zip."
+            f"{', '.join(FILES[:-1])} or {FILES[-1]}."
         )
     raise missing_error(name_or_path, other_names)
 

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dear.data.settings import DataSettings
+from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
-from dear.data.sources.table import SUFFIXES
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 
+FILES = (*table.SUFFIXES, *archive.SUFFIXES)
+"""Suffixes of files that are data sets."""
 MOST_LISTED = 12  # names of data sets in an error, the nearest first
 
 
@@ -32,7 +34,7 @@ def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks
 def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:
     """The error for a data set of no benchmark's name and no existing path; it lists ``other_names`` too."""
     if any(sign in name_or_path for sign in "/\\."):
-        what = "file" if Path(name_or_path).suffix.lower() in (*SUFFIXES, ".zip") else "folder"
+        what = "file" if Path(name_or_path).suffix.lower() in FILES else "folder"
         return DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
     error = UnknownNameError("data set", name_or_path, [*other_names, *benchmarks()], MOST_LISTED)
     error.args = (f"{error} No file or folder has that name either.",)

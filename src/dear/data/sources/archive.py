@@ -10,13 +10,15 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from dear.data.images.raster import FORMATS, SUFFIXES
+from dear.data.images import raster
+from dear.data.images.raster import FORMATS
 from dear.data.sources import table
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import opened
 
+SUFFIXES = (".zip",)
 DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
 """What zipfile raises for a damaged or invalid archive."""
 LISTS = (*table.SUFFIXES, ".json", ".txt")
@@ -152,7 +154,7 @@ def _where(archive: object, name: str) -> str:
 def _is_data(name: str) -> bool:
     path = Path(name)
     hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
-    return not hidden and path.suffix.lower() in (*SUFFIXES, *LISTS)
+    return not hidden and path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
 
 
 def _content(folder: Path) -> Path:
