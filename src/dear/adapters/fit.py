@@ -31,7 +31,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial, check_prompts, longest_name, remove_checkpoints, teacher_facts
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, METHODS, WHY, check_towers, known_method
+from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
 from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
@@ -186,7 +186,7 @@ def fit(
         with suppress(OSError):  # there is none, or one that was set aside
             checkpoint.parent.rmdir()
     if verbose:
-        print(bundle.verdict, *[f"{method} is {WHY}."] * (method == FIT_METHOD), sep="\n")
+        print(bundle.verdict, *[f"{method} is {FIT_REASON}."] * (method == FIT_METHOD), sep="\n")
     return bundle
 
 

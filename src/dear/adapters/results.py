@@ -1,4 +1,4 @@
-"""What comes of using a bundle: predictions and the file that many of them are written to, scores, exports.
+"""Results of using a bundle: predictions, a file of predictions, scores, exports.
 Light to import, so that commands can show them without loading torch.
 """
 
@@ -76,9 +76,8 @@ def write_predictions(
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
     probability_2 and so on; files below its folder are named from there, so that `load_dataset` reads it as
-    labelled images. A .jsonl has one object per image,
-    with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
-    no image can be read, OutputError.
+    labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are left out.
+    Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
     """
     out = Path(out).expanduser()
     check_table(out)

@@ -24,7 +24,7 @@ NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16
 
 
 class Whole:
-    """What both towers have that are used whole, before the tower that they stand for."""
+    """The base of both towers that are used whole: their layers and heads cannot be reached."""
 
     access: ClassVar[Access] = "features"
 

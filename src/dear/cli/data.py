@@ -76,7 +76,7 @@ def render_list(result: DataList, console: Console) -> None:
          "torchvision" if b.download else "by hand", b.template)
         for b in result.benchmarks
     ]  # fmt: skip
-    columns = ("name", "folder", "classes", "train", "val", "test", "there", "get", "template")
+    columns = ("name", "folder", "classes", "train", "val", "test", "on disk", "get", "template")
     console.print(table(None, columns, rows), markup=False)
     where = f"searched in {result.root}" if result.root else "no root: give --root or set DEAR_DATA"
     console.print(f"Benchmarks: {where}. Images as published.", markup=False)

@@ -12,7 +12,7 @@ from dear.cli.run import settings_of_methods
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, WHY, known_method
+from dear.methods.registry import FIT_METHOD, FIT_REASON, known_method
 from dear.training.settings import TrainOptions
 
 
@@ -136,7 +136,7 @@ def render(result: Fitted, console: Console) -> None:
         f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}"
     ]
     if result.method == FIT_METHOD:
-        lines.append(f"{FIT_METHOD} is {WHY}")
+        lines.append(f"{FIT_METHOD} is {FIT_REASON}")
     if result.verdict:
         lines += [f"On {result.test_images} test images:", *(f"  {line}" for line in result.verdict)]
     else:

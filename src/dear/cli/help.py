@@ -60,9 +60,7 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
 
 
 def descriptions(described: Any) -> dict[str, str]:
-    """What the docstring of a function or a class, or of one that the class inherits from, says of each
-    parameter.
-    """
+    """The description of each parameter, from the docstring of a function or of a class and its bases."""
     docs = [part.__doc__ or "" for part in reversed(getattr(described, "__mro__", [described]))]
     parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}

@@ -145,12 +145,12 @@ def _allowed(kind: type[MethodSettings], name: str, hint: Any) -> str:
 def render(result: Listed, console: Console) -> None:
     """Show each method in a few lines of at most 80 columns."""
     for method in result.methods:
-        console.print(_shown(method, result.details), markup=False, highlight=False, soft_wrap=True)
+        console.print(_text(method, result.details), markup=False, highlight=False, soft_wrap=True)
     if not result.details:
         console.print(HINT, markup=False, highlight=False, soft_wrap=True)
 
 
-def _shown(method: Described, details: bool) -> str:
+def _text(method: Described, details: bool) -> str:
     paper = ", ".join(filter(None, [method.paper, method.arxiv and _number(method.arxiv)]))
     runs = "all" if len(method.protocols) == len(PROTOCOLS) else ", ".join(method.protocols)
     first = f"{method.name}: {method.title}" + (f" ({paper})" if paper else "")

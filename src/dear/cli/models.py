@@ -19,7 +19,7 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "nump
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried, with the numbers of architectures that work and that are refused.
+    """The architectures that were tried, with the numbers of those that work and of those that are refused.
 
     Attributes:
         methods: Those that run on an architecture, by what its image and text tower give

@@ -160,7 +160,7 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
         console.out(text.getvalue(), highlight=False, end="")
         return
     for prediction in result.predictions:
-        console.print(_shown(prediction), markup=False, highlight=False, soft_wrap=True)
+        console.print(_text(prediction), markup=False, highlight=False, soft_wrap=True)
     if len(features) > 1:
         console.print(EXPLANATION, markup=False, highlight=False, soft_wrap=True)
     if result.unreadable:
@@ -168,7 +168,7 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
         console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
 
 
-def _shown(prediction: Prediction) -> str:
+def _text(prediction: Prediction) -> str:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
     lines = [printable(prediction.image or ""), f"     {'class':{width}}  probability   logit"]

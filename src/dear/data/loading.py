@@ -110,17 +110,16 @@ def read_listing(
 def _named(
     listing: Listing, settings: DataSettings, *, renamed: bool = False, report: Report = refuse
 ) -> Listing:
-    """The listing with the names and templates of the settings, its splits checked; ``renamed`` if its reader
-    has taken the names from their file.
+    """The listing with the names and templates of the settings, its splits checked; with
+    ``renamed`` its reader has applied the file of class names already.
     """
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
     elif not renamed:
         listing = rename(listing, settings.classnames.expanduser())
-    if not listing.benchmark and find_benchmark(
-        listing.name
-    ):  # its settings and results are not for this data
+    # A benchmark's settings and results are not for other data that bears its name.
+    if not listing.benchmark and find_benchmark(listing.name):
         listing = replace(listing, name=f"own-{listing.name}")
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)

@@ -26,7 +26,7 @@ Result = TypeVar("Result", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class Scores:
-    """What a run record has of a part of the results."""
+    """The scores of one part of a run's results, as run records have them."""
 
     accuracy: float
     decoupled: float
@@ -35,7 +35,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class JointScores:
-    """What it has of the images of trained or of new classes, where both are candidates."""
+    """The scores of images of trained classes, or of new ones, with the classes of both as candidates."""
 
     accuracy: float
     decoupled: float

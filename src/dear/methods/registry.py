@@ -70,14 +70,14 @@ FROZEN = "zero-shot"
 """Unadapted CLIP: the baseline of all methods."""
 
 DEFAULT_METHOD = "dear"
-"""What `dear run` compares with zero-shot: the paper's method, after which the package is named."""
+"""The method that `dear run` compares with zero-shot: the paper's, after which the package is named."""
 FIT_METHOD = "dear+"
-"""What `dear fit` takes: chosen by the rule of docs/choose.md, on drawings."""
-WHY = (
+"""The method of `dear fit`, chosen on drawings by the rule of docs/choose.md."""
+FIT_REASON = (
     "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
     "(others have published results of promptsrc, tac and clip-adapter: --method)"
 )
-"""What is said of it where it is taken."""
+"""The reason for it, printed by the commands that take it by default."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""

@@ -38,7 +38,7 @@ from dear.serving.pages import add_documentation, add_page
 from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
-Asked = tuple[tuple[str, ...], Vocabulary | None]
+ClassChoice = tuple[tuple[str, ...], Vocabulary | None]
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
@@ -100,7 +100,7 @@ def create_app(
             )
             return await work(upload, fields, charge)
 
-    def asked(fields: dict[str, str], classes: str | None, charge: Charge) -> Asked:
+    def class_choice(fields: dict[str, str], classes: str | None, charge: Charge) -> ClassChoice:
         """The classes in a request's query or form, and their vocabulary if they need not be encoded."""
         listed = words(fields.get("classes") if classes is None else classes)
         names = tuple(listed or service.predictor.classes)
@@ -116,7 +116,7 @@ def create_app(
 
     @cache
     def facts() -> tuple[dict[str, Any], int]:
-        """What never changes of /api/info, and its length in bytes."""
+        """The part of /api/info that never changes, and its length in bytes."""
         bundle, index = service.predictor.bundle, service.index
         image = service.predictor.clip.image
         answer = {
@@ -179,7 +179,7 @@ def create_app(
 
         async def work(upload: Upload, fields: dict[str, str], charge: Charge) -> dict[str, Any]:
             check_count("top", top)
-            names, vocabulary = asked(fields, classes, charge)
+            names, vocabulary = class_choice(fields, classes, charge)
             features = await asyncio.wrap_future(service.features(upload))
             if vocabulary is None:
                 result = asyncio.wrap_future(service.classify_new([features], names, top))
@@ -197,7 +197,7 @@ def create_app(
         """
         check_count("top", top)
         async with slot(request, limits.images) as (images, fields, charge):
-            names, vocabulary = asked(fields, classes, charge)
+            names, vocabulary = class_choice(fields, classes, charge)
             work = batches.predictions(images, names, vocabulary, top, charge)
             return {"results": await first_of(work, request.receive())}
 

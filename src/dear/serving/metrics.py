@@ -41,15 +41,15 @@ class Metrics:
             registry=self.registry,
         )
         self.running = Gauge("dear_requests_running", "Requests under way.", registry=self.registry)
-        self.registry.register(_OfModel(service))
+        self.registry.register(_ModelMetrics(service))
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
-class _OfModel(Collector):
-    """What has gone through the model, read when it is asked for."""
+class _ModelMetrics(Collector):
+    """The images and batches that went through the model, counted when the metrics are read."""
 
     def __init__(self, service: Service) -> None:
         self.batches: Batcher[object, object] = service.batches  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class Observer:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, started = 500, time.perf_counter()  # an error that no answer told of becomes a 500 further up
+        status, started = 500, time.perf_counter()  # 500 if no answer begins
 
         async def answer(message: Message) -> None:
             nonlocal status

@@ -1,1 +1,1 @@
-"""Training: one loop for every method, its schedule and checkpoints, and the pretraining of the tiny CLIP."""
+"""Training: one loop for every method, its settings, checkpoints and caches."""

@@ -88,9 +88,9 @@ def train(
     steps = batches.steps
     of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
     epochs = math.ceil(of_run / steps)
-    if note := settings.too_few(of_run, steps):
+    if note := settings.short_training(of_run, steps):
         warn(note)
-    apart = method.several_backwards and fabric.world_size > 1
+    skips_sync = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
         history, best = load_checkpoint(
             checkpoint,
@@ -114,7 +114,7 @@ def train(
             frozen = () if batch.frozen is None else (batch.frozen,)
             labels = images.labels[batch.indices].repeat(method.views_per_image).to(device)
             method.before_step(generator(seed, "step", epoch, step))
-            with fabric.no_backward_sync(wrapped, enabled=apart):
+            with fabric.no_backward_sync(wrapped, enabled=skips_sync):
                 with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
                     parts = wrapped.loss(batch.trunk, labels, *frozen)
                 values = dict(zip(parts, _numbers(parts.values()), strict=True))
@@ -167,9 +167,9 @@ def _rates(settings: TrainSettings, epoch: int, steps: int, of_run: int) -> list
     """The learning rate of each step of an epoch, counted from 0, if an epoch has ``steps`` and the run
     ``of_run``: the last epoch may have fewer.
     """
-    epochs, here = of_run / steps, min(steps, of_run - epoch * steps)
-    at = [step / steps if settings.schedule == "step" else 0.0 for step in range(here)]
-    return [settings.lr_at(epoch + part, epochs) for part in at]
+    epochs, epoch_steps = of_run / steps, min(steps, of_run - epoch * steps)
+    parts = [step / steps if settings.schedule == "step" else 0.0 for step in range(epoch_steps)]
+    return [settings.lr_at(epoch + part, epochs) for part in parts]
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:

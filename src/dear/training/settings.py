@@ -119,9 +119,9 @@ class TrainSettings:
             )
         return steps
 
-    def too_few(self, of_run: int, epoch_steps: int) -> str:
-        """What to say of a training of so many steps that can hardly learn: fewer than `FEW_STEPS` after the
-        warm-up, or at most as many as in it; "" for others.
+    def short_training(self, of_run: int, epoch_steps: int) -> str:
+        """A warning for a training with too few steps to learn much: fewer than `FEW_STEPS` after the
+        warm-up, or no more than in it. "" for any other.
         """
         warm = min(self.warmup_epochs * epoch_steps, of_run)
         if of_run - warm >= FEW_STEPS and of_run > 2 * warm:

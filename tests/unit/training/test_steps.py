@@ -121,7 +121,7 @@ def test_steps_by_hand() -> None:
 
 def test_a_training_too_short_to_learn_is_told(small_clip: Clip) -> None:
     def told(of_run: int, epoch_steps: int, warmup_epochs: int = 1) -> str:
-        return TrainSettings(warmup_epochs=warmup_epochs).too_few(of_run, epoch_steps)
+        return TrainSettings(warmup_epochs=warmup_epochs).short_training(of_run, epoch_steps)
 
     assert told(of_run=2, epoch_steps=1).startswith(
         "a training of 2 steps, 1 of them at the warm-up rate of 1e-05:"

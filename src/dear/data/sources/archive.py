@@ -110,8 +110,8 @@ def require_modest(source: object, unpacked: int, size: int) -> None:
 
 
 def stamp(file: Path) -> tuple[str, ...]:
-    """What identifies a file on this disk: its path, size and times, of which the system sets the last, so
-    that no other file can be given the same.
+    """The identity of a file on this disk: its path, its size and its times. The system sets the last of
+    these, so no other file can be made to have the same identity.
     """
     facts = file.stat()
     return os.path.realpath(file), str(facts.st_size), str(facts.st_mtime_ns), str(facts.st_ctime_ns)
