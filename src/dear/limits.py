@@ -36,6 +36,7 @@ LIMITS: Final = MappingProxyType({
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
     "columns": Limit(5000, "columns of a Hugging Face data set"),
+    "card_patterns": Limit(1000, "patterns of files in a data set's card"),
     "folder_depth": Limit(64, "levels of folders in a zip"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),

@@ -1,5 +1,7 @@
 """Data sets of a hub that is forged: what it answers leads to no file outside of the cache."""
 
+import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,10 @@ from PIL import Image
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError
+from dear.errors import DataError, DearError
+from dear.limits import LimitError
 from tests.standin_hub import StandIn
-from tests.unit.data.photos import refused
+from tests.unit.data.photos import picture, refused
 
 datasets: Any = pytest.importorskip("datasets")
 CARD = b"---\nlicense: mit\n---\nwritten by the hub\n"
@@ -45,6 +48,89 @@ def test_what_it_answers_is_no_path(
         assert "\n" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"precious", "cache"}
     assert precious.read_text() == "x"
+
+
+def card(configuration: str) -> bytes:
+    return f"---\nconfigs:\n- config_name: default\n  {configuration}\n---\n".encode()
+
+
+def photos() -> dict[str, bytes]:
+    """Files of a data set of two classes."""
+    files = {}
+    for number in range(6):
+        image = BytesIO()
+        Image.new("RGB", (7, 5), (40 * number, 9, 9)).save(image, "PNG")
+        files[f"data/train/{('red', 'blue')[number % 2]}/{number}.png"] = image.getvalue()
+    return files
+
+
+def test_pictures_of_a_hub(forged: StandIn, settings: DataSettings) -> None:
+    forged.files["someone/photos"] = photos() | {"README.md": card("data_files: data/**")}
+    dataset = load_dataset("hf:someone/photos", settings)
+    assert dataset.classnames == ("blue", "red")
+    assert len(dataset.train) + len(dataset.test) == 6
+
+
+@pytest.mark.parametrize("file", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize(("configuration", "reason"), [
+    ("version: OUTSIDE/new", "is no version"),
+    ("version: ../../../../../new", "is no version"),
+    ("data_files: OUTSIDE/**", "is no path in the data set"),
+    ("data_files: [{split: train, path: [data/**, HOST/x.csv]}]", "is no path in the data set"),
+    ("data_files: {train: 'zip://*.csv::HOST/x.zip'}", "is no path in the data set"),
+    ("data_files: 'data/../../x'", "is no path in the data set"),
+    ("data_files: ~/**", "is no path in the data set"),
+    ("data_files: file:OUTSIDE/x.csv", "is no path in the data set"),
+    ("data_dir: OUTSIDE", "is no path in the data set"),
+    ("data_files: 'data/*a*a*a*a.png'", "more wildcards"),
+    ("data_files: '**/a/**/b/**'", "more wildcards"),
+    ("data_files: [" + "x," * 1001 + "]", "above the limit"),
+    ("data_files: [" * 70 + "]" * 70, "levels"),
+])  # fmt: skip
+def test_what_its_card_names_is_of_its_own(
+    file: str, configuration: str, reason: str, forged: StandIn, tmp_path: Path, settings: DataSettings
+) -> None:
+    """The library writes below the version, and lists and asks whatever a pattern names."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "x.csv").write_text("image,label")
+    configuration = configuration.replace("OUTSIDE", str(precious)).replace("HOST", forged.cdn)
+    description = card(configuration)
+    if file == ".huggingface.yaml":
+        description = description.removeprefix(b"---\n").removesuffix(b"---\n")
+    forged.files["someone/photos"] = photos() | {file: description}
+    with pytest.raises(DearError, match=f"{re.escape(file)} of someone/photos.*{reason}") as caught:
+        load_dataset("hf:someone/photos", settings)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in precious.iterdir()] == ["x.csv"]
+    assert not {"/x.csv", "/x.zip"} & {path for _, path, _ in forged.requests}
+
+
+def test_aliases_of_aliases_in_its_card(forged: StandIn, settings: DataSettings) -> None:
+    """The library quotes a configuration without a name, which takes gigabytes."""
+    levels = "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
+    text = f"---\na0: &a0 [{'x,' * 10}]\n{levels}configs:\n- name: *a8\n---\n"
+    forged.files["someone/photos"] = {"README.md": text.encode()}
+    with pytest.raises(LimitError, match="values in a YAML file"):
+        load_dataset("hf:someone/photos", settings)
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", b"image,label\nx,1\n"), ("a.h5", b"x")])
+def test_a_format_without_images(name: str, content: bytes, forged: StandIn, settings: DataSettings) -> None:
+    forged.files["someone/photos"] = {name: content}
+    with pytest.raises(DataError, match="only imagefolder, parquet, webdataset are read from the hub"):
+        load_dataset("hf:someone/photos", settings)
+
+
+@pytest.mark.usefixtures("forged")
+def test_a_format_of_the_library_is_no_data_set(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library would take the files of the current folder."""
+    picture(tmp_path / "red" / "0.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="imagefolder is no data set of the hub"):
+        load_dataset("hf:imagefolder", settings)
 
 
 def test_labels_that_python_cannot_hold(tmp_path: Path, settings: DataSettings) -> None:
