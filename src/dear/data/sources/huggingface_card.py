@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError, listing
-from dear.limits import at_most
+from dear.data.sources.archive import MODEST, require_modest
+from dear.errors import DataError, DearError, listing
+from dear.limits import LimitError, at_most, limit
 from dear.reading.files import read_text
 from dear.reading.plain import parse_yaml, read_json
 from dear.reading.typed import typed
@@ -30,6 +31,7 @@ def fetched_tables(repository: str, configuration: str) -> Any:
     for files of other formats; and what the library raises.
     """
     import datasets
+    import pyarrow
 
     from dear.backbone.hub import checked_answers
 
@@ -45,7 +47,19 @@ def fetched_tables(repository: str, configuration: str) -> Any:
         cache = Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve()
         if not Path(builder.cache_dir).resolve().is_relative_to(cache):
             raise DataError(f"the card of {repository} names a folder outside of {cache}.")
-        builder.download_and_prepare()
+        try:
+            with bounded_unpacking(repository):
+                builder.download_and_prepare()
+        except Exception as error:
+            while not isinstance(error, DearError) and isinstance(error.__cause__, Exception):
+                error = error.__cause__  # the library tells only that an error occurred
+            if isinstance(error, MemoryError | pyarrow.ArrowMemoryError):
+                megabytes = limit("unpacking_bytes") // 2**20
+                raise LimitError(
+                    f"{repository} takes more than {megabytes:,} MiB of memory to unpack: raise "
+                    "DEAR_LIMIT_UNPACKING_BYTES only for a data set that you trust."
+                ) from error
+            raise error
         return builder.as_dataset()
 
 
@@ -85,6 +99,56 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _texts(entry)
+
+
+@contextmanager
+def bounded_unpacking(repository: str) -> Iterator[None]:
+    """Context in which the library unpacks data sets of the hub: its memory is bounded (on Linux), and the
+    Arrow files that it writes are, as those of a data set in a zip.
+    """
+    from datasets.arrow_writer import ArrowWriter
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    name = "_write_table" if hasattr(ArrowWriter, "_write_table") else "write_table"
+    write: Any = getattr(ArrowWriter, name)
+    written = 0
+
+    def bounded(writer: Any, *args: Any, **options: Any) -> None:
+        nonlocal written
+        before = writer._num_bytes
+        write(writer, *args, **options)
+        written += writer._num_bytes - before
+        if written > MODEST:
+            fetched = Path(HF_HUB_CACHE, repo_folder_name(repo_id=repository, repo_type="dataset"), "blobs")
+            require_modest(repository, written, sum(file.stat().st_size for file in fetched.iterdir()))
+
+    setattr(ArrowWriter, name, bounded)
+    try:
+        with _bounded_memory(limit("unpacking_bytes")):
+            yield
+    finally:
+        setattr(ArrowWriter, name, write)
+
+
+@contextmanager
+def _bounded_memory(size: int) -> Iterator[None]:
+    """Context in which this process may take so many bytes more than it has. Linux only."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        yield
+        return
+    import resource
+
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = int(lines["VmData"].split()[0]) * 1024 + size
+    bounds = [bound for bound in (most, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([allowed, *bounds]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 @contextmanager

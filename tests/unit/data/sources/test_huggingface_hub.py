@@ -1,6 +1,8 @@
 """Data sets of a hub that is forged: what it answers leads to no file outside of the cache."""
 
 import re
+import resource
+import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from tests.standin_hub import StandIn
 from tests.unit.data.photos import picture, refused
 
 datasets: Any = pytest.importorskip("datasets")
+pyarrow: Any = pytest.importorskip("pyarrow")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
 CARD = b"---\nlicense: mit\n---\nwritten by the hub\n"
 
 
@@ -139,3 +143,28 @@ def test_labels_that_python_cannot_hold(tmp_path: Path, settings: DataSettings) 
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "mine")
     labelled = DataSettings(cache=settings.cache, label="label")
     refused(tmp_path / "mine", labelled, r"the column label holds timestamp\[s\], not texts, numbers")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+@pytest.mark.parametrize(("repeats", "groups", "reason"), [
+    (500, 1, "more than 128 MiB of memory to unpack"),
+    (100, 4, "times the size of the data set when it is unpacked"),
+])  # fmt: skip
+def test_what_parquet_unpacks_to_is_bounded(
+    repeats: int, groups: int, reason: str, forged: StandIn, settings: DataSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A value that is stored once may be that of any number of rows."""
+    picture = pyarrow.DictionaryArray.from_arrays([0] * repeats, pyarrow.array([bytes(10**6)]))
+    table = pyarrow.table({"image": picture, "label": [0] * repeats})
+    file, options = BytesIO(), {"compression": "zstd", "dictionary_pagesize_limit": 2**24}
+    with parquet.ParquetWriter(file, table.schema, store_schema=False, **options) as writer:
+        for _ in range(groups):
+            writer.write_table(table)
+    features = b"[{name: image, dtype: image}, {name: label, dtype: int64}]"
+    description = b"---\ndataset_info: {features: " + features + b"}\n---\n"
+    forged.files["someone/photos"] = {"README.md": description, "a.parquet": file.getvalue()}
+    monkeypatch.setenv("DEAR_LIMIT_UNPACKING_BYTES", str(2**27 if groups == 1 else 2**30))
+    with pytest.raises(LimitError, match=f"someone/photos.*{reason}"):
+        load_dataset("hf:someone/photos", settings)
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
