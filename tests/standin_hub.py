@@ -37,6 +37,7 @@ class Faults:
         missing: whether a small file that is listed is not found.
         size: what is stated as its size.
         packed: whether the information of a model is packed.
+        xet: the address in which a small file's answer says to ask for its storage.
         endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
         status: codes answered in place of a file or of the model's information, by a part of the path.
     """
@@ -52,6 +53,7 @@ class Faults:
     size: int | None = None
     packed: bool = False
     endless: bool = False
+    xet: str | None = None
     status: dict[str, int] = field(default_factory=dict)
 
 
@@ -66,6 +68,7 @@ class StandIn:
         files: the content of each repository's files.
         faults: what goes wrong; may be changed at any time.
         requests: what was asked: method, path and range.
+        tokens: with which token each was asked.
     """
 
     endpoint: str = ""
@@ -73,6 +76,7 @@ class StandIn:
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
 
     def downloads(self) -> list[str | None]:
         """The ranges of the large files that were asked for, in order; None for a whole file."""
@@ -137,6 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
         self.standin.requests.append((self.command, path, self.headers.get("Range")))
+        self.standin.tokens.append(self.headers.get("Authorization"))
         for part, code in self.standin.faults.status.items():
             if part in path:
                 return self._send(code, {}, b"")
@@ -147,6 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
         quoted = urlsplit(self.path).path  # a revision may hold slashes
         if matched := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.+)", quoted):
             return self._resolve(matched[1], unquote(matched[2]), body)
+        if matched := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/[^/]+/?(.*)", path):
+            return self._tree(matched[1], matched[2])
         if matched := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
             return self._content(self.standin.files[matched[1]][matched[2]])
         return self._send(404, {}, b"")
@@ -170,6 +177,19 @@ class _Handler(BaseHTTPRequestHandler):
             body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
         return self._send(200, headers, body)
 
+    def _tree(self, repository: str, folder: str) -> None:
+        """The files and folders below a folder, whether or not those below its folders were asked for."""
+        listed = {}
+        for name, content in self.standin.files[repository].items():
+            if name.startswith(f"{folder}/" if folder else ""):
+                listed[name] = {"type": "file", "size": len(content), "oid": git_hash(content)}
+                above = {str(path): {"type": "directory", "oid": "0" * 40} for path in Path(name).parents}
+                listed |= {path: entry for path, entry in above.items() if len(path) > len(folder) + 1}
+        if not listed:
+            return self._send(404, {"X-Error-Code": "EntryNotFound"}, b"")
+        body = json.dumps([{"path": path, **entry} for path, entry in listed.items()]).encode()
+        return self._send(200, {"Content-Type": "application/json"}, body)
+
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self.standin.files.get(repository, {}).get(name)
         faults = self.standin.faults
@@ -177,6 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
             headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
+            if faults.xet:
+                headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": faults.xet}
             if body and faults.endless:
                 content += bytes(2**26)
             length = len(content) if body or faults.size is None else faults.size

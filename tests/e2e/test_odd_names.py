@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import warnings
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 from dear.cli.main import main
 
 CAFE, GREEN = os.fsdecode(b"caf\xe9.png"), os.fsdecode(b"gr\xfcn")
+TABLES = Path(str(files("dear.roles"))) / "tables"
 YEAR_2300 = 10_413_792_000
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="names are UTF-16 there")
 
@@ -56,3 +58,21 @@ def test_fit_predict_and_data_check(tmp_path: Path, capsys: pytest.CaptureFixtur
     predicted = {Path(row["image"]).relative_to(images) for row in json.loads(out)["predictions"]}
     assert predicted == {path.relative_to(images) for path in images.rglob("*.png")}
     assert len(predicted) == 8
+
+
+def test_no_name_makes_a_line_of_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class, or the source of a role table, whose name ends a line and says something of its own."""
+    forged = "ok: all is well"
+    for part in ("train", "test"):
+        for shade, name in ((200, "red"), (60, f"blue\n{forged}")):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (40, 40), (shade, len(part), 255)).save(folder / "0.png")
+    out, _ = run(["data", "check", str(tmp_path / "images")], capsys)
+    assert forged in out
+    assert not any(line.startswith(forged) for line in out.splitlines())
+    table = json.loads(next(TABLES.glob("*.json")).read_text())
+    (tmp_path / "roles.json").write_text(json.dumps(table | {"source": f"me\n{forged}"}))
+    out, _ = run(["roles", "show", str(tmp_path / "roles.json")], capsys)
+    assert forged in out
+    assert not any(line.startswith(forged) for line in out.splitlines())

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
@@ -30,6 +31,8 @@ SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones fetched if a file names the repository."""
 SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 CHUNK = 2**20
+HOME = "https://huggingface.co"
+"""The hub that tokens are of; mirrors lead there."""
 
 
 class ContentError(WeightsError):
@@ -154,8 +157,9 @@ def download(
 @contextmanager
 def checked_answers(title: str, size_limit: str) -> Iterator[None]:
     """Context in which what the hub answers about files is checked before its client uses it: the client
-    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, and
-    fetches and unpacks without bound. ``title`` names the files, ``size_limit`` is the limit of each.
+    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, fetches
+    and unpacks without bound, and asks any address that an answer names, with the user's token. ``title``
+    names the files, ``size_limit`` is the limit of each.
     """
     from huggingface_hub import file_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -211,11 +215,16 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
 
         response.iter_raw = iter_raw
 
+    def keep_token(request: Any) -> None:
+        """Send the user's token to the hub only: an answer may name the address of its next page."""
+        if _origin(str(request.url)) not in (_origin(constants.ENDPOINT), _origin(HOME)):
+            request.headers.pop("Authorization", None)
+
     def client() -> Any:
         session = make_client()
         session.headers["Accept-Encoding"] = "identity"
-        hooks = session.event_hooks
-        session.event_hooks = {**hooks, "response": [*hooks.get("response", ()), bounded]}
+        requests, responses = (session.event_hooks.get(kind, ()) for kind in ("request", "response"))
+        session.event_hooks = {"request": [*requests, keep_token], "response": [*responses, bounded]}
         return session
 
     patches = {
@@ -223,6 +232,10 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
         "http_get": bounded_get,
     }  # fmt: skip
     with ExitStack() as stack:
+        # The client of Xet asks the address in a header with the user's token, unseen by the checks above.
+        if hasattr(constants, "HF_HUB_DISABLE_XET"):
+            stack.callback(setattr, constants, "HF_HUB_DISABLE_XET", constants.HF_HUB_DISABLE_XET)
+            constants.HF_HUB_DISABLE_XET = True
         if make_client is not None:  # huggingface_hub 1.0 or newer
             stack.callback(huggingface_hub.set_client_factory, make_client)
             huggingface_hub.set_client_factory(client)
@@ -230,6 +243,11 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
             stack.callback(setattr, file_download, name, getattr(file_download, name))
             setattr(file_download, name, function)
         yield
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 class _Bounded:

@@ -10,6 +10,7 @@ from rich.console import Console
 from dear.cli.output import progress_console, table
 from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
+from dear.errors import printable
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def render_get(result: Fetched, console: Console) -> None:
     if result.by_hand:
         lines += [f"by hand, into {result.folder}:", *(f"  - {line}" for line in result.by_hand)]
     lines.append(f"then: dear data check {result.name} --root {Path(result.folder).parent}")
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
 MOST_LINES = 10
@@ -176,7 +177,7 @@ def render_check(result: Check, console: Console) -> None:
     lines += [f"warning: {warning}" for warning in result.warnings]
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
     lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:

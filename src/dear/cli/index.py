@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.errors import BundleError, DataError, SettingsError
+from dear.errors import BundleError, DataError, SettingsError, printable
 from dear.retrieval.results import Built, Hit, Kind, Storage
 
 if TYPE_CHECKING:
@@ -148,13 +148,16 @@ def render_build(result: Built, console: Console) -> None:
         f"{result.removed} removed, {result.unchanged} unchanged; {result.encoded} encoded",
         markup=False,
     )
-    console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
+    features = printable(", ".join(result.features))
+    console.print(f"{result.kind} indexes, {result.storage}, by {features}", markup=False)
     if result.left_out:
-        console.print(f"left out, for they own no head: {', '.join(result.left_out)}", markup=False)
+        console.print(
+            f"left out, for they own no head: {printable(', '.join(result.left_out))}", markup=False
+        )
     if result.broken:
         console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
         for reason in result.broken.values():
-            console.print(f"  {reason}", markup=False, soft_wrap=True)
+            console.print(f"  {printable(reason)}", markup=False, soft_wrap=True)
 
 
 def command_merge(
@@ -189,7 +192,8 @@ def command_merge(
 def render_merge(result: Built, console: Console) -> None:
     """Show what was made."""
     console.print(f"{result.files} images in {result.index}, {result.rows} rows", markup=False)
-    console.print(f"{result.kind} indexes, {result.storage}, by {', '.join(result.features)}", markup=False)
+    features = printable(", ".join(result.features))
+    console.print(f"{result.kind} indexes, {result.storage}, by {features}", markup=False)
     if result.broken:
         console.print(f"{len(result.broken)} files could not be read by the builds.", markup=False)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table as rich_table
+from dear.errors import printable
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
@@ -66,7 +67,7 @@ def render(result: WrittenTable, console: Console, *, phrases: int = 3) -> None:
     if result.layers is not None:
         console.print(_layer_table(result.layers))
     for note in result.notes:
-        console.print(note, markup=False)
+        console.print(printable(note), markup=False)
     for name, path in (("Role table", result.out), ("Page", result.html)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False)
@@ -78,8 +79,11 @@ def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None
     from dear.roles.trust import share_mark, stability
 
     weights = roles["weights"]
-    console.print(f"{roles['source']}\n{weights['model']}/{weights['pretrained']}", markup=False)
-    console.print(f"core attributes: {', '.join(roles['attributes']) or 'none'}\n", markup=False)
+    console.print(printable(roles["source"]), markup=False)
+    console.print(printable(f"{weights['model']}/{weights['pretrained']}"), markup=False)
+    console.print(
+        printable(f"core attributes: {', '.join(roles['attributes']) or 'none'}") + "\n", markup=False
+    )
     heads = roles["heads"]
     layers, numbers = sorted({h["layer"] for h in heads}), sorted({h["head"] for h in heads})
     cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
@@ -194,7 +198,9 @@ def render_compare(result: "Comparison", console: Console) -> None:
     for table, entropies in (("second", result.entropy), ("first", result.own_entropy)):
         if entropies:
             words = ", ".join(f"{role} {value:.2f}" for role, value in entropies.items())
-            console.print(f"mean concept entropy ({UNIT}) of the first by the {table}'s role: {words}")
+            console.print(
+                f"mean concept entropy ({UNIT}) of the first by the {table}'s role: {words}", markup=False
+            )
     if result.heads:
         rows = [
             [
@@ -303,7 +309,7 @@ def command_ablate(
 
 def render_ablate(result: Ablated, console: Console) -> None:
     """Show accuracies in percent, and points lost."""
-    console.print(f"{result.data}: {result.images} test images, {result.classes} classes")
+    console.print(f"{result.data}: {result.images} test images, {result.classes} classes", markup=False)
     rows: list[list[object]] = [["nothing", 0, 100 * result.whole, 0.0]]
     rows += [
         [name, result.heads[name], 100 * accuracy, 100 * (result.whole - accuracy)]

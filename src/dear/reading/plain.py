@@ -69,27 +69,32 @@ def require_shallow(value: Any, where: object) -> None:
 
 
 def read_yaml(path: Path, *, as_text: bool = False) -> Any:
-    """The value of a YAML file; ``as_text`` leaves everything but null as it is written: 007, yes, 1e-3.
+    """The value of a YAML file; errors as in `parse_yaml`."""
+    return parse_yaml(decoded(path, read_bytes(path, "yaml_bytes")), path, as_text=as_text)
+
+
+def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
+    """The value of a YAML text; ``as_text`` leaves everything but null as it is written: 007, yes, 1e-3.
 
     Raises ReadingError for anything but YAML of plain values, integers of more than 400 digits, duplicate
-    keys and aliases within their own value; LimitError for too many levels or, with aliases expanded, too
-    many values.
+    keys and aliases within their own value; LimitError for too many bytes, levels or, with aliases expanded,
+    values.
     """
-    text = decoded(path, read_bytes(path, "yaml_bytes"))
+    at_most("yaml_bytes", len(text.encode()), where)
     try:
         loader = (_TextLoader if as_text else _Loader)(text)
         node = loader.get_single_node()
         if node is None:
             return None
-        _require_small(node, path)
+        _require_small(node, where)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise ReadingError(path, f"it is not readable YAML: {_in_one_line(error)}") from error
+        raise ReadingError(where, f"it is not readable YAML: {_in_one_line(error)}") from error
     except RecursionError as error:
-        raise ReadingError(path, "it is nested too deeply") from error
+        raise ReadingError(where, "it is nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # PyYAML's own for a text that its tag does not fit: `!!int ''`, `!!timestamp never`, 2026-13-45.
-        raise ReadingError(path, f"it is not readable YAML: {error}") from error
+        raise ReadingError(where, f"it is not readable YAML: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):

@@ -15,6 +15,7 @@ from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
+from dear.data.sources.huggingface_card import SETTINGS, require_own_files
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -29,6 +30,17 @@ def image(form: str) -> Callable[[Path], Path]:
         return folder / "x"
 
     return write
+
+
+def card(folder: Path) -> Path:
+    """What describes a data set on the hub."""
+    configuration = {"config_name": "small", "version": "1.0.0", "data_dir": "data", "default": True}
+    files = {"data_files": [{"split": "train", "path": ["a/*.png", "**/b.png"]}]}
+    return written(folder / SETTINGS, json.dumps({"license": "mit", "configs": [configuration | files]}))
+
+
+def use_card(file: Path) -> None:
+    require_own_files(file, "someone/photos")
 
 
 def saved(name: str) -> Callable[[Path], Path]:

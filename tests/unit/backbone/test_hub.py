@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import get_session
 from safetensors.torch import save
 from torch import Tensor
 
@@ -160,6 +161,23 @@ def test_an_answer_is_not_unpacked_nor_read_to_its_end(
     with pytest.raises(LimitError, match=r"an answer of the hub about .*above the limit of 100"):
         hub.fetch(CLIP, ["config.json"])
     assert not [*(tmp_path / "cache").glob("*/blobs/*")]
+
+
+def test_the_token_goes_to_no_other_address(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to a redirect's, nor to that of a next page, nor to the one that a header names for storage."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    standin.files[CLIP] = {"config.json": b"{}", FILE: bytes(9000)}
+    standin.faults.xet = f"{standin.cdn}/storage"
+    hub.fetch(CLIP, ["config.json"])
+    hub.fetch(CLIP, [FILE])
+    with hub.checked_answers(CLIP, "json_bytes"):
+        get_session().get(f"{standin.cdn}/next", headers={"Authorization": "Bearer hf_mine"})
+    asked = {path: token for (_, path, _), token in zip(standin.requests, standin.tokens, strict=True)}
+    assert asked[f"/{CLIP}/resolve/main/config.json"] == "Bearer hf_mine"
+    assert asked[f"/cdn/{CLIP}/{FILE}"] is None
+    assert asked["/next"] is None
+    assert "/storage" not in asked
 
 
 @pytest.mark.usefixtures("content")

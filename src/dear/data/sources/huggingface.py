@@ -4,8 +4,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def read_tables(
 def _loaded(name: str) -> dict[str, Any]:
     """The tables of a data set by the names of its splits."""
     try:
-        import datasets
+        import datasets  # noqa: F401
     except ImportError as error:
         raise DataError(f"{PREFIX}{name} needs the library datasets: {installation('datasets')}.") from error
     folder = Path(name).expanduser()
@@ -96,11 +95,9 @@ def _loaded(name: str) -> dict[str, Any]:
                 raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
             loaded: Any = saved_tables(folder)
         else:
-            from dear.backbone.hub import checked_answers
+            from dear.data.sources.huggingface_card import fetched_tables
 
-            repository, _, configuration = name.partition(":")
-            with _quiet_hub(), checked_answers(f"a file of {repository}", "tensor_bytes"):
-                loaded = datasets.load_dataset(repository, configuration or None, keep_in_memory=False)
+            loaded = fetched_tables(*name.partition(":")[::2])
         parts = dict(loaded) if isinstance(loaded, dict) else {"all": loaded}
         parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
         at_most("table_rows", sum(map(len, parts.values())), name)
@@ -116,19 +113,6 @@ def _loaded(name: str) -> dict[str, Any]:
     if not parts or not all(map(len, parts.values())):
         raise DataError(f"the Hugging Face data set {name} is empty.")
     return parts
-
-
-@contextmanager
-def _quiet_hub() -> Iterator[None]:
-    """Silence the hub's line for each attempt; the error of the last one is raised."""
-    from huggingface_hub.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _columns(name: str, features: Mapping[str, Any], label: str | None) -> tuple[str, str]:
