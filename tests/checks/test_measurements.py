@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from html import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import get_args
@@ -14,6 +15,7 @@ from dear.data.world.tasks import downstream_names
 from dear.errors import DataError
 from dear.methods.registry import FIT_METHOD
 from tests.unit.report.samples import record
+from tools.class_counts import COUNTS, FIGURE, TASK, Counts, base_classes, counts
 from tools.document import with_table
 from tools.measurements import (
     FILE,
@@ -158,3 +160,37 @@ def test_what_the_study_says_of_roles_is_measured() -> None:
         *(cells[at].lstrip("-") for cells in (shuffled, random) for at in (2, 5)),
     )
     assert [row[at] for row in (shuffled, random) for at in (3, 6)] == ["0"] * 4
+
+
+def parts() -> list[Measurement]:
+    """Of 60 classes, and of two parts of 6: with as few steps as they take, and with those of the whole."""
+    numbers = {"zero-shot": (0, 0.5, 0.5), "dear": (6, 0.6, 0.6), "dear+": (0, 0.7, 0.7)}
+    whole = [replace(measured(TASK, name, 1, *hm), steps=60 * n) for name, (n, *hm) in numbers.items()]
+    few = [
+        replace(run, data=f"{TASK}-6{part}", base=run.base + more, steps=run.steps // 10)
+        for run in whole
+        for part, more in (("a", 10), ("b", 30))
+    ]
+    equal = [replace(run, steps=360, novel=80.0) for run in few if run.method == "dear"]
+    return [*whole, *few, *equal]
+
+
+def test_class_counts_tell_steps_apart() -> None:
+    rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in Counts.of(parts()).table().splitlines()
+    ]
+    # HM of the means of base, 20 points above, and of novel: 2 * 70 * 50 / 120, 2 * 80 * 60 / 140 and so on.
+    assert [row[:8] for row in rows[2:]] == [
+        ["6", "2", "36, -, -", "58.3", "68.6", "", "", "78.8"],
+        ["60", "1", "360, -, -", "50.0", "60.0", "", "", "70.0"],
+        ["6", "2", "360, -, -", "58.3", "80.0", "", "", "78.8"],
+    ]
+    with pytest.raises(DataError, match="no part of holiday-albums"):
+        base_classes("toys-6a")
+
+
+def test_what_the_tables_say_of_the_number_of_classes_is_measured() -> None:
+    result = counts(read_measurements(ROOT / COUNTS), read_measurements(ROOT / FILE))
+    page = (ROOT / "recipes/study/TABLES.md").read_text(encoding="utf-8")
+    assert with_table(page, "class-counts", result.table()) == page, "run `python -m tools.class_counts`"
+    assert escape(result.figure().description) in (ROOT / FIGURE).read_text(encoding="utf-8")
