@@ -10,11 +10,12 @@ from pathlib import Path
 
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.photos import DecodeCache, file_sizes, in_parallel
+from dear.data.images.photos import DecodeCache, in_parallel
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
 from dear.errors import DataError, DearError
+from dear.reading.files import file_size
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import atomic_write
@@ -53,7 +54,7 @@ def broken_images(
 def missing_images(listing: Listing) -> list[str]:
     """Paths in the listing that are not files."""
     paths = _paths(listing)
-    sizes = file_sizes(listing.folder, paths)
+    sizes = [file_size(listing.folder / path) for path in paths]
     return [path for path, size in zip(paths, sizes, strict=True) if size is None]
 
 
@@ -63,7 +64,7 @@ def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
     A picture that was saved again counts as another. [ours]
     """
     paths = _paths(listing)
-    sizes = file_sizes(listing.folder, paths)
+    sizes = [file_size(listing.folder / path) for path in paths]
     alike = [path for group in _groups(zip(sizes, paths, strict=True)) for path in group]
     digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
     position = {path: index for index, path in enumerate(paths)}

@@ -67,6 +67,19 @@ def require_plain(path: Path, *, links: bool = True) -> None:
     _plain(path, os.stat(path, follow_symlinks=links).st_mode)
 
 
+def file_size(path: Path) -> int | None:
+    """Bytes of a regular file; None if there is none of this name, or none can have it: it is too long, for
+    example. Raises ReadingError without permission to look.
+    """
+    try:
+        status = path.stat()
+    except PermissionError as error:
+        raise ReadingError(path, _reason(error)) from error
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
 def read_text(path: Path, size_limit: str = "text_bytes") -> str:
     """The text of a file in UTF-8, with or without a byte order mark. Raises ReadingError, LimitError."""
     return decoded(path, read_bytes(path, size_limit))

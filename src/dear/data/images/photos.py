@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from dear.data.dataset import Images, fingerprint
 from dear.data.images.decode import decode
 from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, file_size
 from dear.reading.tensors import map_array
 from dear.writing import atomic_write
 
@@ -120,7 +120,7 @@ class PhotoImages(LoadedImages):
         threads: int = 1,
     ) -> None:
         """Check every file without opening it. Raises DataError for a missing or empty file."""
-        sizes = file_sizes(folder, paths)
+        sizes = [file_size(folder / path) for path in paths]
         faults = []
         for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
             faulty = [path for path, size in zip(paths, sizes, strict=True) if size == fault_size]
@@ -166,15 +166,6 @@ def fill(images: Images, batch: int = 256) -> Iterator[tuple[int, int]]:
     for indices in torch.arange(len(images)).split(batch):
         pictures = images.load(indices)
         yield len(pictures), sum(picture.nbytes for picture in pictures)
-
-
-def file_sizes(folder: Path, paths: Iterable[str]) -> list[int | None]:
-    """Bytes of each file, None if it does not exist. Raises DataError for a folder that may not be read."""
-    try:
-        files = [folder / path for path in paths]
-        return [file.stat().st_size if file.is_file() else None for file in files]
-    except PermissionError as error:
-        raise DataError(f"no permission to read {error.filename}.") from error
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:

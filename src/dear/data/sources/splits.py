@@ -22,6 +22,7 @@ from dear.data.sources.listing import (
     require_inside,
 )
 from dear.errors import DataError
+from dear.reading.files import file_size
 from dear.reading.plain import read_json
 from dear.reading.typed import shown
 from dear.writing import atomic_write
@@ -221,7 +222,9 @@ def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
 def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
     """The folder that contains the listed paths: that of the split list, or one next to the list."""
     neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    folders = [path for path in (folder, *neighbours) if any((path / row.path).is_file() for row in rows)]
+    folders = [
+        path for path in (folder, *neighbours) if any(file_size(path / row.path) is not None for row in rows)
+    ]
     if not folders:
         raise DataError(
             f"none of the {len(rows)} images of {file} exists; the first is {rows[0].path}. "

@@ -64,14 +64,18 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     out, recipe = experiment.out, experiment.recipe
     make_folder(out)
     with _lock(out) as lock:
-        _hold(lock.fileno(), out)
         try:
+            if not _held(lock.fileno(), out):
+                raise OutputError(
+                    f"another process is writing to {out}: wait for it, or choose another place with --out."
+                )
             if recipe and not _require_owner(out, recipe):
                 with output_file(out / MARK) as mark:
                     mark.write(f"{recipe}\n".encode())
             yield
         finally:
-            if not os.fstat(lock.fileno()).st_size:  # else it is not ours, which are empty
+            # It may be another's if a signal came early. One with a content is not ours, which are empty.
+            if _held(lock.fileno(), out) and not os.fstat(lock.fileno()).st_size:
                 (out / LOCK).unlink(missing_ok=True)
 
 
@@ -84,16 +88,14 @@ def _lock(out: Path) -> TextIO:
         raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
 
 
-def _hold(file: int, out: Path) -> None:
+def _held(file: int, out: Path) -> bool:
+    """Whether this process has the lock of the folder, which it takes if it is free."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows has no such locks
-        return
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process is killed
-        if not os.path.samestat(os.stat(out / LOCK), os.fstat(file)):  # the previous holder just removed it
-            raise OSError("the lock is another file")
-    except OSError as error:
-        raise OutputError(
-            f"another process is writing to {out}: wait for it, or choose another place with --out."
-        ) from error
+        return os.path.samestat(os.stat(out / LOCK), os.fstat(file))  # or its last holder just removed it
+    except OSError:
+        return False

@@ -111,6 +111,7 @@ class TestTable:
             ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
             ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
             ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images is missing, .*b/7"),
+            (f"path,label\na/0.png,ant\n{'b' * 300},bee\n", "1 of 2 images is missing, the first bbb"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
             (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),
             (f'path,"{"x" * 131_073}', "line 1: .*field limit.* Is there a quotation mark that is not"),

@@ -1,11 +1,13 @@
 """A folder of runs that a stranger made: what lies in it is not followed, waited for or removed."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from dear.errors import OutputError
+from dear.evaluation.launch import claims
 from dear.evaluation.launch.claims import LOCK, MARK, check_folders, claimed
 from dear.evaluation.recipe import load_recipe
 from tests.unit.evaluation.test_recipe import GOOD, written
@@ -23,6 +25,23 @@ def test_no_lock_of_others_is_removed(tmp_path: Path) -> None:
     with claimed(one):
         pass
     assert not (tmp_path / "x" / LOCK).exists()
+
+
+def test_a_signal_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes once the file is there, and before it is locked: by another process, or by none."""
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
+
+    def interrupted(*_: object) -> bool:
+        monkeypatch.setattr(claims, "_held", held)
+        raise KeyboardInterrupt
+
+    held = claims._held
+    for other in (claimed(one), nullcontext()):
+        with other:
+            monkeypatch.setattr(claims, "_held", interrupted)
+            with pytest.raises(KeyboardInterrupt), claimed(one):
+                pass
+            assert (tmp_path / "x" / LOCK).exists() == (not isinstance(other, nullcontext))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
