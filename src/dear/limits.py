@@ -44,7 +44,7 @@ LIMITS: Final = MappingProxyType({
     "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
     "role_heads": Limit(2048, "heads in a role table"),
     "role_points": Limit(10_000, "points on the map of phrases of a role table"),
-    "role_phrases": Limit(50_000, "phrases in a role table"),
+    "role_phrases": Limit(50_000, "phrases in a role table, or in a file of phrases"),
     "role_settings": Limit(20_000, "characters of the settings of a role table"),
     "role_names": Limit(200, "attributes, concepts, features or factors"),
     "record_name": Limit(300, "characters of a name"),

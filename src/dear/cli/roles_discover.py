@@ -61,7 +61,7 @@ def command_discover(
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of the sentence-transformers model. By default all-MiniLM-L6-v2.
+        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
         device: Where to compute; auto uses the GPU if there is one.
         bootstrap: Number of samples of the images, drawn with replacement, from which roles are found again:
             the table and its page then show how often each head kept its role. Takes about as many times
@@ -182,7 +182,7 @@ def command_assign(
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of the sentence-transformers model. By default all-MiniLM-L6-v2.
+        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
         out: File of the role table.
         html: File of the table's page. By default beside the table.
     """

@@ -23,6 +23,8 @@ from dear.errors import DataError, SettingsError, installation
 from dear.roles.settings import RoleSettings
 
 EXEMPLARS = 6
+COMPARED = 3000
+"""Members of a cluster whose distances are compared: more take gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,23 @@ def find_clusters(
 
 
 def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"]) -> float:
-    """DBCV of a clustering, -1 to 1; -1 if it overflows, as in hundreds of dimensions."""
+    """DBCV of a clustering, -1 to 1; -1 if it overflows, as in hundreds of dimensions. Of a cluster of more
+    than ``COMPARED`` members so many are compared, evenly spread [ours]: all pairs of them are in memory.
+    """
+    names, sizes = np.unique(labels[labels >= 0], return_counts=True)
+    compared = np.ones(len(labels), dtype=bool)
+    for name in names[sizes > COMPARED]:
+        (members,) = np.nonzero(labels == name)
+        compared[members] = False
+        compared[members[np.arange(COMPARED) * len(members) // COMPARED]] = True
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # of such an overflow
         warnings.simplefilter("ignore", RuntimeWarning)
-        score = float(optional("hdbscan.validity").validity_index(rows.astype(np.float64), labels))
-    return score if math.isfinite(score) else -1.0
+        score, parts = optional("hdbscan.validity").validity_index(
+            rows[compared].astype(np.float64), labels[compared], per_cluster_scores=True
+        )
+    if not compared.all():
+        score = (parts[names] * sizes).sum() / len(labels)
+    return float(score) if math.isfinite(score) else -1.0
 
 
 def optional(module: str) -> Any:

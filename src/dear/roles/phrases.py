@@ -19,8 +19,10 @@ from torch.nn.functional import normalize
 
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
-from dear.errors import DataError, SettingsError, WeightsError, first_line, installation
+from dear.errors import DataError
+from dear.limits import at_most
 from dear.reading.files import ReadingError, read_lines
+from dear.roles.sentences import load_sentence_model
 
 GENERAL, WORLD = "general", "world"
 
@@ -121,6 +123,7 @@ def read_pool(path: Path) -> Pool:
     ]
     if not first:
         raise DataError(f"{path} contains no phrase: write one per line.")
+    at_most("role_phrases", len(first), path)
     notes = []
     if blank:
         notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")
@@ -149,16 +152,14 @@ def embed_phrases(
 
     Embeddings of the package's pools are stored in the package (float16) and need no model. Other phrases use
     the first of: ``model``, a local folder or hub name; the model as an installed package; the hub's cache;
-    the hub. If ``model`` is given, it embeds all phrases. Raises SettingsError if sentence-transformers is
-    not installed, WeightsError if no model is available.
+    the hub. If ``model`` is given, it embeds all phrases. No code that comes with a model is run. Raises
+    WeightsError if no model is available, or it cannot be read.
     """
     embeddings = {} if model else stored_embeddings()
     new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]
     if new:
-        rows = sentence_model(model).encode(
-            new, batch_size=batch, normalize_embeddings=True, convert_to_tensor=True, show_progress_bar=False
-        )
-        embeddings = {**embeddings, **dict(zip(new, rows.float().cpu(), strict=True))}
+        rows = load_sentence_model(model or _packaged() or MODEL)(new, batch)
+        embeddings = {**embeddings, **dict(zip(new, rows, strict=True))}
     return torch.stack([embeddings[phrase] for phrase in phrases])
 
 
@@ -177,27 +178,6 @@ def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
                 rows = normalize(stored.get_tensor(pool.name).float(), dim=-1)
                 embeddings |= dict(zip(pool.phrases, rows, strict=True))
     return embeddings
-
-
-def sentence_model(name: str | None = None) -> Any:
-    """The sentence-transformers model by a local folder or hub name; all-MiniLM-L6-v2 by default. No code
-    that comes with a model is run.
-    """
-    try:
-        module = import_module("sentence_transformers")
-    except ImportError as error:
-        raise SettingsError(
-            "embedding phrases that are not in the package's pools needs sentence-transformers: "
-            f"{installation('roles')}"
-        ) from error
-    source = name or _packaged() or MODEL
-    try:
-        return module.SentenceTransformer(source, device="cpu", trust_remote_code=False)
-    except Exception as error:  # the network, the hub and damaged folders share no exception class
-        raise WeightsError(
-            f"cannot load the sentence model {source} ({first_line(error)}). Give a local folder of {MODEL} "
-            "with --sentence-model, or allow the download."
-        ) from error
 
 
 def _packaged() -> str | None:

@@ -46,6 +46,7 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
                     "'Layer 0, Head 0' above each head's phrases."
                 )
             current.append(text)
+    at_most("role_phrases", sum(map(len, heads.values())), path)
     if not heads:
         raise DataError(
             f"{path} contains no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +23,13 @@ from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.query import Index, Shards, by_text
 from dear.retrieval.scan import Shard
 from dear.retrieval.shards import merge_index
+from dear.roles.sentences import load_sentence_model
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
 from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
+from tests.unit.roles.sentence_files import write_model
 from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import role_table
 
@@ -206,3 +209,15 @@ def use_tokenizer(file: Path) -> None:
 def tokenizer_settings(folder: Path) -> Path:
     write_tokenizer("BERT", folder)
     return folder / "tokenizer_config.json"
+
+
+def sentence_model(file: str) -> Callable[[Path], Path]:
+    """A file of a sentence model."""
+    return lambda folder: write_model(folder / "model") / file
+
+
+def use_sentence_model(file: Path) -> None:
+    folder = next(parent for parent in file.parents if parent.name == "model")
+    rows = load_sentence_model(str(folder))(["a photo of a cat", "a" * 1000, ""], 2)
+    if rows.shape != (3, 12):
+        raise TakenOver("embeddings of another shape")

@@ -75,4 +75,15 @@ TARGETS = {
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
     "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
     "tokenizer's settings": Target("json", model_files.tokenizer_settings, model_files.use_tokenizer),
+    **{
+        f"sentence model's {name}": Target(
+            form, model_files.sentence_model(file), model_files.use_sentence_model
+        )
+        for name, form, file in (
+            ("configuration", "json", "config.json"),
+            ("modules", "json", "modules.json"),
+            ("pooling", "json", "1_Pooling/config.json"),
+            ("weights", "safetensors", "model.safetensors"),
+        )
+    },
 }

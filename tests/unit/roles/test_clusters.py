@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from hdbscan.validity import validity_index
 from torch.nn.functional import normalize
 
 from dear.errors import DataError, SettingsError
-from dear.roles.clusters import discriminants, find_clusters, optional
+from dear.roles import clusters
+from dear.roles.clusters import discriminants, find_clusters, optional, validity
 from dear.roles.settings import RoleSettings
 
 CONCEPTS = ("color", "object", "shape")
@@ -103,6 +105,19 @@ def test_fewer_than_two_clusters() -> None:
     phrases, _ = blobs(11, 2)
     with pytest.raises(DataError, match="fewer than two clusters in 126 phrases: take more phrases"):
         find_clusters(["x"] * 33, phrases, named, concepts, RoleSettings(min_sizes=(500,)))
+
+
+def test_dbcv_of_large_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large cluster every second member is compared; each cluster counts by its size all the same."""
+    generator = np.random.default_rng(7)
+    large, small = generator.normal(0, 1, (240, 3)), generator.normal(8, 1, (80, 3))
+    noise = generator.normal(4, 6, (10, 3))
+    rows, labels = np.concatenate([large, small, noise]), np.repeat([0, 1, -1], (240, 80, 10))
+    assert validity(rows, labels) == pytest.approx(validity_index(rows, labels))
+    halved = np.concatenate([large[::2], small, noise])
+    _, parts = validity_index(halved, np.repeat([0, 1, -1], (120, 80, 10)), per_cluster_scores=True)
+    monkeypatch.setattr(clusters, "COMPARED", 120)
+    assert validity(rows, labels) == pytest.approx((240 * parts[0] + 80 * parts[1]) / 330)
 
 
 def test_a_module_that_is_not_installed() -> None:

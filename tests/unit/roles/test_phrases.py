@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dear.errors import DataError, SettingsError, WeightsError
+from dear.errors import DataError, WeightsError
+from dear.limits import LimitError
 from dear.roles import phrases as module
 from dear.roles.phrases import (
     PACKAGED,
@@ -16,7 +17,6 @@ from dear.roles.phrases import (
     general_pool,
     load_pool,
     read_pool,
-    sentence_model,
     stored_embeddings,
     world_pool,
 )
@@ -90,6 +90,12 @@ def test_a_file_without_phrases(tmp_path: Path, text: str) -> None:
         read_pool(tmp_path / "mine.txt")
 
 
+def test_a_file_of_many_phrases(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("".join(f"{number}\n" for number in range(50_001)))
+    with pytest.raises(LimitError, match="50,001 phrases in a role table, or in a file of phrases"):
+        read_pool(tmp_path / "mine.txt")
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_another_encoding(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "mine.txt").write_text("ein Gemälde\n", encoding=encoding)
@@ -117,36 +123,11 @@ def test_every_phrase_of_the_packages_pools_is_stored() -> None:
 
 
 def test_no_model_is_needed_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "sentence_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(module, "load_sentence_model", lambda *_: pytest.fail("a model was loaded"))
     assert embed_phrases(["a dog", "the color red", "a dog"]).shape == (3, 384)
 
 
-def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(_name: str) -> None:
-        raise ImportError
-
-    monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(SettingsError, match=r"pip install '\.\[roles\]' in the clone"):
-        embed_phrases(["a phrase that is in no pool"])
-
-
-def test_no_code_of_a_model_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model's folder may name code of its own: sentence-transformers is told not to run it."""
-    calls: list[tuple[str, dict[str, object]]] = []
-
-    class Library:
-        @staticmethod
-        def SentenceTransformer(name: str, **options: object) -> object:
-            calls.append((name, options))
-            return object()
-
-    monkeypatch.setattr(module, "import_module", lambda _name: Library)
-    sentence_model("stranger/model")
-    assert calls == [("stranger/model", {"device": "cpu", "trust_remote_code": False})]
-
-
 def test_the_stored_ones_are_the_models() -> None:
-    pytest.importorskip("sentence_transformers")
     folder = str(pytest.importorskip(PACKAGED).MODEL_DIR)
     phrases = [*general_pool().phrases[::499], *world_pool().phrases[::307]]
     torch.testing.assert_close(embed_phrases(phrases, folder), embed_phrases(phrases), rtol=0, atol=2e-3)

@@ -1,0 +1,244 @@
+"""Sentence embeddings by a model of the BERT family, as sentence-transformers saves one: a folder, or its
+files on the hub.
+
+Its files are read as data. sentence-transformers itself is not used: the settings of a model choose the
+classes that it imports, and turn off the protection of torch's reader against code in weights.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import gelu, normalize, scaled_dot_product_attention
+
+from dear.backbone import hub
+from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tokenizer
+from dear.backbone.weights import fill_weights, read_weights
+from dear.errors import DearError, WeightsError, first_line
+from dear.limits import LIMITS, at_most
+from dear.reading.files import ReadingError
+from dear.reading.plain import read_json
+from dear.reading.typed import Positive, Range, typed
+
+WEIGHTS = "model.safetensors"
+PARTS = ("Transformer", "Pooling", "Normalize")
+"""The modules of a model, in their order; a last one that makes unit vectors may be missing, as all are."""
+FOLDER = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
+UNUSED = ("pooler.", "embeddings.position_ids")  # tensors that embeddings do not depend on
+WIDEST = 2**13
+
+Most = Annotated[int, Range(1, WIDEST)]
+
+
+class Module(TypedDict):
+    """A module in `modules.json`."""
+
+    path: str
+    type: str
+
+
+class Config(TypedDict):
+    """The keys of `config.json` that are read."""
+
+    model_type: Literal["bert"]
+    hidden_size: Most
+    intermediate_size: Annotated[int, Range(1, 4 * WIDEST)]
+    num_hidden_layers: Annotated[int, Range(1, LIMITS["layers"].default)]
+    num_attention_heads: Annotated[int, Range(1, LIMITS["heads"].default)]
+    vocab_size: Positive
+    max_position_embeddings: Positive
+    type_vocab_size: Annotated[int, Range(1, 16)]
+    layer_norm_eps: Annotated[float, Range(1e-30, 1)]
+    hidden_act: Literal["gelu"]
+    position_embedding_type: NotRequired[Literal["absolute"]]
+    is_decoder: NotRequired[Literal[False]]
+
+
+class Settings(TypedDict, total=False):
+    """The keys of `sentence_bert_config.json` that are read."""
+
+    max_seq_length: Positive | None
+    do_lower_case: bool
+
+
+class Lengths(TypedDict, total=False):
+    """The key of `tokenizer_config.json` that is read here."""
+
+    model_max_length: int
+
+
+class Pooling(TypedDict, total=False):
+    """The keys of the pooling's `config.json` that are read: the first, or one of the next two, says how."""
+
+    pooling_mode: Literal["mean", "cls"]
+    pooling_mode_mean_tokens: bool
+    pooling_mode_cls_token: bool
+    pooling_mode_max_tokens: Literal[False]
+    pooling_mode_mean_sqrt_len_tokens: Literal[False]
+    pooling_mode_weightedmean_tokens: Literal[False]
+    pooling_mode_lasttoken: Literal[False]
+
+
+class Bert(nn.Module):
+    """The encoder of BERT (Devlin et al., 2019) after its last layer norm, its tensors named as in
+    transformers.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        c, width = config, config["hidden_size"]
+        self.heads = c["num_attention_heads"]
+
+        def norm() -> nn.Module:
+            return nn.LayerNorm(width, eps=c["layer_norm_eps"])
+
+        def output(inputs: int) -> nn.Module:
+            return nn.ModuleDict({"dense": nn.Linear(inputs, width), "LayerNorm": norm()})
+
+        def layer() -> nn.Module:
+            parts = {name: nn.Linear(width, width) for name in ("query", "key", "value")}
+            attention = {"self": nn.ModuleDict(parts), "output": output(width)}
+            return nn.ModuleDict(
+                {
+                    "attention": nn.ModuleDict(attention),
+                    "intermediate": nn.ModuleDict({"dense": nn.Linear(width, c["intermediate_size"])}),
+                    "output": output(c["intermediate_size"]),
+                }
+            )
+
+        self.embeddings = nn.ModuleDict(
+            {
+                "word_embeddings": nn.Embedding(c["vocab_size"], width),
+                "position_embeddings": nn.Embedding(c["max_position_embeddings"], width),
+                "token_type_embeddings": nn.Embedding(c["type_vocab_size"], width),
+                "LayerNorm": norm(),
+            }
+        )
+        layers = nn.ModuleList([layer() for _ in range(c["num_hidden_layers"])])
+        self.encoder = nn.ModuleDict({"layer": layers})
+
+    def forward(
+        self, ids: Int[Tensor, "text token"], real: Bool[Tensor, "text token"]
+    ) -> Float[Tensor, "text token width"]:
+        """States of the tokens; no token attends to those that are not ``real``."""
+        tables: Any = self.embeddings
+        positions = torch.arange(ids.shape[1])
+        states = tables["word_embeddings"](ids) + tables["position_embeddings"](positions)
+        states = tables["LayerNorm"](states + tables["token_type_embeddings"].weight[0])
+        for layer in cast(Any, self.encoder["layer"]):
+            attention = layer["attention"]
+            query, key, value = (
+                part(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                for part in attention["self"].values()
+            )
+            mixed = scaled_dot_product_attention(query, key, value, attn_mask=real[:, None, None, :])
+            states = _added(attention["output"], mixed.transpose(1, 2).flatten(2), states)
+            states = _added(layer["output"], gelu(layer["intermediate"]["dense"](states)), states)
+        return cast(Tensor, states)
+
+
+def _added(part: Any, inputs: Tensor, states: Tensor) -> Tensor:
+    """States with a projection of ``inputs`` added, normalised."""
+    return cast(Tensor, part["LayerNorm"](part["dense"](inputs) + states))
+
+
+class SentenceModel:
+    """Embeds texts: the mean of their tokens' states, or the state of the first, of unit length."""
+
+    def __init__(self, bert: Bert, tokenizer: FileTokenizer, *, mean: bool) -> None:
+        self.bert, self.tokenizer, self.mean = bert, tokenizer, mean
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str], batch: int) -> Float[Tensor, "text width"]:
+        """Unit embeddings, ``batch`` texts at a time, those of like length together. Raises WeightsError if
+        the tokenizer fails.
+        """
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        rows: dict[int, Tensor] = {}
+        for start in range(0, len(texts), batch):
+            numbers = order[start : start + batch]
+            ids = self.tokenizer([texts[number] for number in numbers])
+            words = (ids != self.tokenizer.rust.padding["pad_id"]).long()
+            words[:, 0] = 1  # a text without a token
+            real = words.flip(1).cumsum(dim=1).flip(1) > 0  # a text may name the padding token
+            longest = int(real.sum(dim=1).max())
+            ids, real = ids[:, :longest], real[:, :longest]
+            states = self.bert(ids, real)
+            weights = real.unsqueeze(-1).to(states)
+            pooled = (states * weights).sum(dim=1) / weights.sum(dim=1) if self.mean else states[:, 0]
+            rows |= dict(zip(numbers, normalize(pooled, dim=-1), strict=True))
+        return torch.stack([rows[number] for number in range(len(texts))])
+
+
+def load_sentence_model(source: str) -> SentenceModel:
+    """The sentence model in a folder or, given OWNER/NAME, on the hub. Raises WeightsError for files that are
+    missing, damaged or of another kind, LimitError.
+    """
+    try:
+        return _load(source)
+    except (DearError, ImportError, OSError) as error:
+        reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
+        raise WeightsError(
+            f"cannot load the sentence model {source}: {reason} Give a folder of "
+            "sentence-transformers/all-MiniLM-L6-v2, or of another model of the BERT family with "
+            f"{WEIGHTS} and {FILE}, with --sentence-model, or allow the download."
+        ) from error
+
+
+def _load(source: str) -> SentenceModel:
+    modules_file = _file(source, "modules.json")
+    modules = typed(read_json(modules_file), list[Module], modules_file)
+    kinds = tuple(module["type"].rpartition(".")[2] for module in modules)
+    if kinds not in (PARTS, PARTS[:2]) or modules[0]["path"] or not FOLDER.fullmatch(modules[1]["path"]):
+        raise ReadingError(modules_file, f"its modules must be {', '.join(PARTS)}, each in its usual folder")
+    pooling_file = _file(source, f"{modules[1]['path']}/config.json")
+    pooling = typed(read_json(pooling_file), Pooling, pooling_file)
+    keys = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+    modes = [mode for mode, key in keys.items() if pooling.get(key) or pooling.get("pooling_mode") == mode]
+    if len(modes) != 1:
+        raise ReadingError(pooling_file, "it must pool by the mean of the tokens, or by the first one")
+    settings_file = _file(source, "sentence_bert_config.json")
+    settings = typed(read_json(settings_file), Settings, settings_file)
+    file = _file(source, "config.json")
+    config = typed(read_json(file), Config, file)
+    if config["hidden_size"] % config["num_attention_heads"]:
+        raise ReadingError(file, "its hidden_size is no multiple of its num_attention_heads")
+    at_most("vocabulary", config["vocab_size"], file)
+    at_most("context", config["max_position_embeddings"], file)
+    with torch.device("meta"):
+        bert = Bert(config)
+    at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)
+    words_file, lengths_file = _file(source, FILE), _file(source, SETTINGS)
+    lengths = typed(read_json(lengths_file), Lengths, lengths_file)
+    longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
+    tokenizer = file_tokenizer(
+        words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
+        context=max(2, min(longest, config["max_position_embeddings"])),
+        strip_sep_token=False,
+    )  # fmt: skip
+    clean = _lower if settings.get("do_lower_case", False) else str.strip
+    if tokenizer.rust.padding["direction"] != "right":
+        raise ReadingError(source, "its tokenizer pads on the left, which no model of the BERT family does")
+    weights = _file(source, WEIGHTS)
+    state = {name.removeprefix("bert."): tensor for name, tensor in read_weights(weights).items()}
+    fill_weights(bert, {name: state[name] for name in state if not name.startswith(UNUSED)}, weights)
+    return SentenceModel(bert.eval(), replace(tokenizer, clean=clean), mean=modes == ["mean"])
+
+
+def _lower(text: str) -> str:
+    return text.strip().lower()
+
+
+def _file(source: str, name: str) -> Path:
+    """A file of the model. Raises WeightsError if the folder or the repository lacks it."""
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        return hub.fetch(source, (name,), title="the sentence model", safe_only=True)
+    if not (folder / name).is_file():
+        raise WeightsError(f"the folder has no {name}.")
+    return folder / name
