@@ -168,6 +168,11 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
     ask, note = file_download.get_hf_file_metadata, file_download._cache_commit_hash_for_specific_revision
     get: Any = file_download.http_get
     make_client: Any = getattr(_http, "_GLOBAL_CLIENT_FACTORY", None)
+    if make_client is None:
+        raise WeightsError(
+            f"what the hub answers cannot be checked with huggingface_hub {huggingface_hub.__version__}: "
+            "install the version in requirements/constraints.txt, or another one from 1.0 on."
+        )
     fetching = ContextVar("fetching", default=False)
 
     def checked(*args: Any, **options: Any) -> Any:
@@ -236,9 +241,8 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
         if hasattr(constants, "HF_HUB_DISABLE_XET"):
             stack.callback(setattr, constants, "HF_HUB_DISABLE_XET", constants.HF_HUB_DISABLE_XET)
             constants.HF_HUB_DISABLE_XET = True
-        if make_client is not None:  # huggingface_hub 1.0 or newer
-            stack.callback(huggingface_hub.set_client_factory, make_client)
-            huggingface_hub.set_client_factory(client)
+        stack.callback(huggingface_hub.set_client_factory, make_client)
+        huggingface_hub.set_client_factory(client)
         for name, function in patches.items():
             stack.callback(setattr, file_download, name, getattr(file_download, name))
             setattr(file_download, name, function)

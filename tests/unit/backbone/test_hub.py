@@ -267,3 +267,13 @@ class TestWellKnown:
         path.write_bytes(content[:-1] + b"\0")
         with pytest.raises(WeightsError, match=f"is not the file that is known of {NAME}/plain"):
             load_clip(NAME, str(path))
+
+
+def test_answers_that_cannot_be_checked_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with another version of the hub's client, which makes its connections elsewhere."""
+    monkeypatch.delattr("huggingface_hub.utils._http._GLOBAL_CLIENT_FACTORY")
+    with (
+        pytest.raises(WeightsError, match=r"huggingface_hub \d.*install the version in requirements"),
+        hub.checked_answers("a file", "json_bytes"),
+    ):
+        pass
