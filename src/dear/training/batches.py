@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import prefetch
+from dear.data.images.prefetch import Move, ahead_on, moved
 from dear.data.images.transforms import eval_views, train_views, view_numbers, whole_views
 from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
@@ -50,7 +50,21 @@ class _Part:
     indices: Int[Tensor, "item"]
     weight: float
     key: tuple[object, ...]
-    is_cached: bool
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What was loaded ahead for a part, on the device.
+
+    Attributes:
+        pictures: None if its trunk outputs are cached, and targets need no views.
+        trunk: The layer of the outputs in the view cache, and the outputs; None without them.
+        frozen: The target features in the view cache; None without them.
+    """
+
+    pictures: Pictures | None = None
+    trunk: tuple[int, Float[Tensor, "item token width"]] | None = None
+    frozen: Float[Tensor, "item target"] | None = None
 
 
 Pixels = Float[Tensor, "item 3 size size"]
@@ -90,13 +104,13 @@ class Batches:
         background.
         """
         parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
-        missing = [part.indices for part in parts if not part.is_cached]
-        with closing(prefetch(self.images, missing, self.like.device)) as ahead:
-            for part in parts:
-                pictures = None if part.is_cached else next(ahead)
-                pixels = cache(partial(self._pixels, epoch, part, pictures))
-                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, pixels))
-                yield Batch(part.indices, part.weight, trunk, self._frozen(epoch, part, trunk, pixels))
+        loads = ((part, part.key in self.cache) for part in parts)
+        with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
+            for part, inputs in zip(parts, loaded, strict=True):
+                pixels = cache(partial(self._pixels, epoch, part, inputs.pictures))
+                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, inputs, pixels))
+                frozen = self._frozen(epoch, part, inputs, trunk, pixels)
+                yield Batch(part.indices, part.weight, trunk, frozen)
 
     def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
         """The images of each batch, and whether the method composed them."""
@@ -116,11 +130,24 @@ class Batches:
             *(self.settings.crop, self.method.views_per_image),
             tuple(batch.tolist()) if self._composed else None,
         )
-        is_cached = self.method.target != "view" and (
-            key in self.cache
-            or (self.views is not None and self.views.holds(epoch, origin(self.images, batch[part])[1]))
+        return _Part(step, part.start, batch[part], weight, key)
+
+    def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> _Inputs:
+        """In a thread: what the view cache has of a part that is not in memory, and its pictures if views are
+        needed.
+        """
+        part, in_memory = load
+        trunk = frozen = None
+        if self.views is not None and not in_memory:
+            items = origin(self.images, part.indices)[1]
+            trunk = self.views.get(epoch, items)
+            frozen = self.views.frozen(epoch, items) if self.method.uses_frozen_image else None
+        needs_views = self.method.target == "view" or (trunk is None and not in_memory)
+        return _Inputs(
+            pictures=moved(self.images.load(part.indices), move) if needs_views else None,
+            trunk=None if trunk is None else (trunk[0], move(trunk[1])),
+            frozen=None if frozen is None else move(frozen),
         )
-        return _Part(step, part.start, batch[part], weight, key, is_cached)
 
     def _pixels(self, epoch: int, part: _Part, pictures: Pictures | None) -> Pixels:
         """The random views of a part: the first of each image, then the second of each, if there are
@@ -135,26 +162,26 @@ class Batches:
 
     @torch.no_grad()
     def _trunk(
-        self, epoch: int, part: _Part, pixels: Callable[[], Pixels]
+        self, epoch: int, part: _Part, inputs: _Inputs, pixels: Callable[[], Pixels]
     ) -> Float[Tensor, "item token width"]:
         """Trunk outputs, from the view cache if possible, else computed from the views."""
-        items = origin(self.images, part.indices)[1]
-        if self.views is not None:
-            cached = self.views.get(epoch, items)
-            if cached is not None:
-                layer, tokens = cached
-                with mixed(self.like.device, self.settings.precision):
-                    return self.method.continue_trunk(tokens.to(self.like), layer)
+        if inputs.trunk is not None:
+            layer, tokens = inputs.trunk
+            with mixed(self.like.device, self.settings.precision):
+                return self.method.continue_trunk(tokens.to(self.like), layer)
         views = pixels().to(self.like.device)
         with mixed(self.like.device, self.settings.precision):
             trunk = self.method.image_trunk(views)
-        return trunk if self.views is None else self.views.put(epoch, items, trunk)
+        if self.views is None:
+            return trunk
+        return self.views.put(epoch, origin(self.images, part.indices)[1], trunk)
 
     @torch.no_grad()
     def _frozen(
         self,
         epoch: int,
         part: _Part,
+        inputs: _Inputs,
         trunk: Float[Tensor, "item token width"],
         pixels: Callable[[], Pixels],
     ) -> Float[Tensor, "item target"] | None:
@@ -171,14 +198,12 @@ class Batches:
             return None
 
         def compute() -> Tensor:
-            items = origin(self.images, part.indices)[1]
-            cached = None if self.views is None else self.views.frozen(epoch, items)
-            if cached is not None:
-                return cached.to(self.like)
+            if inputs.frozen is not None:
+                return inputs.frozen.to(self.like)
             with mixed(self.like.device, self.settings.precision):
                 features = self.method.frozen_image(trunk)
             if self.views is not None:
-                self.views.put_frozen(epoch, items, features)
+                self.views.put_frozen(epoch, origin(self.images, part.indices)[1], features)
             return features
 
         return self.cache.get((*part.key, "frozen"), compute)

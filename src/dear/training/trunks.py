@@ -133,13 +133,6 @@ class ViewCache:
         self._layers = sorted((at for at in cached if at == layer or (exact and at < layer)), reverse=True)
         self._bytes = sum(map(_size, self._folders()))
 
-    def holds(self, epoch: int, items: Sequence[int]) -> bool:
-        """True if the trunk outputs of all these images are cached, at the layer or an earlier one."""
-        return any(
-            all(_path(self._at(layer), TRUNK, epoch, item).exists() for item in items)
-            for layer in self._layers
-        )
-
     def get(self, epoch: int, items: Sequence[int]) -> tuple[int, Float[Tensor, "item token width"]] | None:
         """The nearest cached layer (the current one or earlier) and the trunk outputs there; None if one is
         missing or damaged.

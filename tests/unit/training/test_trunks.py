@@ -1,5 +1,6 @@
 """Trunk outputs kept: in memory, where other groups make room; on disk, the same bits as without it."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,23 @@ class TestTraining:
         assert self.run(small_clip, ViewCache(tmp_path, ROOM, torch.float32), images) == plain
         assert images.loads == 3 * 3
 
+    def test_files_are_read_ahead_in_a_thread(
+        self, small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Never in the thread that computes, and once each: 3 epochs of 3 batches."""
+        self.run(small_clip, ViewCache(tmp_path, ROOM))
+        threads: list[tuple[str, bool]] = []
+        for name in ("get", "frozen"):
+            read = getattr(ViewCache, name)
+
+            def counted(cache: ViewCache, epoch: int, items: Any, name: str = name, read: Any = read) -> Any:
+                threads.append((name, threading.current_thread() is threading.main_thread()))
+                return read(cache, epoch, items)
+
+            monkeypatch.setattr(ViewCache, name, counted)
+        self.run(small_clip, ViewCache(tmp_path, ROOM))
+        assert sorted(threads) == [("frozen", False)] * 9 + [("get", False)] * 9
+
     def test_rounded_numbers_do_not_depend_on_what_was_there(self, small_clip: Clip, tmp_path: Path) -> None:
         cold, warm = (self.run(small_clip, ViewCache(tmp_path, ROOM)) for _ in range(2))
         assert cold == warm != self.run(small_clip, None)
@@ -147,6 +165,10 @@ class TestTraining:
         (tmp_path / "file").write_text("")
         with pytest.raises(OutputError, match=r"--dataset\.cache"):
             self.run(small_clip, ViewCache(tmp_path / "file", ROOM))
+
+
+def holds(cache: ViewCache, items: tuple[int, ...]) -> bool:
+    return cache.get(0, items) is not None
 
 
 class TestRoom:
@@ -184,9 +206,9 @@ class TestRoom:
         cache.begin(FACTS, 4)
         self.put(cache, 1)
         cache.begin(replace(FACTS, **change), 4)
-        assert not cache.holds(0, (1,))
+        assert not holds(cache, (1,))
         cache.begin(FACTS, 4)
-        assert cache.holds(0, (1,))
+        assert holds(cache, (1,))
 
     def test_other_folders_make_room_and_the_current_one_does_not(self, tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, ROOM, torch.float32)
@@ -197,15 +219,15 @@ class TestRoom:
         other = replace(FACTS, view_seed=12)
         cache.begin(other, 4)
         self.put(cache, 2)
-        assert cache.holds(0, (2,))
+        assert holds(cache, (2,))
         self.put(cache, 3)  # in place of what the first facts had
-        assert cache.holds(0, (2, 3))
+        assert holds(cache, (2, 3))
         self.put(cache, 4)  # no room but that of the current ones
-        assert not cache.holds(0, (4,))
-        assert cache.holds(0, (2, 3))
+        assert not holds(cache, (4,))
+        assert holds(cache, (2, 3))
         assert sum(file.stat().st_size for file in tmp_path.rglob("*.view")) <= 2 * size
         cache.begin(FACTS, 4)
-        assert not cache.holds(0, (1,))
+        assert not holds(cache, (1,))
 
     @pytest.mark.parametrize("at", ["version", "group", "layer"])
     def test_room_is_made_in_no_folder_elsewhere(self, at: str, tmp_path: Path) -> None:
@@ -233,13 +255,13 @@ class TestRoom:
         cache.begin(FACTS, 4)
         monkeypatch.setattr(ViewCache, "_folders", lambda _: [tmp_path / "gone", tmp_path / "gone too"])
         self.put(cache, 1)
-        assert not cache.holds(0, (1,))
+        assert not holds(cache, (1,))
 
     def test_a_batch_is_kept_whole_or_not_at_all(self, tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, 50, torch.float32)
         cache.begin(FACTS, 4)
         self.put(cache, 1, 2, 3)
-        assert not any(cache.holds(0, (item,)) for item in (1, 2, 3))
+        assert not any(holds(cache, (item,)) for item in (1, 2, 3))
 
 
 def test_what_numbers_depend_on() -> None:

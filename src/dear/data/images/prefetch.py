@@ -14,7 +14,6 @@ from dear.data.dataset import Images, Pictures
 
 DEPTH = 2
 
-Loaded = tuple[Pictures, torch.cuda.Event | None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -39,6 +38,44 @@ def ahead(
                 future.cancel()
 
 
+Move = Callable[[Tensor], Tensor]
+"""Begins to copy a tensor to the device and returns the copy, which may not have arrived yet."""
+
+
+def ahead_on(
+    device: str | torch.device,
+    work: Callable[[Item, Move], Result],
+    items: Iterable[Item],
+    depth: int = DEPTH,
+) -> Generator[Result, None, None]:
+    """As `ahead`, for work that calls the function it is given for each tensor of its result, so that copies
+    to a GPU overlap with its computation. On a CPU that function returns the tensor itself.
+    """
+    target = torch.device(device)
+    side = torch.cuda.Stream(target) if target.type == "cuda" else None
+
+    def fetch(item: Item) -> tuple[Result, list[Tensor], torch.cuda.Event | None]:
+        if side is None:
+            return work(item, lambda tensor: tensor), [], None
+        copies: list[Tensor] = []
+
+        def move(tensor: Tensor) -> Tensor:
+            copies.append(tensor.pin_memory().to(target, non_blocking=True))
+            return copies[-1]
+
+        with torch.cuda.stream(side):
+            return work(item, move), copies, side.record_event()
+
+    with closing(ahead(fetch, items, depth)) as results:
+        for result, copies, event in results:
+            if event is not None:  # the stream, not this thread, waits for the copies
+                stream = torch.cuda.current_stream(target)
+                stream.wait_event(event)
+                for tensor in copies:
+                    tensor.record_stream(stream)  # its memory is not reused before that
+            yield result
+
+
 def prefetch(
     images: Images,
     batches: Iterable[Int[Tensor, "batch"]],
@@ -50,32 +87,9 @@ def prefetch(
     At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested. Views of
     pictures on a GPU are computed there.
     """
-    target = torch.device(device)
-    # A separate stream, so that copies overlap with the computation.
-    side = torch.cuda.Stream(target) if target.type == "cuda" else None
-
-    def fetch(indices: Int[Tensor, "batch"]) -> Loaded:
-        pictures = images.load(indices)
-        if side is None:
-            return pictures, None
-        with torch.cuda.stream(side):
-            moved: Pictures = (
-                pictures.pin_memory().to(target, non_blocking=True)
-                if isinstance(pictures, Tensor)
-                else [picture.pin_memory().to(target, non_blocking=True) for picture in pictures]
-            )
-            return moved, side.record_event()
-
-    with closing(ahead(fetch, batches, depth)) as loaded:
-        for pictures, event in loaded:
-            yield _arrived(pictures, event)
+    return ahead_on(device, lambda indices, move: moved(images.load(indices), move), batches, depth)
 
 
-def _arrived(pictures: Pictures, event: torch.cuda.Event | None) -> Pictures:
-    """The pictures, safe for use by later GPU work: the stream, not this thread, waits for their copy."""
-    if event is not None:
-        stream = torch.cuda.current_stream(pictures[0].device)
-        stream.wait_event(event)
-        for tensor in [pictures] if isinstance(pictures, Tensor) else pictures:
-            tensor.record_stream(stream)  # its memory is not reused before that
-    return pictures
+def moved(pictures: Pictures, move: Move) -> Pictures:
+    """The pictures, each copied."""
+    return move(pictures) if isinstance(pictures, Tensor) else [*map(move, pictures)]
