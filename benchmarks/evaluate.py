@@ -5,13 +5,15 @@
 
 Times image features and scores of a batch (ViT-B/16, random weights, random images on the device) in turn in
 one process: open_clip's own image tower; this package's, whose last layer runs for the class token only;
-DeAR, fused; and DeAR and the frozen CLIP together, which share the trunk. The ratio is to this package's
-plain CLIP. Text features of the classes are computed once, beforehand.
+DeAR, fused; DeAR and the frozen CLIP together, which share the trunk; and DeAR+, fitted to the batch as 2
+images a class. The ratio is to this package's plain CLIP. Text features of the classes are computed once,
+beforehand.
 """
 
 import torch
 from arithmetic import Step, Tower, span, trunk
 from measure import ATTRIBUTES, dear_on, in_turn, machine, matrix_rate, medians, network, parsed, parser, show
+from methods import built
 from torch.nn.functional import normalize
 
 from dear.backbone.precision import mixed
@@ -27,10 +29,12 @@ def main() -> None:
     names = [f"class {number}" for number in range(options.classes)]
     method = dear_on(clip, names)
     pixels = torch.rand(options.batch, 3, clip.image_size, clip.image_size, device=options.device)
+    labels = (torch.arange(options.batch) // 2).to(options.device)
+    plus = built("dear+", clip, names, pixels, labels)
     frozen_text, like = method.frozen_text, clip.image.projection
     precision = "bf16-mixed" if options.bf16 else "32-true"
     with torch.inference_mode(), mixed(like.device, precision):
-        text = method.text_features()
+        text, text_plus = method.text_features(), plus.text_features()
 
         def plain() -> object:
             features = normalize(clip.encode_image(clip.normalize_pixels(pixels)), dim=-1)
@@ -48,7 +52,16 @@ def main() -> None:
             frozen = (clip.scale * method.frozen_image(held) @ frozen_text.T).argmax(dim=1)
             return frozen, method.logits(method.image_features(held), text).argmax(dim=1)
 
-        work = {"open_clip": open_clip, "plain": plain, "DeAR": adapted, "DeAR and frozen": both}
+        def added() -> object:
+            return plus.logits(plus.image_features(plus.image_trunk(pixels)), text_plus).argmax(dim=1)
+
+        work = {
+            "open_clip": open_clip,
+            "plain": plain,
+            "DeAR": adapted,
+            "DeAR and frozen": both,
+            "DeAR+": added,
+        }
         for one in work.values():
             one()
         seconds = in_turn(work, options.repeats, options.device)
@@ -90,6 +103,9 @@ def _flops(clip: object, method: object, batch: int, classes: int) -> dict[str, 
     before, frozen = trunk(step), sum(span(image, batch, tokens)) + project + scores
     own = sum(span(image, batch, tokens, added=added, read=1 + added)) + project * (1 + added) + scores
     own += 2 * batch * (1 + added) * tower.embed_dim
+    readouts = 2 * batch * tower.width * image.span * (tower.width + tower.heads * added)
+    readouts += 2 * batch * tower.width * tower.embed_dim * added
+    evidence = 2 * batch * tower.embed_dim * ((tower.embed_dim + classes) * added + tower.embed_dim)
     unread = batch * (tokens - 1)
     whole = 20 * unread * tower.width**2 + 4 * unread * tokens * tower.width
     return {
@@ -97,6 +113,7 @@ def _flops(clip: object, method: object, batch: int, classes: int) -> dict[str, 
         "plain": before + frozen,
         "DeAR": before + own,
         "DeAR and frozen": before + own + frozen,
+        "DeAR+": before + frozen + readouts + evidence,
     }
 
 

@@ -46,9 +46,11 @@ def test_a_training_step(context: Any) -> None:
 
 def test_inference(context: Any) -> None:
     found = context("evaluate", "--tiny", "--batch", "3", "--repeats", "1", "--json")
-    plain, adapted = (row for row in found["rows"] if row["kind"] in ("plain", "DeAR"))
+    _, plain, adapted, _, plus = found["rows"]
+    assert [row["kind"] for row in (plain, adapted, plus)] == ["plain", "DeAR", "DeAR+"]
     assert plain["time by plain"] == plain["arithmetic by plain"] == 1
     assert 1 < adapted["arithmetic by plain"] < 1.2  # 5 tokens beside 17 in 2 of 6 small layers
+    assert 1 < plus["arithmetic by plain"] < 1.02  # one token's contributions and products of 64 numbers
 
 
 def test_a_step_of_a_method(context: Any) -> None:
