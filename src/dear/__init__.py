@@ -11,7 +11,7 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 
 _HOME = {
     "Bundle": "dear.adapters.bundle",
-    "BundleEncoder": "dear.adapters.predictor",
+    "BundleEncoder": "dear.adapters.index_encoder",
     "Clip": "dear.backbone.clip",
     "DataSettings": "dear.data.settings",
     "Dataset": "dear.data.dataset",
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from dear.adapters.classifier import DearClassifier as DearClassifier
     from dear.adapters.evaluation_page import write_evaluation as write_evaluation
     from dear.adapters.fit import fit as fit
-    from dear.adapters.predictor import BundleEncoder as BundleEncoder
+    from dear.adapters.index_encoder import BundleEncoder as BundleEncoder
     from dear.adapters.predictor import Predictor as Predictor
     from dear.adapters.results import write_predictions as write_predictions
     from dear.adapters.scoring import evaluate_bundle as evaluate_bundle

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dear.adapters.predictor import BundleEncoder
+from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.query import Index

@@ -1,20 +1,19 @@
-"""Inference with a bundle: predictions with evidence, and features for an image index."""
+"""Inference with a bundle: features of images and classes, and predictions with evidence."""
 
 import copy
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
@@ -361,40 +360,3 @@ class Predictor:
             while self.cached_bytes > CACHE:
                 _, oldest = self._vocabularies.popitem(last=False)
                 self.cached_bytes -= oldest.nbytes
-
-
-class BundleEncoder:
-    """The encoder of an image index: features of an adapted model. Texts are put into its templates."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
-        self.features: tuple[str, ...] = predictor.features
-        self.unowned: tuple[str, ...] = predictor.unowned
-        self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
-        self.short_side: int = predictor.bundle.short_side
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Empty: the index names the bundle."""
-        return {}
-
-    @cached_property
-    def identity(self) -> str:
-        return self.predictor.bundle.features_identity
-
-    @torch.no_grad()
-    def images(
-        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
-    ) -> Float[Tensor, "batch feature embed"]:
-        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
-
-    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
-        """Text features, the same for every image feature. Raises SettingsError if the method scores only the
-        classes that it was trained on.
-        """
-        if not self.predictor.method.open_vocabulary:
-            raise SettingsError(
-                f"this bundle's {self.predictor.method.name} has text features for its classes only: "
-                "search by an image."
-            )
-        return self.predictor.encode_classes(texts).cpu()[:, None].expand(-1, len(self.features), -1)

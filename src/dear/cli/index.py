@@ -97,7 +97,8 @@ def command_build(
                 progress=progress,
             )
         else:
-            from dear.adapters.predictor import BundleEncoder, Predictor
+            from dear.adapters.index_encoder import BundleEncoder
+            from dear.adapters.predictor import Predictor
 
             encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
         return build_index(
@@ -304,7 +305,8 @@ def _index_encoder(
         model, named_by = heads["model"], "the index"
         weights = pretrained or named_weights(model, heads["pretrained"], named_by)
         return HeadEncoder(load_clip(model, weights, device=device, named_by=named_by), heads)
-    from dear.adapters.predictor import BundleEncoder, Predictor
+    from dear.adapters.index_encoder import BundleEncoder
+    from dear.adapters.predictor import Predictor
 
     return BundleEncoder(Predictor(bundle or _index_bundle(metadata["model"]), device, pretrained=pretrained))
 

@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.predictor import BundleEncoder, Predictor, Vocabulary
+from dear.adapters.index_encoder import BundleEncoder
+from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Candidate
 from dear.data.images.decode import as_image, decode
 from dear.data.images.raster import read_image

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.adapters.predictor import BundleEncoder, Predictor
+from dear.adapters.index_encoder import BundleEncoder
+from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip

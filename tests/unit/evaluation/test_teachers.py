@@ -9,7 +9,8 @@ import torch
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
-from dear.adapters.predictor import BundleEncoder, Predictor
+from dear.adapters.index_encoder import BundleEncoder
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DearError, SettingsError, UnknownNameError

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dear.adapters.predictor import BundleEncoder
+from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions, written_subspace
 from dear.cli.main import main

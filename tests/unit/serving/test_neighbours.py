@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dear.adapters.predictor import BundleEncoder, Predictor
+from dear.adapters.index_encoder import BundleEncoder
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index

@@ -1,0 +1,50 @@
+"""The encoder of an image index by the features of a bundle."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from dear.adapters.predictor import Predictor
+from dear.data.images.transforms import eval_views
+from dear.errors import SettingsError
+
+
+class BundleEncoder:
+    """The encoder of an image index: features of an adapted model. Texts are put into its templates."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.features: tuple[str, ...] = predictor.features
+        self.unowned: tuple[str, ...] = predictor.unowned
+        self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
+        self.short_side: int = predictor.bundle.short_side
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Empty: the index names the bundle."""
+        return {}
+
+    @cached_property
+    def identity(self) -> str:
+        return self.predictor.bundle.features_identity
+
+    @torch.no_grad()
+    def images(
+        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
+    ) -> Float[Tensor, "batch feature embed"]:
+        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
+
+    def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
+        """Text features, the same for every image feature. Raises SettingsError if the method scores only the
+        classes that it was trained on.
+        """
+        if not self.predictor.method.open_vocabulary:
+            raise SettingsError(
+                f"this bundle's {self.predictor.method.name} has text features for its classes only: "
+                "search by an image."
+            )
+        return self.predictor.encode_classes(texts).cpu()[:, None].expand(-1, len(self.features), -1)
