@@ -1,13 +1,14 @@
 """Check every open_clip architecture: build it without its weights, map it, and compare it if small."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import open_clip
 import torch
 from torch import nn
 
-from dear.backbone.choice import Access, Verdict
+from dear.backbone.choice import Access
 from dear.backbone.convert import require_fit, to_towers
 from dear.backbone.load import build, random_network
 from dear.backbone.whole import WholeVisionTower
@@ -61,6 +62,34 @@ COMPARED = """
 *Difference* is the largest difference of image and text features from open_clip's own, under random weights,
 on {images} random images and texts, in float32, relative to the largest feature; – where it was not compared
 (from {below:g} million parameters on)."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of checking an open_clip architecture.
+
+    Attributes:
+        works: True if it can be used; if not, `reason` says why.
+        parameters: of both towers, in millions.
+        image, text: what the towers give.
+        kind: the class of an image tower that gives features only.
+        layers, heads: of an image tower that gives them.
+        image_size: side length in pixels.
+        difference: the largest difference of image and text features from open_clip's own under random
+            weights, relative to their largest value; None if not compared.
+    """
+
+    name: str
+    works: bool
+    reason: str | None = None
+    parameters: float | None = None
+    layers: int | None = None
+    heads: int | None = None
+    image_size: int | None = None
+    difference: float | None = None
+    image: Access | None = None
+    text: Access | None = None
+    kind: str | None = None
 
 
 def names_of_open_clip() -> list[str]:

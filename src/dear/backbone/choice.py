@@ -1,8 +1,7 @@
-"""What can be said of backbones without torch: names, the default, number formats, the result of a check."""
+"""What can be said of backbones without torch: names, the default, number formats."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -108,31 +107,3 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "16-true"]
 """As in Lightning Fabric: "-true" is the type of the weights, "-mixed" that of products by autocast."""
 HALF: Precision = "16-true"
 """The precision with weights in float16: it needs the CLIP of `dear.backbone.precision`."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of checking an open_clip architecture.
-
-    Attributes:
-        works: True if it can be used; if not, `reason` says why.
-        parameters: of both towers, in millions.
-        image, text: what the towers give.
-        kind: the class of an image tower that gives features only.
-        layers, heads: of an image tower that gives them.
-        image_size: side length in pixels.
-        difference: the largest difference of image and text features from open_clip's own under random
-            weights, relative to their largest value; None if not compared.
-    """
-
-    name: str
-    works: bool
-    reason: str | None = None
-    parameters: float | None = None
-    layers: int | None = None
-    heads: int | None = None
-    image_size: int | None = None
-    difference: float | None = None
-    image: Access | None = None
-    text: Access | None = None
-    kind: str | None = None

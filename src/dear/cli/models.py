@@ -7,12 +7,15 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from dear import __version__
-from dear.backbone.choice import Verdict
 from dear.cli.output import progress_console, table
+
+if TYPE_CHECKING:
+    from dear.backbone.catalogue import Verdict
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "numpy")
 
@@ -29,7 +32,7 @@ class Tried:
     open_clip: str
     works: int
     refused: int
-    models: list[Verdict]
+    models: "list[Verdict]"
     written: Path | None
     methods: dict[str, list[str]]
 

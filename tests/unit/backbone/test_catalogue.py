@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dear.backbone.catalogue import difference, markdown, names_of_open_clip, try_architecture
-from dear.backbone.choice import Access, Verdict
+from dear.backbone.catalogue import Verdict, difference, markdown, names_of_open_clip, try_architecture
+from dear.backbone.choice import Access
 
 
 def test_one_that_fits() -> None:
