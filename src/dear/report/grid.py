@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from dear.errors import printable
 
 DECIMALS = 2
+"""Of the numbers in tables; numbers that are the same as shown are ties."""
 SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
 """What stands after ± in a table."""
 FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
@@ -48,8 +49,13 @@ class Cell:
         """The number as shown."""
         return f"{self.mean:,.{self.decimals}f}"
 
+    @property
+    def margin(self) -> str | None:
+        """The spread as shown."""
+        return None if self.spread is None else f"{self.spread:.{DECIMALS}f}"
+
     def __str__(self) -> str:
-        return self.value if self.spread is None else f"{self.value} ± {self.spread:.{DECIMALS}f}"
+        return self.value if self.margin is None else f"{self.value} ± {self.margin}"
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,7 @@ def _latex_cell(cell: Cell | None) -> str:
         return "--"
     value = rf"\textbf{{{cell.value}}}" if cell.mark == "best" else cell.value
     value = rf"\underline{{{cell.value}}}" if cell.mark == "second" else value
-    return value if cell.spread is None else rf"{value} {{\footnotesize$\pm${cell.spread:.{DECIMALS}f}}}"
+    return value if cell.margin is None else rf"{value} {{\footnotesize$\pm${cell.margin}}}"
 
 
 LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {

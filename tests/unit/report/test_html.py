@@ -70,6 +70,13 @@ def test_full_report_parses_and_is_accessible(material: dict[str, Any]) -> None:
         assert words in page.text
 
 
+def test_the_page_shows_deviations_over_seeds() -> None:
+    runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.70), (2, 0.72), (3, 0.74))]
+    page = Page(report_html(title="A", records=runs))
+    # HM: 2 * 72 * 50 / 122; by seed 58.33, 59.02, 59.68, whose deviation is 0.67.
+    assert "72.00 ± 2.00 50.00 ± 0.00 59.02 ± 0.67" in page.text
+
+
 def test_only_itself_is_needed(material: dict[str, Any]) -> None:
     text = report_html(**material)
     page = Page(text)
