@@ -35,6 +35,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.limits import at_most
+from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_yaml
@@ -262,6 +263,16 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
     return settings
 
 
+def _with_files(settings: MethodSettings, key: str, folder: Path) -> MethodSettings:
+    """Settings of a method whose files are below the recipe's folder. Raises SettingsError for others."""
+    files = {
+        setting.name: str(_below(Path(value), f"{key}.{setting.name}", folder))
+        for setting in fields(settings)
+        if setting.name in settings.paths and (value := getattr(settings, setting.name)) != setting.default
+    }
+    return replace(settings, **files)
+
+
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
     at_most("methods", len(items), "methods")
     plans = tuple(
@@ -280,6 +291,7 @@ def _plan(item: Any, path: Path, key: str) -> Plan:
     plan = replace(plan, method=known_method(plan.method))
     if plan.settings is not None:
         settings = typed(plan.settings, METHODS[plan.method].settings, path, f"{key}.settings")
+        settings = _with_files(settings, f"{key}.settings", path.parent)
         plan = replace(plan, settings=settings if plan.settings else None)
     for name in ("role_variant", "quantile", "attributes"):
         if isinstance(item, dict) and name in item and not plan.needs_roles:

@@ -42,11 +42,14 @@ class MethodSettings:
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
+        paths: The fields that name a file or a folder, unless they have their default: in a recipe it lies
+            below the recipe's folder.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
     teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
+    paths: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def folder(cls) -> str:

@@ -312,6 +312,12 @@ class TestDescriptions:
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
             self.check(small_clip, given)
 
+    def test_a_folder_has_no_links_to_elsewhere(self, tmp_path: Path) -> None:
+        (folder := tmp_path / "folder").mkdir()
+        (folder / "first.json").symlink_to(described(tmp_path, CLASSES))
+        with pytest.raises(SettingsError, match=r"first\.json leads out of its folder"):
+            self.settings(folder).for_data("first")
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [

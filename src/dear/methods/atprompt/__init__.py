@@ -40,6 +40,7 @@ class AtPromptSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
+    paths = ("words",)
     bounds = MappingProxyType(
         {
             "words": ("the name of a file, or none", lambda value: value is None or bool(value)),

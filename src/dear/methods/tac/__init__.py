@@ -1,6 +1,7 @@
 """Settings and declaration of TAC."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ class TacSettings(MethodSettings):
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 20, "batch": 8, "crop": 0.4})
+    paths = ("descriptions",)
     bounds = MappingProxyType(
         {
             "descriptions": ("the name of a file or folder, or templates", bool),
@@ -76,12 +78,16 @@ class TacSettings(MethodSettings):
 
     def for_data(self, dataset: str) -> Self:
         """With the data set's file in place of a folder, and the file's hash. Raises ReadingError for one
-        that cannot be read, SettingsError for a hash other than the expected one.
+        that cannot be read, SettingsError for a hash other than the expected one, and for a link out of the
+        folder.
         """
         if self.descriptions == TEMPLATES:
             return self
-        path = Path(self.descriptions).expanduser()
-        path = path / f"{dataset}.json" if path.is_dir() else path
+        folder = path = Path(self.descriptions).expanduser()
+        if folder.is_dir():
+            path = folder / f"{dataset}.json"
+            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+                raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
         _, sha256 = self._read(path)
         return replace(self, descriptions=str(path), descriptions_sha256=sha256)
 

@@ -1,0 +1,107 @@
+"""The files that a recipe names: where they are looked for, and that a stranger's leads nowhere else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dear.cli.help import descriptions
+from dear.evaluation.recipe import RecipeError, load_recipe
+from dear.methods.atprompt import AtPromptSettings
+from dear.methods.registry import METHODS
+from dear.methods.tac import TacSettings
+
+GOOD = "protocol: few-shot\nout: runs/x\ndata: mixed-paints\n"
+KEYS = {
+    "roles": "roles: %s",
+    "dataset.classnames": "dataset: {classnames: %s}",
+    "dataset.template": "dataset: {template: %s}",
+    "methods[0].settings.descriptions": "methods: [{method: tac, settings: {descriptions: %s}}]",
+    "methods[0].settings.words": "methods: [{method: atprompt, settings: {words: %s}}]",
+}
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "one.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
+    read = "dataset: {classnames: names.json, template: %s}\nroles: %s\n"
+    one = load_recipe(written(tmp_path, GOOD + read % ("more/prompts.txt", "x.json")))
+    assert one.dataset.classnames == tmp_path / "names.json"
+    assert one.dataset.template == str(tmp_path / "more" / "prompts.txt")
+    assert one.roles == tmp_path / "x.json"
+    assert one.out == Path("runs/x")
+    two = load_recipe(written(tmp_path, GOOD + read % ("'a {}.'", "ground-truth")))
+    assert two.dataset.template == "a {}."
+    assert two.roles == Path("ground-truth")
+
+
+def test_where_a_recipe_finds_the_files_of_methods(tmp_path: Path) -> None:
+    def settings(tac: str, atprompt: str) -> list[object]:
+        methods = f"methods: [{{method: tac, settings: {tac}}}, {{method: atprompt, settings: {atprompt}}}]"
+        return [plan.settings for plan in load_recipe(written(tmp_path, GOOD + methods)).plans]
+
+    assert settings("{descriptions: of/classes, views: 2}", "{words: words.json}") == [
+        TacSettings(descriptions=str(tmp_path / "of" / "classes"), views=2),
+        AtPromptSettings(words=str(tmp_path / "words.json")),
+    ]
+    assert settings("{descriptions: templates, views: 2}", "{depth: 3}") == [
+        TacSettings(views=2),
+        AtPromptSettings(depth=3),
+    ]
+
+
+def test_methods_declare_which_of_their_settings_name_files() -> None:
+    declared = {(name, path) for name, method in METHODS.items() for path in method.settings.paths}
+    described = {
+        (name, setting)
+        for name, method in METHODS.items()
+        for setting, about in descriptions(method.settings).items()
+        if about.startswith("A file ")
+    }
+    assert declared == described == {("tac", "descriptions"), ("atprompt", "words")}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "file", ["/etc/passwd", "~/x", "~no-one/x", "../x", "more/../../x", "link/x", "passwd"]
+)
+def test_a_recipe_names_no_file_outside_of_its_folder(key: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "link").symlink_to(tmp_path)
+    (tmp_path / "recipes" / "passwd").symlink_to("/etc/passwd")
+    path = written(tmp_path / "recipes", GOOD + KEYS[key] % file)
+    message = rf"the key '{re.escape(key)}' is '{file}', which is not below .*: copy the file"
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path)
+
+
+def test_a_link_to_itself_is_looked_for_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert load_recipe(written(tmp_path, GOOD + "roles: loop\n")).roles == tmp_path / "loop"
+
+
+@pytest.mark.parametrize("out", ["link/x", "runs/link/x", "runs/link"])
+def test_records_go_through_no_link_of_a_strangers_folder(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for link in ("link", "runs/link"):
+        (tmp_path / link).symlink_to("/")
+    path = written(tmp_path, GOOD.replace("runs/x", out))
+    link = out.removesuffix("/x")
+    with pytest.raises(RecipeError, match=rf"'out' is '{out}', but '{link}' is a link, .* with --out"):
+        load_recipe(path)
+    assert load_recipe(path, Path("mine")).out == Path("mine") / Path(out).name
+
+
+@pytest.mark.parametrize("place", ["/etc/x", "~/runs", "~no-such-user/runs", "~"])
+def test_only_who_runs_a_recipe_chooses_a_place_elsewhere(place: str, tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("runs/x", f'"{place}"'))
+    with pytest.raises(RecipeError, match=rf"the key 'out' is '{place}', which is not below .* with --out"):
+        load_recipe(path)
+    assert load_recipe(path, tmp_path).out == tmp_path / Path(place).name
