@@ -326,9 +326,14 @@ class Bundle:
             hashes = config.get("image_hashes", "")
             if len(hashes) % (2 * HASH_BYTES) or {*hashes} - {*"0123456789abcdef"}:
                 raise BundleError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")
+            settings = typed(config["settings"], METHODS[method].settings, file, "settings")
+            if settings != settings.without_files():
+                raise BundleError(
+                    f"{listing(settings.paths, 5)} of its settings name files, which no bundle does."
+                )
             return cls(
                 method=method,
-                settings=typed(config["settings"], METHODS[method].settings, file, "settings"),
+                settings=settings,
                 model=backbone["model"],
                 pretrained=backbone["pretrained"],
                 weights=backbone["weights"],

@@ -131,6 +131,7 @@ def fit(
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
             run.settings.check_classes(few.classnames, few.classnames)
+            settings = run.settings.without_files()
         training = _Training(report, teacher=run.teacher is not None)
         checkpoint = unfinished and run.file(unfinished, ".pt")
         if checkpoint and checkpoint.parent.is_dir():
@@ -140,7 +141,7 @@ def fit(
         trial = _trained(Trial(context, run, checkpoint, training))
         bundle = Bundle(
             method=method,
-            settings=run.settings,
+            settings=settings,
             model=model,
             pretrained=pretrained,
             weights=clip.identity,

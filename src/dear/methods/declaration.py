@@ -43,7 +43,7 @@ class MethodSettings:
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
         paths: The fields that name a file or a folder, unless they have their default: in a recipe it lies
-            below the recipe's folder.
+            below the recipe's folder, and a bundle has none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
@@ -62,6 +62,12 @@ class MethodSettings:
         """The settings for a data set, for methods whose authors tune some per data set."""
         del dataset
         return self
+
+    def without_files(self) -> Self:
+        """The settings of a trained method, which a bundle holds. Raises SettingsError if the method would
+        need a file of them for other classes.
+        """
+        return replace(self, **{item.name: item.default for item in fields(self) if item.name in self.paths})
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raise SettingsError for names of classes that the settings do not suit; called before the first

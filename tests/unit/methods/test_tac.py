@@ -10,9 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, l1_loss, normalize
 
-from dear.adapters.bundle import Bundle
-from dear.adapters.fit import fit
-from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
@@ -254,24 +251,6 @@ class TestOtherClasses:
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])
         assert torch.equal(trained.centres, loaded.centres)
-
-
-def test_a_bundle_needs_no_descriptions(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("fit", "bundle"):
-        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
-    data = noise_dataset()
-    file = described(tmp_path, [*data.classnames])
-    settings = TacSettings(**SMALL | {"descriptions": str(file)})
-    train = TrainOptions(epochs=2)
-    bundle = fit(data, tmp_path / "bundle", method="tac", settings=settings, train=train)
-    assert bundle.tensors["centres"].shape == (2, 17)
-    file.unlink()
-    predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
-    assert torch.equal(predictor.bundle.tensors["centres"], bundle.tensors["centres"])
-    assert predictor.logits(images()).shape == (4, 4)
-    assert predictor.vocabulary(OTHERS).text.shape == (3, 17)
 
 
 class TestDescriptions:

@@ -91,6 +91,14 @@ class TacSettings(MethodSettings):
         _, sha256 = self._read(path)
         return replace(self, descriptions=str(path), descriptions_sha256=sha256)
 
+    def without_files(self) -> Self:
+        if self.centres == "own" and self.descriptions != TEMPLATES:
+            raise SettingsError(
+                "tac.centres own needs descriptions of each class that is asked for later, which a bundle "
+                f"does not hold: fit with --tac.descriptions {TEMPLATES}, or with --tac.centres training."
+            )
+        return super().without_files()
+
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raises SettingsError for a class without descriptions."""
         self.described([*trained_on, *(tested_on if self.centres == "own" else ())])
