@@ -7,9 +7,9 @@ import os
 import re
 import sqlite3
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
 
@@ -190,11 +190,11 @@ class Catalogue:
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
         at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
+        texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
+        values = sum(text.count(sign) for text in texts.values() for sign in ",[{")
+        at_most("json_values", values, f"the facts of the index {self.folder}")
         try:
-            facts = {
-                str(key): parse_json(str(value), f"its {key}")
-                for key, value in self._ask("SELECT key, value FROM facts")
-            }
+            facts = {key: parse_json(text, f"its {key}") for key, text in texts.items()}
         except ReadingError as error:
             raise damaged(self.folder, f"its facts are not JSON: {error}") from error
         if isinstance(schema := facts.get("schema"), int) and schema != SCHEMA:
@@ -221,8 +221,10 @@ class Catalogue:
 
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
-        rows = self._ask("SELECT path, size, mtime FROM files")
-        return {self._path(path): Stamp(size, mtime) for path, size, mtime in rows}
+        stamps = dict[str, Stamp]()
+        for name, size, mtime in self._ask("SELECT path, size, mtime FROM files"):
+            stamps[self._new(name, stamps)] = Stamp(size, mtime)
+        return stamps
 
     def count(self) -> int:
         """The number of files, including unreadable ones."""
@@ -236,8 +238,12 @@ class Catalogue:
         rows has written.
         """
         query = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
+        last: object = None
         for name, size, mtime, sha256, row, reason in self._ask(query):
             path = self._path(name)
+            if name == last:
+                raise self._repeated(path)
+            last = name
             unread = row is None and sha256 is None and isinstance(reason, str | None)
             read = isinstance(row, int) and 0 <= row < rows and _is_sha256(sha256) and reason is None
             if not (isinstance(size, int) and isinstance(mtime, int) and (unread or read)):
@@ -255,8 +261,10 @@ class Catalogue:
 
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
-        rows = self._ask("SELECT path, reason FROM files WHERE row IS NULL ORDER BY path")
-        return {self._path(path): str(reason) for path, reason in rows}
+        reasons = dict[str, str]()
+        for name, reason in self._ask("SELECT path, reason FROM files WHERE row IS NULL"):
+            reasons[self._new(name, reasons)] = str(reason)
+        return {path: reasons[path] for path in sorted(reasons, key=os.fsencode)}
 
     def row_of(self, sha256: str) -> int | None:
         """The row of a content hash, if a file has it."""
@@ -266,10 +274,14 @@ class Catalogue:
 
     def files_of(self, row: int) -> tuple[list[str], str]:
         """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
-        files = [*self._ask("SELECT path, sha256 FROM files WHERE row = ? ORDER BY path", row)]
-        if not files or not all(_is_sha256(sha256) for _, sha256 in files):
+        # Sorted here: SQLite would store all files first, of which pages with several parents have many.
+        hashes = dict[str, object]()
+        for name, sha256 in self._ask("SELECT path, sha256 FROM files WHERE row = ?", row):
+            hashes[self._new(name, hashes)] = sha256
+        paths = sorted(hashes, key=os.fsencode)
+        if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")
-        return [self._path(path) for path, _ in files], files[0][1]
+        return paths, str(hashes[paths[0]])
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file."""
@@ -299,11 +311,23 @@ class Catalogue:
         execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
         execute("DROP TABLE numbers")
 
+    def _new(self, name: object, before: Container[str]) -> str:
+        """A file's path. Raises DataError for one that was there ``before``: pages with several parents list
+        their files again and again.
+        """
+        path = self._path(name)
+        if path in before:
+            raise self._repeated(path)
+        return path
+
+    def _repeated(self, path: str) -> DataError:
+        return damaged(self.folder, f"{path[:100]!r} is there twice")
+
     def _path(self, name: object) -> str:
         """A file's path, relative to the index's folder. Raises DataError for one that leads elsewhere."""
         path = os.fsdecode(name[: LONGEST_PATH + 1]) if isinstance(name, bytes) else ""
-        parts = PurePosixPath(path).parts
-        inside = parts and not path.startswith("/") and not {"..", "\0"} & {*parts, *path}
+        parts = {*path.split("/")}
+        inside = parts - {"", "."} and not path.startswith("/") and ".." not in parts and "\0" not in path
         if not inside or len(path) > LONGEST_PATH:
             raise damaged(self.folder, f"{str(name)[:100]!r} is no path in its folder")
         return path

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import pad
 
 from dear.errors import DataError, OutputError
+from dear.limits import LIMITS, Limit, LimitError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue, Entry
@@ -20,7 +21,7 @@ from dear.retrieval.database import FILE, LOCK
 from dear.retrieval.query import Index, by_image
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.vectors import Vectors
-from tests.unit.retrieval.shared_pages import share_pages
+from tests.unit.retrieval.shared_pages import repeat_entry, share_pages
 from tests.unit.retrieval.solid import Plain, gallery
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
@@ -290,8 +291,44 @@ def test_pages_with_several_parents_are_not_followed_without_end(tmp_path: Path,
         catalogue.live(8)
         catalogue.require_one_content_a_row()
 
-    with pytest.raises(DataError, match=r"index is damaged \((a question about it takes far more|.* facts)"):
+    words = r"index is damaged \((a question about it takes far more|.* facts|.* is there twice)"
+    with pytest.raises(DataError, match=words):
         read()
+
+
+@pytest.mark.parametrize(
+    ("tree", "content", "question"),
+    [
+        ("files", b"", Catalogue.stamps),
+        ("sqlite_autoindex_files_1", b"", lambda catalogue: [*catalogue.entries(8)]),
+        ("by_row", b"\3\x08", lambda catalogue: catalogue.files_of(0)),  # serial type 8 is 0
+        ("by_row", b"\3\0", Catalogue.broken),  # 0 is NULL
+    ],
+)
+def test_a_file_that_is_listed_again_and_again_is_read_once(
+    tmp_path: Path, tree: str, content: bytes, question: Callable[[Catalogue], object]
+) -> None:
+    """It takes few steps: 200,000 times a long path took gigabytes."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    (folder / "broken.png").write_bytes(b"")
+    build_index(Plain(), folder, out)
+    repeat_entry(out / FILE, tree, content)
+    with closing(Catalogue.open(out)) as catalogue, pytest.raises(DataError, match=r"is there twice"):
+        question(catalogue)
+
+
+def test_the_values_of_all_facts_are_counted_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts may share their pages too: each is within the limit of a JSON file."""
+    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
+    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
+        facts = [(f"x{number}", f"[{'0,' * 500}0]") for number in range(50)]
+        database.executemany("INSERT INTO facts VALUES (?, ?)", facts)
+    Catalogue.open(tmp_path / "index").close()
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "json_values": Limit(20_000, "values")})
+    with pytest.raises(LimitError, match=r"the facts of the index .*: 25,\d{3} values"):
+        Catalogue.open(tmp_path / "index")
 
 
 def test_a_question_about_an_honest_index_takes_fewer_steps_than_it_has_bytes(
