@@ -64,9 +64,10 @@ class Shard:
 
 
 def shards_in(out: Path) -> dict[Shard, Path]:
-    """The shards in a folder."""
+    """The shards in a folder, by the names that builds give them."""
+    number = r"([1-9][0-9]{0,5})"
     matches = (
-        (re.fullmatch(r"shard-(\d{1,6})-of-(\d{1,6})", path.name), path) for path in out.glob("shard-*-of-*")
+        (re.fullmatch(rf"shard-{number}-of-{number}", path.name), path) for path in out.glob("shard-*-of-*")
     )
     return {Shard(int(match[1]), int(match[2])): path for match, path in matches if match}
 

@@ -37,7 +37,9 @@ HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "me
 
 
 def all_shards(folder: Path) -> dict[Shard, Path]:
-    """The folders of all shards, in their order. Raises DataError if there are none, or one is missing."""
+    """The folders of all shards, in their order. Raises DataError if there are none, one is missing or too
+    many, or one is a link: whoever made the folder would choose what is read elsewhere.
+    """
     folders = shards_in(folder)
     if not folders:
         raise DataError(f"{folder} holds no shards of an index: `dear index build --shard 1/4` makes one.")
@@ -52,6 +54,10 @@ def all_shards(folder: Path) -> dict[Shard, Path]:
             f"{folder} lacks {len(missing)} of its {count} shards ({', '.join(missing[:5])}): build each "
             f"with --shard {missing[0]}."
         )
+    if len(folders) > count:
+        raise DataError(f"{folder} holds shard {max(folders)}, which there cannot be: remove it.")
+    if links := [path for path in folders.values() if path.is_symlink()]:
+        raise DataError(f"{links[0]} is a link, which is not followed: copy the shard there.")
     return {shard: folders[shard] for shard in sorted(folders)}
 
 

@@ -15,7 +15,7 @@ from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
 from dear.retrieval.results import Hit
 from dear.retrieval.scan import Shard, Stamp
-from dear.retrieval.shards import merge_index
+from dear.retrieval.shards import all_shards, merge_index
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
@@ -167,6 +167,34 @@ def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
     shutil.copytree(Shard(2, COUNT).folder(place), place / "shard-2-of-9")
     with pytest.raises(DataError, match="holds shards of 3 and of 9"):
         Shards.open(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("shard-2-of-3", r"shard-2-of-3 is a link, which is not followed: copy the shard there"),
+        ("shard-4-of-3", r"holds shard 4/3, which there cannot be: remove it"),
+    ],
+)
+def test_folders_that_are_no_shards_are_refused(tmp_path: Path, folder: Path, name: str, why: str) -> None:
+    place = build(folder, tmp_path / "shards")
+    if name == "shard-2-of-3":
+        (place / name).rename(tmp_path / "mine")
+        (place / name).symlink_to(tmp_path / "mine")
+    else:
+        shutil.copytree(place / "shard-1-of-3", place / name)
+        written(place / name, "UPDATE facts SET value = '[4, 3]' WHERE key = 'shard'")
+    for call in (Shards.open, lambda place: merge_index(place, tmp_path / "merged")):
+        with pytest.raises(DataError, match=why):
+            call(place)
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_folder_with_another_name_for_a_shard_is_none(tmp_path: Path, folder: Path) -> None:
+    """One of the two would be taken in silence, by chance."""
+    place = build(folder, tmp_path / "shards")
+    shutil.copytree(place / "shard-1-of-3", place / "shard-01-of-3")
+    assert [path.name for path in all_shards(place).values()] == [f"shard-{n}-of-3" for n in (1, 2, 3)]
 
 
 def written(shard: Path, change: str, *values: object) -> None:
