@@ -241,8 +241,9 @@ def _fill(values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument
         if argument.children and isinstance(value, dict):
             _fill(value, f"{name}.", by_name, path)
         elif not argument.tokens:
-            for token in _tokens(name, value, argument.hint, path):
-                argument.append(token)
+            argument.tokens.extend(
+                _tokens(name, value, argument.hint, path)
+            )  # append compares with all others
 
 
 def _tokens(name: str, value: Any, hint: Any, path: Path) -> Iterator[Token]:
