@@ -76,3 +76,30 @@ def test_no_name_makes_a_line_of_the_output(tmp_path: Path, capsys: pytest.Captu
     out, _ = run(["roles", "show", str(tmp_path / "roles.json")], capsys)
     assert forged in out
     assert not any(line.startswith(forged) for line in out.splitlines())
+
+
+def test_no_name_makes_a_line_of_what_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class that is confused, in the verdict of fit and eval, in tables; and a label of a recipe."""
+    forged = "ok: all is well"
+    names = ["red", f"blue\n{forged}"]
+    for part, labels in (("train", names), ("test", names[::-1])):  # what is tested is wrong
+        for shade, name in zip((200, 60), labels, strict=True):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for number in range(2):
+                Image.new("RGB", (40, 40), (shade, len(part), number)).save(folder / f"{number}.png")
+    images, bundle = str(tmp_path / "images"), str(tmp_path / "bundle")
+    recipe = tmp_path / "recipe.yaml"
+    label = json.dumps(f"x\n{forged}")
+    recipe.write_text(
+        f"protocol: few-shot\nout: runs\ndata: [{images}]\nmodel: tiny\nshots: 1\n"
+        f"methods: [{{method: zero-shot, label: {label}}}]\n"
+    )
+    for command in (
+        ["fit", images, "--method", "gda", "--model", "tiny", "--out", bundle, "--gda.views", "2"],
+        ["eval", bundle, images],
+        ["run", "recipe", str(recipe), "--out", str(tmp_path / "runs")],
+    ):
+        out, _ = run([*command, "--device", "cpu"], capsys)
+        assert forged in out
+        assert not any(line.strip().startswith(forged) for line in out.splitlines())

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.errors import DataError, OutputError, SettingsError, listing
+from dear.errors import DataError, OutputError, SettingsError, listing, printable
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
 from dear.writing import output_file
@@ -214,7 +214,7 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
         lines.insert(0, "Not clearly better than chance.")
     if scores["confusions"]:
         pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
-        lines.append(f"Most confused: {', '.join(pairs)}.")
+        lines.append(f"Most confused: {printable(', '.join(pairs))}.")
     if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
         lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
     return lines

@@ -102,4 +102,4 @@ def to_jsonable(value: Any) -> Any:
 def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else printable(str(value), lines=True)
+    return f"{value:.2f}" if isinstance(value, float) else printable(str(value))

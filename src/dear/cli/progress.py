@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dear.cli.output import progress_console
+from dear.errors import printable
 from dear.progress import SPEED_PERIOD, Steps, TrainingStep
 
 EVERY = 30.0
@@ -27,7 +28,7 @@ class Lines:
     def print(self, text: str) -> None:
         """Print a line now."""
         self.last = self.clock()
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(printable(text), markup=False, soft_wrap=True)
 
     def update(self, text: str, left: float | None) -> None:
         """Print a line with the seconds left if the last one is long ago."""

@@ -139,15 +139,20 @@ class Grid:
 
     def render(self, console: Console) -> None:
         """Print the table for people."""
-        printed = RichTable(title=escape(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        printed.add_column(escape(self.corner))
+        printed = RichTable(title=_escaped(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        printed.add_column(_escaped(self.corner))
         for name in self.columns:
-            printed.add_column(escape(name), justify="right")
+            printed.add_column(_escaped(name), justify="right")
         for row in self.rows:
-            printed.add_row(escape(_label(row)), *map(rich_cell, row.cells))
+            printed.add_row(_escaped(_label(row)), *map(rich_cell, row.cells))
         console.print(printed)
         for note in self.notes:
-            console.print(note, markup=False)
+            console.print(printable(note), markup=False)
+
+
+def _escaped(text: str) -> str:
+    """Text on one line in the markup of a terminal."""
+    return escape(printable(text))
 
 
 def rich_cell(cell: Cell | None) -> str:
