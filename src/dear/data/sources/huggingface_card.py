@@ -2,13 +2,16 @@
 so that cards are checked before it reads them.
 """
 
+import csv
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from dear.data.sources.archive import MODEST, require_modest
+from dear.data.sources.huggingface_files import kinds, require_few_names
 from dear.errors import DataError, DearError, listing
 from dear.limits import LimitError, at_most, limit
 from dear.reading.files import read_text
@@ -20,6 +23,7 @@ FORMATS = ("cache", "imagefolder", "parquet", "webdataset")  # "cache": fetched 
 """The library's names of the formats that hold images and are read from the hub."""
 VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 ELSEWHERE = re.compile(r"^[/~]|[:\\]|(?:^|/)\.\.(?:/|$)")
+JSON_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"\s*+:')
 AMBIGUOUS = re.compile(r"(?:\*[^/]*){4}|(?:\*\*.*){3}", re.DOTALL)
 """Patterns that take a time without bound to compare with a long name."""
 
@@ -48,7 +52,7 @@ def fetched_tables(repository: str, configuration: str) -> Any:
         if not Path(builder.cache_dir).resolve().is_relative_to(cache):
             raise DataError(f"the card of {repository} names a folder outside of {cache}.")
         try:
-            with bounded_unpacking(repository):
+            with bounded_unpacking(repository), _bounded_columns(repository):
                 builder.download_and_prepare()
         except Exception as error:
             while not isinstance(error, DearError) and isinstance(error.__cause__, Exception):
@@ -93,6 +97,24 @@ def require_own_files(path: Path, title: str) -> None:
                 raise DataError(f"{where}: {pattern[:200]!r} has more wildcards than a name needs.")
 
 
+def require_few_columns(path: Path, title: str) -> None:
+    """Raise LimitError if a table beside the images of a data set has too many columns, which takes the
+    library minutes; DataError if it is no table. ``title`` names the repository.
+    """
+    where = f"{path.name} of {title}"
+    text = read_text(path)
+    if path.suffix == ".csv":
+        try:
+            at_most("columns", max(map(len, csv.reader(StringIO(text, newline=""))), default=0), where)
+        except csv.Error as error:
+            raise DataError(f"{where}: {error}. Is there a quotation mark that is not closed?") from error
+        return
+    names = set[str]()
+    for match in JSON_KEY.finditer(text):
+        names.add(match[0])
+        at_most("columns", len(names), where)
+
+
 def _texts(value: Any) -> Iterator[str]:
     """The texts in a value of a card, at any level."""
     if isinstance(value, str):
@@ -132,6 +154,25 @@ def bounded_unpacking(repository: str) -> Iterator[None]:
 
 
 @contextmanager
+def _bounded_columns(repository: str) -> Iterator[None]:
+    """Context in which the library takes tables of a bounded number of columns, with those in columns."""
+    from datasets import Features
+
+    from_schema: Any = Features.from_arrow_schema
+
+    def bounded(schema: Any) -> Any:
+        at_most("columns", sum(1 for _ in kinds(schema)), repository)
+        require_few_names(schema, repository)
+        return from_schema(schema)
+
+    Features.from_arrow_schema = bounded
+    try:
+        yield
+    finally:
+        Features.from_arrow_schema = from_schema
+
+
+@contextmanager
 def _bounded_memory(size: int) -> Iterator[None]:
     """Context in which this process may take so many bytes more than it has. Linux only."""
     status = Path("/proc/self/status")
@@ -162,6 +203,8 @@ def _checked_cards(repository: str) -> Iterator[None]:
         path = fetch(*args, **options)
         if Path(path).name in (CARD, SETTINGS, INFOS):
             require_own_files(Path(path), repository)
+        elif Path(path).suffix in (".csv", ".jsonl"):
+            require_few_columns(Path(path), repository)
         return path
 
     HfApi.hf_hub_download = checked  # type: ignore[method-assign]

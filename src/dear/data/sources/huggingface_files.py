@@ -14,7 +14,7 @@ from dear.data.sources.archive import SMALLEST_FILE, require_modest
 from dear.errors import DataError, first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
-from dear.reading.plain import read_json
+from dear.reading.plain import parse_json, read_json
 from dear.reading.typed import typed
 
 LABEL_TYPE = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32|64)")
@@ -55,12 +55,14 @@ def _saved_table(folder: Path, part: Path) -> Any:
     import datasets
 
     info = typed(read_json(_regular(folder, part / INFO)), dict[str, Any], part / INFO)
+    _require_few([info.get("features")], part / INFO)
     state = typed(read_json(_regular(folder, part / STATE)), dict[str, Any], part / STATE)
     listed = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
     names = [typed(file.get("filename"), str, part / STATE, "_data_files.filename") for file in listed]
     tables = list[Any]()
     for file in _distinct(folder, [str(part / name) for name in names], str(part / STATE)):
         schema = _uncompressed(_regular(folder, file))
+        require_few_names(schema, file)
         features = datasets.Features.from_arrow_schema(schema)
         if (stated := datasets.DatasetInfo(features=info.get("features")).features) is not None:
             features = stated.reorder_fields_as(features)
@@ -69,6 +71,23 @@ def _saved_table(folder: Path, part: Path) -> Any:
             raise ReadingError(file, f"{INFO} or another file states other types of columns: save it again")
         tables.append(datasets.Dataset.from_file(str(file), info=datasets.DatasetInfo(features=features)))
     return datasets.concatenate_datasets(tables)
+
+
+def require_few_names(schema: Any, where: object) -> None:
+    """Raise LimitError if the features in the metadata of an Arrow schema have too many class names."""
+    if features := (schema.metadata or {}).get(b"huggingface"):
+        _require_few([parse_json(features, where)], where)
+
+
+def _require_few(features: Any, where: object) -> None:
+    """Raise LimitError for too many class names, of which the library makes tables."""
+    remaining = [features]
+    while remaining:
+        value = remaining.pop()
+        names = value.get("names") if isinstance(value, dict) else None
+        at_most("classes", len(names) if isinstance(names, list) else 0, where)
+        entries = value.values() if isinstance(value, dict) else value
+        remaining += [entry for entry in entries if isinstance(entry, dict | list)]
 
 
 def _distinct(folder: Path, names: Iterable[str], where: str) -> list[Path]:
@@ -121,8 +140,8 @@ def _uncompressed(file: Path) -> Any:
     with pyarrow.memory_map(str(file)) as source:
         try:
             schema = pyarrow.ipc.open_stream(source).schema
-            kinds = [*_kinds(schema)]
-            at_most("columns", len(kinds), file)
+            types = [*kinds(schema)]
+            at_most("columns", len(types), file)
             source.seek(0)
             messages = pyarrow.ipc.MessageReader.open_stream(source)
             compressed = any(
@@ -132,17 +151,17 @@ def _uncompressed(file: Path) -> Any:
             raise ReadingError(file, f"it is not an Arrow stream ({first_line(error)})") from error
     if compressed:
         raise ReadingError(file, "its batches are compressed, which save_to_disk does not do: save it again")
-    if shared := [kind for kind in kinds if kind.startswith(SHARING)]:
+    if shared := [kind for kind in types if kind.startswith(SHARING)]:
         raise ReadingError(file, f"it has values of the type {shared[0][:100]}: cast them to a plain type")
     return schema
 
 
-def _kinds(fields: Iterable[Any]) -> Iterator[str]:
+def kinds(fields: Iterable[Any]) -> Iterator[str]:
     """The names of the types of Arrow fields and of those below them."""
     for field in fields:
         kind = getattr(field.type, "storage_type", field.type)  # of an extension
         yield str(kind)
-        yield from _kinds(kind.field(index) for index in range(kind.num_fields))
+        yield from kinds(kind.field(index) for index in range(kind.num_fields))
 
 
 def _is_compressed(metadata: bytes) -> bool:

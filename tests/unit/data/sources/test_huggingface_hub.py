@@ -1,5 +1,6 @@
 """Data sets of a hub that is forged: what it answers leads to no file outside of the cache."""
 
+import json
 import re
 import resource
 import sys
@@ -126,6 +127,28 @@ def test_a_format_without_images(name: str, content: bytes, forged: StandIn, set
         load_dataset("hf:someone/photos", settings)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metadata.csv", b"file_name,label" + b"," * 6000 + b"\n0.png,red\n"),
+        ("metadata.csv", b'file_name,"' + b'\n","' * 6000 + b'"\n0.png,red\n'),
+        ("metadata.csv", b"file_name,label\n0.png" + b",red" * 6000 + b"\n"),
+        (
+            "metadata.jsonl",
+            b"".join(b'{"file_name": "0.png", "x%d": 1}\n' % n for n in range(6000)),
+        ),
+    ],
+)
+def test_a_table_beside_its_images_has_few_columns(
+    name: str, content: bytes, forged: StandIn, settings: DataSettings
+) -> None:
+    """A file of 300 kB took minutes, until the library's memory ended the process."""
+    image = next(content for name, content in photos().items() if name.endswith(".png"))
+    forged.files["someone/photos"] = {"train/0.png": image, f"train/{name}": content}
+    with pytest.raises(LimitError, match=rf"{name} of someone/photos: [56],\d{{3}} columns"):
+        load_dataset("hf:someone/photos", settings)
+
+
 @pytest.mark.usefixtures("forged")
 def test_a_format_of_the_library_is_no_data_set(
     tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
@@ -168,3 +191,25 @@ def test_what_parquet_unpacks_to_is_bounded(
     with pytest.raises(LimitError, match=f"someone/photos.*{reason}"):
         load_dataset("hf:someone/photos", settings)
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize("where", ["dataset_info.json", "the Arrow file"])
+def test_class_names_are_counted_before_the_library_takes_them(
+    where: str, tmp_path: Path, settings: DataSettings
+) -> None:
+    """Of three million it made tables for more than a minute."""
+    names = [f"n{number}" for number in range(25_001)]
+    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
+    rows = {"image": [Image.new("RGB", (7, 5))] * 2, "label": [0, 1]}
+    few = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    datasets.Dataset.from_dict(rows, features=few).save_to_disk(tmp_path / "mine")
+    info, file = tmp_path / "mine" / "dataset_info.json", next((tmp_path / "mine").glob("*.arrow"))
+    if where == "dataset_info.json":
+        info.write_text(json.dumps(json.loads(info.read_text()) | {"features": features}))
+    else:
+        table = pyarrow.ipc.open_stream(file.read_bytes()).read_all()
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(LimitError, match=r"25,001 class names, above the limit"):
+        load_dataset(f"hf:{tmp_path / 'mine'}", settings)
