@@ -61,7 +61,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in config["settings"].items())
     facts = {
         "backbone": f"{_code(weights['model'])}, weights {_code(weights['pretrained'])}",
-        "sha256 of the backbone's tensors": f"`{weights['sha256']}`",
+        "sha256 of the backbone's tensors": _code(weights["sha256"]),
         "trained parameters": f"{parameters:,}",
         "settings": _literal(settings) or "none",
         "role table": "none"
@@ -100,7 +100,7 @@ def _measured(config: Mapping[str, Any]) -> str:
         return "Not tested."
     if isinstance(pairs := metrics.get("confusions"), list):
         metrics["confusions"] = ", ".join(map(_confusion, pairs)) or "none"
-    where = f" on {training['test_images']} test images" if "test_images" in training else ""
+    where = f" on {_literal(str(training['test_images']))} test images" if "test_images" in training else ""
     where += f" of {_literal(str(training['data']))}" if "data" in training else ""
     rows = _rows(_named({str(METRICS.get(name, name)): value for name, value in metrics.items()}))
     return f"Measured{where}:\n\n| metric | value |\n| --- | --- |\n{rows}\n\nAccuracies are fractions."
@@ -119,9 +119,9 @@ def _rows(values: Mapping[str, Any]) -> str:
 
 
 def _named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that are no mappings, by their keys in words; texts as Markdown shows them literally."""
+    """Values that are no mappings, by their keys in words; Markdown shows all but numbers literally."""
     return {
-        _literal(key.replace("_", " ")): _literal(value) if isinstance(value, str) else value
+        _literal(key.replace("_", " ")): value if isinstance(value, int | float) else _literal(str(value))
         for key, value in values.items()
         if not isinstance(value, Mapping)
     }

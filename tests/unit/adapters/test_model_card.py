@@ -41,6 +41,21 @@ def test_confusions_of_a_stranger_may_be_anything(odd: Any, small_clip: Clip) ->
     assert "| confusions |" in bundle.model_card("mine")
 
 
+@pytest.mark.parametrize("where", ["a metric", "a list", "test_images", "a list of images", "sha256"])
+def test_no_fact_of_a_stranger_is_markup(where: str, small_clip: Clip) -> None:
+    bundle = small_predictor(small_clip).bundle
+    text = "`x\n\n<script>alert(1)</script> [a](javascript:alert(1))\n# Forged"
+    metrics = METRICS | {"x": {"a metric": text, "a list": [text]}.get(where, 0)}
+    training = {
+        "data": "pets",
+        "test_images": {"test_images": text, "a list of images": [text]}.get(where, 1),
+    }
+    weights = replace(bundle.weights, sha256=text if where == "sha256" else "0")
+    card = replace(bundle, metrics=metrics, training=training, weights=weights).model_card("mine")
+    assert "alert" in card
+    assert not [mark for mark in ("<script>", "[a](", "\n# Forged") if mark in card]
+
+
 def test_a_fit_without_test_images_says_so(
     small_clip: Clip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
