@@ -7,10 +7,13 @@ from typing import Any, Literal, get_type_hints
 
 from dear.backbone.choice import Precision
 from dear.errors import SettingsError
+from dear.reading.typed import shown
 
 CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]
+LARGEST = 10**9
+"""Of the numbers among the settings: what is computed from them is within float32 and 64 bits."""
 FEW_STEPS = 3
 """Steps after the warm-up below which a training is said to be short."""
 
@@ -82,8 +85,8 @@ class TrainSettings:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
         if not 0 < self.crop <= 1:
             raise SettingsError(f"crop is {self.crop}: it must be above 0 and at most 1.")
-        if not 0 <= self.view_cache < math.inf:
-            raise SettingsError(f"view_cache is {self.view_cache}: it must be at least 0.")
+        if not 0 <= self.view_cache <= LARGEST:
+            raise SettingsError(f"view_cache is {self.view_cache}: it must be from 0 to {LARGEST:,}.")
         if self.view_cache and self.view_seed is None:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
@@ -191,11 +194,13 @@ def require_at_least(values: Mapping[str, tuple[float, int]]) -> None:
     for name, (value, minimum) in values.items():
         if value < minimum:
             raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
+        if value > LARGEST:
+            raise SettingsError(f"{name} is {shown(value)}: it must be at most {LARGEST:,}.")
 
 
 def require_rates(rates: dict[str, float], weight_decay: float) -> None:
     for name, value in rates.items():
-        if not 0 < value < math.inf:
-            raise SettingsError(f"{name} is {value}: it must be above 0.")
-    if not 0 <= weight_decay < math.inf:
-        raise SettingsError(f"weight_decay is {weight_decay}: it must be at least 0.")
+        if not 0 < value <= LARGEST:
+            raise SettingsError(f"{name} is {value}: it must be above 0, and at most {LARGEST:,}.")
+    if not 0 <= weight_decay <= LARGEST:
+        raise SettingsError(f"weight_decay is {weight_decay}: it must be from 0 to {LARGEST:,}.")

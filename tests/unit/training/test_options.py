@@ -1,6 +1,7 @@
 """Training as published or as given, SGD, and what a method does after an epoch."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -103,3 +104,17 @@ def test_an_average_over_epochs_survives_a_cut(small_clip: Clip, tmp_path: Path)
     for name, parameter in whole.named_parameters():
         assert torch.equal(resumed.get_parameter(name), parameter), name
         assert torch.equal(whole.get_buffer(name.replace("prompts", "average")), parameter), name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 10**390}, {"steps_per_shot": 10**390}, {"lr": 1e308}, {"weight_decay": 1e308},
+        {"view_seed": 1, "view_cache": 1e300},
+    ],
+)  # fmt: skip
+def test_numbers_beyond_all_bounds_are_refused(settings: dict[str, Any]) -> None:
+    """A recipe may have them; they overflowed in the training."""
+    [name] = settings.keys() - {"view_seed"}
+    with pytest.raises(SettingsError, match=rf"{name} is .*1,000,000,000"):
+        TrainSettings(**settings)
