@@ -15,7 +15,7 @@ from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
-from dear.data.sources.huggingface_card import SETTINGS, require_own_files
+from dear.data.sources.huggingface_card import SETTINGS, require_few_columns, require_own_files
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -41,6 +41,17 @@ def card(folder: Path) -> Path:
 
 def use_card(file: Path) -> None:
     require_own_files(file, "someone/photos")
+
+
+def table_beside_images(folder: Path) -> Path:
+    file = folder / "metadata.jsonl"
+    file.write_text("".join(f'{{"file_name": "{n}.png", "label": "{"ab"[n % 2]}"}}\n' for n in range(6)))
+    return file
+
+
+def use_table_beside_images(file: Path) -> None:
+    for suffix in (".jsonl", ".csv"):
+        require_few_columns(file.rename(file.with_suffix(suffix)), "someone/photos")
 
 
 def saved(name: str) -> Callable[[Path], Path]:
