@@ -199,6 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
             if faults.xet:
                 headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": faults.xet}
+            if body and (part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")):
+                return self._send(206, headers, content[int(part[1]) : int(part[2]) + 1])
             if body and faults.endless:
                 content += bytes(2**26)
             length = len(content) if body or faults.size is None else faults.size
@@ -214,14 +216,15 @@ class _Handler(BaseHTTPRequestHandler):
         if faults.corrupt:
             middle = len(content) // 2
             content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        matched = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        matched = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         start = int(matched[1]) if matched else 0
+        stop = min(int(matched[2]) + 1, len(content)) if matched and matched[2] else len(content)
         self.send_response(206 if matched else 200)
-        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("Content-Length", str(stop - start))
         if matched:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
-        end = len(content) if faults.cut is None else faults.cut
+        end = stop if faults.cut is None else faults.cut
         if faults.cut is not None and faults.after_cut is not None:
             faults.status["/cdn/"] = faults.after_cut
         faults.cut = None

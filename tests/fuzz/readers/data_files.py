@@ -1,6 +1,7 @@
 """Files around a data set: split lists, tables, class names, templates and caches."""
 
 import json
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
 from dear.data.sources.huggingface_card import SETTINGS, require_few_columns, require_own_files
+from dear.data.sources.huggingface_packed import require_plain_tar
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -52,6 +54,24 @@ def table_beside_images(folder: Path) -> Path:
 def use_table_beside_images(file: Path) -> None:
     for suffix in (".jsonl", ".csv"):
         require_few_columns(file.rename(file.with_suffix(suffix)), "someone/photos")
+
+
+def tar(folder: Path) -> Path:
+    photo(folder / "0.png")
+    (folder / "0.cls").write_text("1")
+    with tarfile.open(folder / "train.tar", "w", format=tarfile.PAX_FORMAT) as file:
+        for name in ("0.png", "0.cls"):
+            file.add(folder / name, "é" * 60 + name)
+    return folder / "train.tar"
+
+
+def use_tar(file: Path) -> None:
+    """What passes is read by tarfile, as the library does."""
+    require_plain_tar(file, "someone/photos")
+    with tarfile.open(file, "r|") as members:
+        for member in members:
+            if member.isreg() and (content := members.extractfile(member)):
+                assert len(content.read()) <= file.stat().st_size
 
 
 def saved(name: str) -> Callable[[Path], Path]:

@@ -57,6 +57,7 @@ TARGETS = {
     "hub's table beside images": Target(
         "text", data_files.table_beside_images, data_files.use_table_beside_images
     ),
+    "hub's tar": Target("binary", data_files.tar, data_files.use_tar),
     "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
     "shard's vectors": Target(

@@ -12,10 +12,11 @@ from typing import Any
 
 from dear.data.sources.archive import MODEST, require_modest
 from dear.data.sources.huggingface_files import kinds, require_few_names
+from dear.data.sources.huggingface_packed import bounded_archives, require_unpacked
 from dear.errors import DataError, DearError, listing
 from dear.limits import LimitError, at_most, limit
 from dear.reading.files import read_text
-from dear.reading.plain import parse_yaml, read_json
+from dear.reading.plain import parse_json, parse_yaml, read_json
 from dear.reading.typed import typed
 
 CARD, SETTINGS, INFOS = "README.md", ".huggingface.yaml", "dataset_infos.json"
@@ -48,11 +49,14 @@ def fetched_tables(repository: str, configuration: str) -> Any:
                 f"{repository} has files of the format {builder.name}: only {listing(FORMATS[1:])} are read "
                 "from the hub. Save it with save_to_disk and give that folder."
             )
+        if builder.name == "imagefolder":
+            files = builder.config.data_files or {}
+            require_unpacked((str(name) for names in files.values() for name in names), repository)
         cache = Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve()
         if not Path(builder.cache_dir).resolve().is_relative_to(cache):
             raise DataError(f"the card of {repository} names a folder outside of {cache}.")
         try:
-            with bounded_unpacking(repository), _bounded_columns(repository):
+            with bounded_unpacking(repository), _bounded_columns(repository), bounded_archives(repository):
                 builder.download_and_prepare()
         except Exception as error:
             while not isinstance(error, DearError) and isinstance(error.__cause__, Exception):
@@ -113,6 +117,9 @@ def require_few_columns(path: Path, title: str) -> None:
     for match in JSON_KEY.finditer(text):
         names.add(match[0])
         at_most("columns", len(names), where)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():  # the library's reader has no bound of levels
+            parse_json(line, f"{where}, line {number}")
 
 
 def _texts(value: Any) -> Iterator[str]:

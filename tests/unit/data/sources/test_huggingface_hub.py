@@ -21,16 +21,6 @@ from tests.unit.data.photos import picture, refused
 datasets: Any = pytest.importorskip("datasets")
 pyarrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
-CARD = b"---\nlicense: mit\n---\nwritten by the hub\n"
-
-
-@pytest.fixture
-def forged(standin: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", standin.endpoint)
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache" / "datasets"))
-    standin.files["someone/photos"] = {"README.md": CARD}
-    return standin
 
 
 @pytest.mark.parametrize("fault", ["etag", "commit", "missing", "sha"])
