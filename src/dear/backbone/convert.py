@@ -45,11 +45,11 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
 
 
 def patches_of(model: Any) -> int:
-    """The number of patches that the image tower of an open_clip model cuts a picture into; of a tower that
-    is used whole, those of a ViT with small patches.
+    """The number of patches that the image tower of an open_clip model cuts a picture into; of a tower of
+    another kind, which is used whole, those of a ViT with small patches.
     """
     visual = model.visual
-    if _layered_image_why_not(model) is not None:
+    if not hasattr(visual, "grid_size") and _layered_image_why_not(model) is not None:
         return math.ceil(image_side(visual) / SMALLEST_PATCH) ** 2
     if is_instance(visual, names.TIMM_MODEL_CLASS):
         return int(visual.trunk.patch_embed.num_patches)

@@ -18,7 +18,7 @@ from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import TextTower, TextTrunk
 from dear.backbone.towers import Bias, outside_autocast
 from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
-from dear.errors import WeightsError
+from dear.errors import WeightsError, first_line, of_memory
 
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
 
@@ -121,7 +121,7 @@ class WholeVisionTower(Whole, VisionTower):
     def _tokens(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 1 embed"]:
         weight = next(self.module.parameters())
         with exact_convolutions(images.device), outside_autocast(images.device):
-            features = _first(self.module(images.to(weight.dtype)))
+            features = _computed(self.module, images.to(weight.dtype), f"image tower ({self.kind})")
         if features.ndim != 2 or features.shape[1] != self.embed_dim:
             raise WeightsError(
                 f"the image tower ({self.kind}) gives {tuple(features.shape[1:])} for an image, not an "
@@ -158,7 +158,7 @@ class WholeTextTower(Whole, TextTower):
         if first <= self.depth:
             self._refuse()
         with outside_autocast(ids.device):
-            features = _first(self.module(ids)).to(self.projection.dtype)
+            features = _computed(self.module, ids, f"text tower ({self.kind})").to(self.projection.dtype)
         return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
 
     def features(
@@ -216,7 +216,17 @@ def _identity(size: int, module: nn.Module) -> nn.Parameter:
     return nn.Parameter(torch.eye(size).to(next(module.parameters())), requires_grad=False)
 
 
-def _first(output: Any) -> Tensor:
-    """The embedding, of towers that also return tokens."""
+def _computed(module: nn.Module, inputs: Tensor, tower: str) -> Tensor:
+    """The embeddings, of towers that also return tokens. Raises WeightsError for a tower that fails: a
+    configuration may ask for what its classes cannot compute.
+    """
+    try:
+        output = module(inputs)
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if of_memory(error):
+            raise
+        raise WeightsError(
+            f"the {tower} cannot be computed ({first_line(error)}): its configuration is of no working model."
+        ) from error
     features: Tensor = output[0] if isinstance(output, tuple) else output
     return features

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, SettingsError, UnknownNameError
+from dear.errors import DataError, DearError, SettingsError, UnknownNameError, printable
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
 from dear.evaluation.plan import Plan, with_all
@@ -225,6 +225,8 @@ def _out(path: Path, below: Path | None) -> Path:
     """
     if ".." in path.parts or not path.name:
         raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")
+    if printable(str(path)) != str(path):  # the command prints it
+        raise SettingsError(f"the key 'out' is {shown(str(path))}: it must have no line end or other control.")
     if below is None and (path.is_absolute() or path.parts[0].startswith("~")):
         raise SettingsError(
             f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "

@@ -7,7 +7,8 @@ vectors (`dear.retrieval.vectors.similarity`).
 
 import math
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +29,10 @@ POINTS = 64  # training points per IVF list
 ITERATIONS = 10
 SUM = 4  # bytes of the checksum at the end of a file
 PIECE = 2**24  # bytes of a file in memory at a time
+KINDS = frozenset([b"IxSQ", b"IwSq", b"IHNs"])
+"""How files of FAISS begin that `save` writes: flat, IVF, HNSW."""
+QUANTIZER, QUANTIZERS = 53, frozenset([b"IxFI", b"IxF2", b"IxFl"])
+"""Where the quantizer of an IVF index begins in its file, and how: with flat ones only."""
 
 
 def require_faiss() -> None:
@@ -153,7 +158,17 @@ def load(path: Path, embed: int, rows: int) -> Any:
             size = path.stat().st_size - SUM
             if _checksum(file, size) != file.read(SUM):  # FAISS allocates whatever size a file claims
                 raise RuntimeError("it was changed after it was written")
-        index = faiss.read_index(str(path))
+            file.seek(0)
+            head = file.read(QUANTIZER + 4)
+            if head[:4] not in KINDS or (head[:4] == b"IwSq" and head[QUANTIZER:] not in QUANTIZERS):
+                raise RuntimeError("it is of another kind")
+        # Lists "on disk" name a file, anywhere, which FAISS opens and writes to. Where the flag would have
+        # them beside the index, a reader without a file name refuses them.
+        reader = faiss.BufferedIOReader(faiss.FileIOReader(str(path)))
+        with _bounded_room(size):
+            index = faiss.read_index(reader, faiss.IO_FLAG_ONDISK_SAME_DIR)
+        if kind_of(index) == "hnsw" and not _is_flat(index.storage):
+            raise RuntimeError("it is of another kind")
         if (index.d, index.metric_type) != (embed, getattr(faiss, METRIC)) or index.ntotal > rows:
             raise RuntimeError("it is for other vectors")
         kind_of(index), storage_of(index)
@@ -162,6 +177,28 @@ def load(path: Path, embed: int, rows: int) -> Any:
             f"{path} is missing, damaged or not a FAISS index: run `dear index build` again to rebuild it."
         ) from error
     return index
+
+
+@contextmanager
+def _bounded_room(size: int) -> Iterator[None]:
+    """Context in which FAISS makes no room for more than ``size`` bytes or lists at a time, which a file
+    claims. Not before 1.14, which has no such limits.
+    """
+    import faiss
+
+    with ExitStack() as stack:
+        for name in ("vector_byte", "loop"):
+            change = getattr(faiss, f"set_deserialization_{name}_limit", None)
+            if change is not None:
+                stack.callback(change, getattr(faiss, f"get_deserialization_{name}_limit")())
+                change(size)
+        yield
+
+
+def _is_flat(index: Any) -> bool:
+    import faiss
+
+    return type(faiss.downcast_index(index)) is faiss.IndexScalarQuantizer
 
 
 def _checksum(file: BinaryIO, size: int) -> bytes:

@@ -123,6 +123,27 @@ def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
     assert load_clip(str(tmp_path / "model"), "random:0").image.patch_size == 4
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"attentional_pool": True, "attn_pooler_queries": 2, "attn_pooler_heads": 1},
+        {"block_type": "custom", "qk_norm": True},
+    ],
+)
+def test_patches_of_a_tower_that_is_used_whole_are_bounded(tmp_path: Path, odd: dict[str, object]) -> None:
+    stranger(tmp_path / "model", {}, {"image_size": 224, "patch_size": 1, **odd})
+    with pytest.raises(DearError, match=r"50,176 patches .* above the limit of 4,096"):
+        load_clip(str(tmp_path / "model"), "random:0")
+
+
+def test_a_tower_that_fails_is_one_line(tmp_path: Path) -> None:
+    """open_clip 3's cosine attention fails at its first picture."""
+    stranger(tmp_path / "model", {}, {"block_type": "custom", "scaled_cosine_attn": True})
+    image = load_clip(str(tmp_path / "model"), "random:0").image
+    with pytest.raises(DearError, match=r"the image tower \(VisionTransformer\) cannot be computed \(batch1"):
+        image(torch.zeros(1, 3, image.image_size, image.image_size))
+
+
 def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:
     config = {"model_type": "clip", "vision_config": {"image_size": 32768, "patch_size": 16384}}
     (tmp_path / "config.json").write_text(json.dumps(config))
