@@ -226,7 +226,9 @@ def _out(path: Path, below: Path | None) -> Path:
     if ".." in path.parts or not path.name:
         raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")
     if printable(str(path)) != str(path):  # the command prints it
-        raise SettingsError(f"the key 'out' is {shown(str(path))}: it must have no line end or other control.")
+        raise SettingsError(
+            f"the key 'out' is {shown(str(path))}: it must have no line end or other control."
+        )
     if below is None and (path.is_absolute() or path.parts[0].startswith("~")):
         raise SettingsError(
             f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "

