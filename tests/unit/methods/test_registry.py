@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -65,3 +66,13 @@ def test_a_class_path_of_a_declared_method_is_that_method(monkeypatch: pytest.Mo
     for path in ("my_package.method:Other", "os:system", "dear.methods.coop.method:import_module"):
         with pytest.raises(SettingsError, match=rf"the method {path} is a class outside this package"):
             known_method(path)
+
+
+@pytest.mark.parametrize("method", [name for name, declaration in METHODS.items() if declaration.settings])
+def test_numbers_of_settings_are_within_float32(method: str) -> None:
+    """Some were a traceback: the square of a temperature of 1e308, and a rate that an optimiser casts."""
+    settings = METHODS[method].settings
+    for setting in fields(settings):
+        if "float" in str(setting.type):
+            with pytest.raises(SettingsError, match=rf"{setting.name} is 1e\+308: it must be"):
+                settings(**{setting.name: 1e308})
