@@ -66,6 +66,7 @@ LIMITS: Final = MappingProxyType({
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
     "vocabulary": Limit(1_000_000, "words of a vocabulary"),
+    "added_tokens": Limit(10_000, "tokens beside the vocabulary of a tokenizer"),
     "context": Limit(1024, "tokens of a prompt"),
     "model_side": Limit(1024, "pixels of a side of a model's pictures"),
     "patches": Limit(4096, "patches of a model's pictures"),

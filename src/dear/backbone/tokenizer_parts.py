@@ -20,7 +20,7 @@ PATTERNS = (
 )  # fmt: skip
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
-MAX_TOKEN = 200  # of a Unigram with its score: each letter of a text is compared with as many; T5's have 16
+MAX_TOKEN = 200  # beside the vocabulary; of a Unigram, each letter of a text is compared with as many
 MAX_GROWTH = 600  # times the bytes of a text, after all normalizers and pre-tokenizers; SigLIP's: 384
 GROWTH = {
     "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 3, "ByteLevel": 2,
@@ -107,10 +107,11 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
+    at_most("added_tokens", len(added), where)
     if kind == "Unigram" and any(len(str(token)) > MAX_TOKEN for token in model["vocab"]):
         raise ReadingError(where, f"its model has a token of more than {MAX_TOKEN} characters")
-    if not all(token["content"] for token in added):
-        raise ReadingError(where, "one of its added_tokens is empty")
+    if not all(0 < len(token["content"]) <= MAX_TOKEN for token in added):
+        raise ReadingError(where, f"one of its added_tokens is empty, or longer than {MAX_TOKEN} characters")
     steps = {name: parts.get(name) for name in STEPS}
     if _values(steps) > MAX_VALUES:
         raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")

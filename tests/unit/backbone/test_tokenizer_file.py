@@ -13,6 +13,7 @@ import torch
 from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer
 from dear.backbone.tokenizer_parts import tokenizer_parts
 from dear.errors import WeightsError
+from dear.limits import LimitError
 from dear.reading.files import ReadingError
 from tests.unit.backbone.tokenizer_files import KINDS, write_tokenizer
 
@@ -106,6 +107,7 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
         ),
         ("model", {"type": [[]], "vocab": {}}, "its model is "),
         ("added_tokens", [{"id": 0, "content": ""}], "is empty"),
+        ("added_tokens", [{"id": 0, "content": "a" * 201}], "or longer than 200 characters"),
     ],
 )
 def test_what_runs_hangs_or_grows_is_refused(key: str, value: Any, reason: str, tmp_path: Path) -> None:
@@ -113,6 +115,14 @@ def test_what_runs_hangs_or_grows_is_refused(key: str, value: Any, reason: str, 
     assert tokenizer_parts(whole, "it")["model"]["type"] == "Unigram"
     with pytest.raises(ReadingError, match=reason):
         tokenizer_parts(whole | {key: value}, "it")
+
+
+def test_tokens_beside_the_vocabulary_are_few(tmp_path: Path) -> None:
+    """100,000 of 100 letters each, 22 MB, took 53 s to load."""
+    whole = json.loads(write_tokenizer("T5", tmp_path).read_text())
+    whole["added_tokens"] = [{"id": n, "content": str(n)} for n in range(10_001)]
+    with pytest.raises(LimitError, match="10,001 tokens beside the vocabulary of a tokenizer, above"):
+        tokenizer_parts(whole, "it")
 
 
 def charsmap(character: str, becomes: str) -> str:
