@@ -24,8 +24,8 @@ Published = Mapping[str, float | int | str | None]
 
 Bounds = tuple[str, Callable[[Any], bool]]
 ANY: Bounds = ("", lambda _: True)
-LARGEST = 1e9
-"""Of a number among the settings: its square and what optimisers make of it are within float32."""
+LARGEST = 1e30
+"""Of a number among the settings: what optimisers make of it is within float32."""
 COUNT: Bounds = ("at least 1", lambda value: value >= 1)
 LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
 SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
@@ -104,14 +104,14 @@ class MethodSettings:
             name = ".".join(filter(None, [self.folder(), setting.name]))
             if setting.type is int:
                 at_most("learned_tokens" if name.endswith("tokens") else "setting", value, name)
-            if isinstance(value, float) and abs(value) > LARGEST:
-                raise SettingsError(f"{name} is {value!r}: it must be at most {LARGEST:g}.")
             words, allows = self.bounds.get(setting.name, ANY)
             if get_origin(setting.type) is Literal:
                 choices = get_args(setting.type)
                 words, allows = f"one of {', '.join(choices)}", choices.__contains__
             if not allows(value):
                 raise SettingsError(f"{name} is {value!r}: it must be {words}.")
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise SettingsError(f"{name} is {value!r}: it must be at most {LARGEST:g}.")
 
 
 @dataclass(frozen=True)
