@@ -29,10 +29,12 @@ POINTS = 64  # training points per IVF list
 ITERATIONS = 10
 SUM = 4  # bytes of the checksum at the end of a file
 PIECE = 2**24  # bytes of a file in memory at a time
-KINDS = frozenset([b"IxSQ", b"IwSq", b"IHNs"])
-"""How files of FAISS begin that `save` writes: flat, IVF, HNSW."""
 QUANTIZER, QUANTIZERS = 53, frozenset([b"IxFI", b"IxF2", b"IxFl"])
 """Where the quantizer of an IVF index begins in its file, and how: with flat ones only."""
+GRAPH, VECTORS, NUMBERS = 37, (8, 4, 4, 8, 4), 20
+"""Where the graph of an HNSW index begins in its file, the bytes of a number in each of its vectors, and the
+bytes after these; then come the stored rows, which are flat.
+"""
 
 
 def require_faiss() -> None:
@@ -158,17 +160,13 @@ def load(path: Path, embed: int, rows: int) -> Any:
             size = path.stat().st_size - SUM
             if _checksum(file, size) != file.read(SUM):  # FAISS allocates whatever size a file claims
                 raise RuntimeError("it was changed after it was written")
-            file.seek(0)
-            head = file.read(QUANTIZER + 4)
-            if head[:4] not in KINDS or (head[:4] == b"IwSq" and head[QUANTIZER:] not in QUANTIZERS):
+            if not _is_plain(file):
                 raise RuntimeError("it is of another kind")
         # Lists "on disk" name a file, anywhere, which FAISS opens and writes to. Where the flag would have
         # them beside the index, a reader without a file name refuses them.
         reader = faiss.BufferedIOReader(faiss.FileIOReader(str(path)))
         with _bounded_room(size):
             index = faiss.read_index(reader, faiss.IO_FLAG_ONDISK_SAME_DIR)
-        if kind_of(index) == "hnsw" and not _is_flat(index.storage):
-            raise RuntimeError("it is of another kind")
         if (index.d, index.metric_type) != (embed, getattr(faiss, METRIC)) or index.ntotal > rows:
             raise RuntimeError("it is for other vectors")
         kind_of(index), storage_of(index)
@@ -195,10 +193,23 @@ def _bounded_room(size: int) -> Iterator[None]:
         yield
 
 
-def _is_flat(index: Any) -> bool:
-    import faiss
-
-    return type(faiss.downcast_index(index)) is faiss.IndexScalarQuantizer
+def _is_plain(file: BinaryIO) -> bool:
+    """True for a file that begins as those that `save` writes, in which no index within the index can have
+    lists on disk.
+    """
+    file.seek(0)
+    kind = file.read(4)
+    if kind == b"IwSq":
+        file.seek(QUANTIZER)
+        return file.read(4) in QUANTIZERS
+    if kind == b"IHNs":
+        at = GRAPH
+        for size in VECTORS:
+            file.seek(at)
+            at = min(at + 8 + size * int.from_bytes(file.read(8), "little"), 2**62)
+        file.seek(at + NUMBERS)
+        return file.read(4) == b"IxSQ"
+    return kind == b"IxSQ"
 
 
 def _checksum(file: BinaryIO, size: int) -> bytes:

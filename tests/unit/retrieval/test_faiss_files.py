@@ -38,20 +38,24 @@ def with_lists_in(path: Path, other: Path) -> bytes:
     return path.read_bytes()[:-4]
 
 
-@pytest.mark.parametrize("form", ["lists", "storage of a graph", "quantizer"])
+@pytest.mark.parametrize(
+    "form", ["lists", "storage of a graph", "quantizer", "quantizer of a graph's storage"]
+)
 def test_lists_in_another_file_are_not_opened(tmp_path: Path, form: str) -> None:
     """FAISS has lists that lie in a file of their own, anywhere, which it opens and writes to."""
     ours, other = tmp_path / "0.faiss", tmp_path / "elsewhere" / "lists"
     other.parent.mkdir()
     forged = with_lists_in(ours, other)
-    if form == "storage of a graph":
-        graph = content(ours, "hnsw")
-        forged = graph[: graph.rfind(b"IxSQ")] + forged
-    elif form == "quantizer":
+    if "quantizer" in form:
         plain = content(ours, "ivf")
         forged = plain[:QUANTIZER] + forged + plain[QUANTIZER + LENGTH :]
+    if "storage" in form:
+        graph = content(ours, "hnsw")
+        forged = graph[: graph.rfind(b"IxSQ")] + forged
     before = other.read_bytes()
     seal(ours, forged)
+    with ours.open("rb") as file:  # FAISS reads an index within an index without the flag that refuses lists
+        assert approximate._is_plain(file) == (form == "lists")
     with pytest.raises(DataError, match="damaged or not a FAISS index"):
         approximate.extend(approximate.load(ours, 8, 8), np.concatenate([ROWS] * 20))
     assert other.read_bytes() == before
