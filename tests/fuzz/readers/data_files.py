@@ -53,8 +53,8 @@ def table_beside_images(folder: Path) -> Path:
 
 
 def use_table_beside_images(file: Path) -> None:
-    for suffix in (".jsonl", ".csv"):
-        require_few_columns(file.rename(file.with_suffix(suffix)), "someone/photos")
+    require_few_columns(file, "someone/photos")
+    require_few_columns(file.rename(file.with_suffix(".csv")), "someone/photos")
 
 
 def tar(folder: Path) -> Path:
