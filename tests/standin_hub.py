@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 COMMIT = "7288da5a0d6f0b51c4a2b27c624837a9236d0112"  # that the default backbone is fetched by
-LARGE = (".safetensors", ".bin", ".pt")  # kept in Git LFS, and answered by a redirect
+LARGE = (".safetensors", ".bin", ".pt", ".parquet")  # kept in Git LFS, and answered by a redirect
 CHUNK = 4096
 
 
@@ -65,7 +65,7 @@ class StandIn:
         endpoint: its address, for HF_ENDPOINT.
         cdn: the address that large files are redirected to, as the hub does: its client asks about a file
             no further once the address is of another host or port.
-        files: the content of each repository's files.
+        files: the content of each repository's files; of a branch of its own, of NAME@BRANCH's.
         faults: what goes wrong; may be changed at any time.
         requests: what was asked: method, path and range.
         tokens: with which token each was asked.
@@ -147,24 +147,26 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(code, {}, b"")
         if path == "/":
             return self._send(200, {}, b"the hub" if body else b"")
-        if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
-            return self._model_info(matched[1])
+        if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+            branch = matched[2] if matched[2] not in (None, "main", COMMIT) else None
+            return self._information(matched[1], branch)
         quoted = urlsplit(self.path).path  # a revision may hold slashes
         if matched := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/[^/]+/(.+)", quoted):
             return self._resolve(matched[1], unquote(matched[2]), body)
-        if matched := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/[^/]+/?(.*)", path):
-            return self._tree(matched[1], matched[2])
         if matched := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
-            return self._content(self.standin.files[matched[1]][matched[2]])
+            return self._content(self._file(matched[1], matched[2]) or b"")
         return self._send(404, {}, b"")
 
-    def _model_info(self, repository: str) -> None:
+    def _information(self, repository: str, branch: str | None) -> None:
+        if branch is not None and f"{repository}@{branch}" not in self.standin.files:
+            return self._send(404, {"X-Error-Code": "RevisionNotFound"}, b"")
         if repository not in self.standin.files:
             return self._send(404, {"X-Error-Code": "RepoNotFound"}, b"")
+        files = self.standin.files[f"{repository}@{branch}" if branch else repository]
         siblings = [
             {"rfilename": name, "size": len(content), "blobId": git_hash(content)}
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
-            for name, content in self.standin.files[repository].items()
+            for name, content in files.items()
         ]
         info = {
             "id": repository,
@@ -177,21 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
             body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
         return self._send(200, headers, body)
 
-    def _tree(self, repository: str, folder: str) -> None:
-        """The files and folders below a folder, whether or not those below its folders were asked for."""
-        listed = {}
-        for name, content in self.standin.files[repository].items():
-            if name.startswith(f"{folder}/" if folder else ""):
-                listed[name] = {"type": "file", "size": len(content), "oid": git_hash(content)}
-                above = {str(path): {"type": "directory", "oid": "0" * 40} for path in Path(name).parents}
-                listed |= {path: entry for path, entry in above.items() if len(path) > len(folder) + 1}
-        if not listed:
-            return self._send(404, {"X-Error-Code": "EntryNotFound"}, b"")
-        body = json.dumps([{"path": path, **entry} for path, entry in listed.items()]).encode()
-        return self._send(200, {"Content-Type": "application/json"}, body)
-
     def _resolve(self, repository: str, name: str, body: bool) -> None:
-        content = self.standin.files.get(repository, {}).get(name)
+        content = self._file(repository, name)
         faults = self.standin.faults
         if content is None or faults.missing:
             return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
@@ -210,6 +199,11 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Size": str(len(content)),
             "Location": f"{self.standin.cdn}/cdn/{repository}/{name}",
         }, b"")  # fmt: skip
+
+    def _file(self, repository: str, name: str) -> bytes | None:
+        """The content of a file of a repository's first branch that has it."""
+        branches = [files for key, files in self.standin.files.items() if key.partition("@")[0] == repository]
+        return next((files[name] for files in branches if name in files), None)
 
     def _content(self, content: bytes) -> None:
         faults = self.standin.faults

@@ -36,7 +36,9 @@ LIMITS: Final = MappingProxyType({
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
     "columns": Limit(5000, "columns of a Hugging Face data set"),
-    "card_patterns": Limit(1000, "patterns of files in a data set's card"),
+    "dataset_files": Limit(10_000, "files of a Hugging Face data set"),
+    "parquet_bytes": Limit(8 * 2**30, "bytes of a Parquet file"),
+    "parquet_footer": Limit(16 * 2**20, "bytes of the description at the end of a Parquet file"),
     "folder_depth": Limit(64, "levels of folders in a zip"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
@@ -54,7 +56,7 @@ LIMITS: Final = MappingProxyType({
     "runs": Limit(100_000, "runs: methods times data sets times numbers of shots times seeds"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
     "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
-    "unpacking_bytes": Limit(2 * 2**30, "bytes of memory to unpack a data set of the hub"),
+    "unpacking_bytes": Limit(2 * 2**30, "bytes of memory to unpack a Hugging Face data set"),
     "classes": Limit(25_000, "class names"),
     "class_name": Limit(1000, "characters of a class name"),
     "templates": Limit(100, "templates"),
@@ -85,8 +87,9 @@ LIMITS: Final = MappingProxyType({
 
 
 SETTABLE: Final = frozenset({
-    "json_bytes", "text_bytes", "text_lines", "table_rows", "image_bytes", "image_pixels", "image_side",
-    "unpacked_ratio", "unpacking_bytes", "classes", "templates", "request_classes", "request_text", "prompts",
+    "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
+    "image_side", "unpacked_ratio", "unpacking_bytes", "classes", "templates", "request_classes",
+    "request_text", "prompts",
     "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

@@ -1,10 +1,8 @@
 """Files around a data set: split lists, tables, class names, templates and caches."""
 
 import json
-import tarfile
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +15,6 @@ from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
-from dear.data.sources.huggingface_card import SETTINGS, require_few_columns, require_own_files
-from dear.data.sources.huggingface_packed import require_plain_tar
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -35,44 +31,28 @@ def image(form: str) -> Callable[[Path], Path]:
     return write
 
 
-def card(folder: Path) -> Path:
-    """What describes a data set on the hub."""
-    configuration = {"config_name": "small", "version": "1.0.0", "data_dir": "data", "default": True}
-    files = {"data_files": [{"split": "train", "path": ["a/*.png", "**/b.png"]}]}
-    return written(folder / SETTINGS, json.dumps({"license": "mit", "configs": [configuration | files]}))
+def parquet(folder: Path) -> Path:
+    """Writes a Hugging Face data set as a repository of the hub has it."""
+    import pyarrow
+    from pyarrow.parquet import write_table
 
-
-def use_card(file: Path) -> None:
-    require_own_files(file, "someone/photos")
-
-
-def table_beside_images(folder: Path) -> Path:
-    file = folder / "metadata.jsonl"
-    file.write_text("".join(f'{{"file_name": "{n}.png", "label": "{"ab"[n % 2]}"}}\n' for n in range(6)))
+    photo(folder / "x.png")
+    cell = {"bytes": (folder / "x.png").read_bytes(), "path": None}
+    images = pyarrow.array(
+        [cell] * 4, pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    )
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["red", "sea"]}}
+    table = pyarrow.table({"image": images, "label": [0, 1, 0, 1]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    file = folder / "mine" / "data" / "train-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    write_table(table, file)
+    use_parquet(file)  # loads the library before memory is bounded
     return file
 
 
-def use_table_beside_images(file: Path) -> None:
-    require_few_columns(file, "someone/photos")
-    require_few_columns(file.rename(file.with_suffix(".csv")), "someone/photos")
-
-
-def tar(folder: Path) -> Path:
-    photo(folder / "0.png")
-    (folder / "0.cls").write_text("1")
-    with tarfile.open(folder / "train.tar", "w", format=tarfile.PAX_FORMAT) as file:
-        for name in ("0.png", "0.cls"):
-            file.add(folder / name, "é" * 60 + name)
-    return folder / "train.tar"
-
-
-def use_tar(file: Path) -> None:
-    """What passes is read by tarfile, as the library does, which tells of its errors in one line."""
-    require_plain_tar(file, "someone/photos")
-    with suppress(tarfile.TarError), tarfile.open(file, "r|") as members:
-        for member in members:
-            if member.isreg() and (content := members.extractfile(member)):
-                assert len(content.read()) <= file.stat().st_size
+def use_parquet(file: Path) -> None:
+    load_dataset(f"hf:{file.parents[1]}", DataSettings(cache=file.parents[2] / "cache"))
 
 
 def saved(name: str) -> Callable[[Path], Path]:

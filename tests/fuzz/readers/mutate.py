@@ -17,12 +17,11 @@ from typing import Any
 import torch
 import yaml
 
+from tests.fuzz.readers.tables import forged_parquet, forged_stream
 from tests.unit.retrieval.shared_pages import share_pages
 
 DEEP = 20_000
 LINES = 300_000
-MANY_COLUMNS = 5001
-MANY_ROWS = 2_100_000  # more than a table may have
 HOLE = 2**30
 SPARSE = 8 * 2**30  # bytes that a file claims without having them on disk
 
@@ -314,32 +313,12 @@ def _npy(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def _arrow(good: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """A table that takes far more than the file, or whose values share their bytes."""
-    import pyarrow
+    kind, content = forged_stream(good, rng)
+    return (kind, content) if rng.random() < 0.5 else _bytes(content, rng)
 
-    table = pyarrow.ipc.open_stream(good).read_all()
-    column, version = table.schema.field("image"), rng.choice((pyarrow.ipc.MetadataVersion.V4, None))
-    kind = rng.choice(("zstd", "lz4", "rows", "view", "dictionary", "columns", "older"))
-    options = {} if version is None else {"metadata_version": version}
-    if kind in ("zstd", "lz4"):
-        cells = [{"bytes": bytes(10**8), "path": None}] * len(table)
-        table = table.set_column(0, column, pyarrow.array(cells, type=column.type))
-        options |= {"compression": kind}
-    elif kind == "rows":
-        rows = [pyarrow.nulls(MANY_ROWS, field.type) for field in table.schema]
-        table = pyarrow.table(rows, schema=table.schema)
-    elif kind == "columns":
-        notes = [pyarrow.array(["x"] * len(table))] * MANY_COLUMNS
-        table = pyarrow.table([*table.columns, *notes], [*table.column_names, *map(str, range(MANY_COLUMNS))])
-        table = table.replace_schema_metadata(pyarrow.ipc.open_stream(good).schema.metadata)
-    elif kind == "view":
-        table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).cast(pyarrow.string_view()))
-    elif kind == "dictionary":
-        table = table.append_column("note", pyarrow.array(["x" * 10**6] * 4).dictionary_encode())
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, table.schema, options=pyarrow.ipc.IpcWriteOptions(**options)) as writer:
-        writer.write_table(table)
-    content = bytes(sink.getvalue())
+
+def _parquet(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    kind, content = forged_parquet(good, rng, _changed)
     return (kind, content) if rng.random() < 0.5 else _bytes(content, rng)
 
 
@@ -373,5 +352,5 @@ def _facts(path: Path, rng: random.Random) -> str:
 
 FORMS: dict[str, Callable[[bytes, random.Random], tuple[str, bytes]]] = {
     "json": _json, "yaml": _yaml, "text": _text, "safetensors": _safetensors, "view": _view, "npy": _npy,
-    "sqlite": _sqlite, "arrow": _arrow, "binary": _bytes, "checkpoint": _checkpoint,
+    "sqlite": _sqlite, "arrow": _arrow, "parquet": _parquet, "binary": _bytes, "checkpoint": _checkpoint,
 }  # fmt: skip

@@ -53,11 +53,7 @@ TARGETS = {
     "saved data set's Arrow file": Target(
         "arrow", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
     ),
-    "hub's data set": Target("yaml", data_files.card, data_files.use_card),
-    "hub's table beside images": Target(
-        "text", data_files.table_beside_images, data_files.use_table_beside_images
-    ),
-    "hub's tar": Target("binary", data_files.tar, data_files.use_tar),
+    "data set in Parquet": Target("parquet", data_files.parquet, data_files.use_parquet),
     "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),
     "shard's vectors": Target(

@@ -4,69 +4,100 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
-from dear.data.sources.archive import stamp
+from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
+from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table, bounded_memory
 from dear.data.sources.folder import SPLITS
-from dear.data.sources.huggingface_files import (
-    CellReader,
-    arrow_files,
-    labels_of,
-    require_usable,
-    require_valid,
-    saved_tables,
-)
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
-from dear.errors import DataError, OutputError, first_line, installation, listing
-from dear.limits import LimitError, at_most
+from dear.errors import DataError, OutputError, installation, listing
+from dear.limits import at_most
+from dear.reading.files import opened
+from dear.reading.plain import read_json
+from dear.reading.typed import typed
 
 PREFIX = "hf:"
+SPLITS_LIST, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+LABELS_AT_ONCE, IMAGES_AT_ONCE = 1000, 1  # a row of a Parquet file may repeat a large value
+MAX_PATH = 1000  # characters of a path
 
 
 def is_saved(folder: Path) -> bool:
     """Whether a folder was written by save_to_disk of the library datasets."""
-    return (folder / "dataset_dict.json").is_file() or (
-        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    )
+    return (folder / SPLITS_LIST).is_file() or ((folder / STATE).is_file() and (folder / INFO).is_file())
 
 
 def read_huggingface(name: str, settings: DataSettings) -> Listing:
-    """Read NAME, NAME:CONFIGURATION or a folder written by save_to_disk, without "hf:".
+    """Read NAME, NAME:CONFIGURATION, a folder with the Parquet files of one, or a folder written by
+    save_to_disk, without "hf:".
 
     The image files are unpacked unchanged into the cache folder, unless they already were. Raises DataError
     if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
     """
-    return read_tables(name, _loaded(name), settings)[0]
+    from dear.data.dataset import fingerprint  # loads torch, before memory is bounded
+
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise DataError(f"{PREFIX}{name} needs pyarrow: {installation('datasets')}.") from error
+    files, partial = _files(name, settings.cache_folder())
+
+    def unpack(image: str) -> Path:
+        facts = [str(fact) for part, table in tables.items() for fact in (part, len(table))]
+        # Known by its files on the disk: what a data set says of itself may be copied from another.
+        facts += [fact for table in tables.values() for file in table.files for fact in stamp(file)]
+        plain_name = re.sub(r"[^A-Za-z0-9]+", "-", name)[-60:]
+        target = settings.cache_folder() / "huggingface" / f"{plain_name}-{fingerprint(image, *facts)}"
+        _unpack(name, tables, image, target)
+        return target
+
+    with bounded_memory(name):
+        tables = {part: ArrowFiles(paths) for part, paths in files.items()}
+        notes = ("the hub has converted only a part of its images",) if partial else ()
+        return list_tables(name, tables, settings, unpack, notes)[0]
 
 
-def read_tables(
-    name: str, parts: Mapping[str, Any], settings: DataSettings, *, unpack: bool = True
+def list_tables(
+    name: str,
+    tables: Mapping[str, Table],
+    settings: DataSettings,
+    unpack: Callable[[str], Path] | None = None,
+    notes: Sequence[str] = (),
 ) -> tuple[Listing, str]:
-    """The lists of a data set's tables, by the names of its splits, and the column of its images. Unless they
-    are unpacked, the path of an image is that of its row: train/000000017. Raises as `read_huggingface`.
+    """The lists of a data set's tables, by the names of its splits, and the column of its images.
+
+    ``unpack`` writes the images of that column: a folder for each split, a file for each row. Without it, the
+    path of an image is that of its row: train/000000017. Raises as `read_huggingface`.
     """
-    features = next(iter(parts.values())).features
-    image, label = _columns(name, features, settings.label)
-    require_usable(name, parts, image, label)
-    if unpack:
-        require_valid(name, parts, [image, label])
-    labels = {part: labels_of(f"{name}, {part}", table, label) for part, table in parts.items()}
-    names = _names(features[label], [*chain.from_iterable(labels.values())])
+    if odd := next((part for part in tables if not re.fullmatch(r"\w[\w.-]*", part)), None):
+        raise DataError(f"the Hugging Face data set {name} has a split called {odd[:100]!r}.")
+    if not tables or not all(map(len, tables.values())):
+        raise DataError(f"the Hugging Face data set {name} is empty.")
+    at_most("table_rows", sum(map(len, tables.values())), name)
+    columns = next(iter(tables.values())).columns
+    image, label = _columns(name, columns, settings.label)
+    for part, table in tables.items():
+        if (table.columns.get(image), table.columns.get(label)) != (columns[image], columns[label]):
+            raise DataError(f"{name}: the split {part} has no columns {image} and {label} of the same types.")
+    labels = {part: _labels(f"{name}, {part}", table, label) for part, table in tables.items()}
+    numbered = columns[label].kind == "classes"
+    names = [*columns[label].names]
+    if not numbered:
+        names = sorted({str(value) for value in chain.from_iterable(labels.values())})
     require_distinct(name, names, names)
-    folder = _unpacked(name, parts, image, settings.cache_folder()) if unpack else Path(name)
-    numbered = hasattr(features[label], "names")
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
+    folder = Path(name) if unpack is None else unpack(image)
     rows_by_part = dict[str, tuple[Row, ...]]()
-    for part, part_labels in labels.items():
-        numbered_rows = [f"{row:09}" for row in range(len(part_labels))]
-        files = sorted(os.listdir(folder / part)) if unpack else numbered_rows
-        keys = [key if numbered else str(key) for key in part_labels]
+    for part, values in labels.items():
+        paths = [f"{row:09}" for row in range(len(values))]
+        files = paths if unpack is None else sorted(os.listdir(folder / part))
+        keys = [value if numbered else str(value) for value in values]
         rows = [
             Row(f"{part}/{file}", numbers[key])
             for file, key in zip(files, keys, strict=True)
@@ -77,64 +108,131 @@ def read_tables(
     short_name = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
     split = _split(rows_by_part, settings, names, short_name)
     note = f"its columns {image} and {label} are read"
-    notes = (*split.notes, note + (f"; its images are unpacked in {folder}" if unpack else ""))
+    notes = (
+        *notes,
+        *split.notes,
+        note + ("" if unpack is None else f"; its images are unpacked in {folder}"),
+    )
     listed = Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
     return listed, image
 
 
-def _loaded(name: str) -> dict[str, Any]:
-    """The tables of a data set by the names of its splits."""
-    try:
-        import datasets  # noqa: F401
-    except ImportError as error:
-        raise DataError(f"{PREFIX}{name} needs the library datasets: {installation('datasets')}.") from error
-    folder = Path(name).expanduser()
-    try:
-        if folder.is_dir():
-            if not is_saved(folder):
-                raise DataError(f"{folder} was not written by save_to_disk: give it without {PREFIX}")
-            loaded: Any = saved_tables(folder)
-        else:
-            from dear.data.sources.huggingface_card import fetched_tables
+def _files(name: str, cache: Path) -> tuple[Mapping[str, Sequence[Path]], bool]:
+    """The files of a data set by the names of its splits, and whether they are but a part of it."""
+    from dear.data.sources.huggingface_hub import fetched, local_files
 
-            loaded = fetched_tables(*name.partition(":")[::2])
-        parts = dict(loaded) if isinstance(loaded, dict) else {"all": loaded}
-        parts = {part: table.with_format(None) for part, table in parts.items()}  # with all columns
-        at_most("table_rows", sum(map(len, parts.values())), name)
-    except (DataError, LimitError):
-        raise
-    except Exception as error:  # the hub's, the disk's and the format's errors have no common class
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):
+        return (saved_files(Path(folder)), False) if is_saved(Path(folder)) else local_files(Path(folder), "")
+    first, _, configuration = name.partition(":")
+    if os.path.isdir(folder := os.path.expanduser(first)):
+        return local_files(Path(folder), configuration)
+    return fetched(first, configuration, cache)
+
+
+def saved_files(folder: Path) -> dict[str, list[Path]]:
+    """The Arrow files of a folder of save_to_disk by split, "all" without splits. What else its lists say is
+    not read: the columns are described in the Arrow files.
+
+    Raises DataError for a folder with both kinds of lists, for malformed lists, and for what is not a regular
+    file below the folder or is listed twice.
+    """
+    folder = folder.absolute()
+    splits_list = folder / SPLITS_LIST
+    if not splits_list.is_file():
+        return {"all": _saved_files(folder, folder)}
+    if extra := [name for name in (STATE, INFO) if (folder / name).exists()]:
         raise DataError(
-            f"cannot load the Hugging Face data set {name}: {first_line(error).rstrip('.')}. Check the name "
-            "and the connection; without one, save it elsewhere with save_to_disk and give that folder."
-        ) from error
-    if odd := next((part for part in parts if not re.fullmatch(r"\w[\w.-]*", part)), None):
-        raise DataError(f"the Hugging Face data set {name} has a split called {odd!r}.")
-    if not parts or not all(map(len, parts.values())):
-        raise DataError(f"the Hugging Face data set {name} is empty.")
-    return parts
+            f"{folder} has {SPLITS_LIST}, of a data set with splits, and {extra[0]}, of one without: remove "
+            "what does not belong to it, or save it again into an empty folder."
+        )
+    content = typed(read_json(splits_list), dict[str, Any], splits_list)
+    names = typed(content.get("splits"), list[str], splits_list, "splits")
+    parts = _distinct(folder, names, f"{splits_list}, splits")
+    return {name: _saved_files(folder, part) for name, part in zip(names, parts, strict=True)}
 
 
-def _columns(name: str, features: Mapping[str, Any], label: str | None) -> tuple[str, str]:
-    """The columns of the images and of the classes."""
-    kinds = {column: type(feature).__name__ for column, feature in features.items()}
-    images = [column for column, kind in kinds.items() if kind == "Image"]
+def _saved_files(folder: Path, part: Path) -> list[Path]:
+    path = file_below(folder, str(part / STATE), str(part / STATE)[:500])
+    state = typed(read_json(path), dict[str, Any], part / STATE)
+    listed = typed(state.get("_data_files"), list[dict[str, Any]], part / STATE, "_data_files")
+    names = [typed(file.get("filename"), str, part / STATE, "_data_files.filename") for file in listed]
+    files = _distinct(folder, [str(part / name) for name in names], str(part / STATE))
+    if not files:
+        raise DataError(f"{part / STATE} lists no files.")
+    for file in files:
+        with opened(file):  # refuses pipes and devices
+            pass
+    return files
+
+
+def _distinct(folder: Path, names: Iterable[str], where: str) -> list[Path]:
+    """The paths that lists name below the folder, links resolved."""
+    paths = dict[Path, None]()
+    for name in names:
+        path = file_below(folder, name, where)
+        if path in paths:
+            raise DataError(f"{where}: {name[-200:]!r} is listed twice: save the data set again.")
+        paths[path] = None
+    return [*paths]
+
+
+def file_below(folder: Path, name: str, where: str) -> Path:
+    """The path of a file that a data set names, links resolved. Raises DataError outside its folder."""
+    top = os.path.realpath(folder)
+    usable = "\0" not in name and len(name) <= MAX_PATH
+    path = os.path.realpath(os.path.join(top, name)) if usable else ""
+    if path and os.path.commonpath([top, path]) == top:
+        return Path(path)
+    raise DataError(
+        f"{where}: {name[:200]!r} is not a file of the data set. A data set may name only files of its "
+        "own; save one of yours with save_to_disk, which copies its images into it."
+    )
+
+
+def _columns(name: str, columns: Mapping[str, Column], label: str | None) -> tuple[str, str]:
+    """The columns of the images and of the classes. Raises DataError."""
+    images = [column for column, facts in columns.items() if facts.kind == "images"]
     if not images:
-        raise DataError(f"{name} has no column of images: it has {listing([*kinds])}.")
-    classes = [column for column, kind in kinds.items() if kind == "ClassLabel"]
-    plain = [column for column in ("label", "labels", "class") if column in kinds]
+        raise DataError(f"{name} has no column of images: it has {listing([*columns])}.")
+    classes = [column for column, facts in columns.items() if facts.kind == "classes"]
+    plain = [column for column in ("label", "labels", "class") if column in columns]
     labels = [label] if label is not None else classes or plain[:1]
-    if len(labels) != 1 or labels[0] not in kinds:
+    if len(labels) != 1 or labels[0] not in columns:
         which = f"the columns {listing(labels)}" if len(labels) > 1 else "no such column"
         raise DataError(
-            f"{name} has {which} for the classes: name one of {listing([*kinds])} with --dataset.label."
+            f"{name} has {which} for the classes: name one of {listing([*columns])} with --dataset.label."
+        )
+    facts = columns[labels[0]]
+    if facts.kind == "images" or not LABEL_TYPE.fullmatch(facts.dtype):
+        raise DataError(
+            f"{name}: the column {labels[0]} holds {facts.dtype[:100]}, not texts, numbers or booleans."
         )
     return images[0], labels[0]
 
 
-def _names(feature: Any, labels: Sequence[Any]) -> list[str]:
-    """Class names in label order: those of the feature, else the labels themselves, sorted."""
-    return [*feature.names] if hasattr(feature, "names") else sorted({str(label) for label in labels})
+def _labels(where: str, table: Table, column: str) -> list[Any]:
+    """The labels of the rows, equal ones as one object; -1 of a numbered class is a label that is held back.
+
+    Raises DataError for a row without a label or with a number that has no name, LimitError for too many or
+    too long labels.
+    """
+    labels, distinct = list[Any](), dict[Any, Any]()
+    numbered, count = table.columns[column].kind == "classes", len(table.columns[column].names)
+    for label in chain.from_iterable(table.values(column, LABELS_AT_ONCE)):
+        if label not in distinct:
+            row = f"{where}, row {len(labels) + 1}"
+            if label is None or label != label:  # NaN
+                raise DataError(f"{row} has no label in the column {column}: remove it or label it.")
+            if numbered and not (isinstance(label, int) and -1 <= label < count):
+                raise DataError(
+                    f"{row} has the label {str(label)[:100]} in the column {column}, which has {count} "
+                    "names, counted from 0: correct it."
+                )
+            at_most("classes", len(distinct) + 1, where)
+            at_most("class_name", len(str(label)), where)
+        labels.append(distinct.setdefault(label, label))
+    return labels
 
 
 def _split(
@@ -160,39 +258,41 @@ def _split(
     return Split(ordered, "its splits", notes)
 
 
-def _unpacked(name: str, parts: Mapping[str, Any], image: str, cache: Path) -> Path:
-    """The folder of the image files, one folder a split, in the order of the rows.
+def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Path) -> None:
+    """Write the image files into a folder for each split, in the order of the rows, unless the target exists.
 
-    It is identified by the Arrow files on the disk: what the data set says of itself may be copied from
-    another, whose images would then be taken for its own.
+    A row without an image becomes an empty file. Raises DataError if no row has one, LimitError for too much
+    data: a file may hold one value for many rows, so that a small data set would fill the disk.
     """
-    import datasets
-
-    from dear.data.dataset import fingerprint  # loads torch
-
-    facts = [str(fact) for part, table in parts.items() for fact in (part, len(table))]
-    facts += [fact for file in arrow_files(name, parts) for fact in stamp(file)]
-    plain_name = re.sub(r"[^A-Za-z0-9]+", "-", name)[-60:]
-    target = cache / "huggingface" / f"{plain_name}-{fingerprint(image, *facts)}"
     if target.is_dir():
-        return target
+        return
+    size, unpacked, filled = sum(table.size for table in tables.values()), 0, 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        cells = CellReader(name, parts)
         partial = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
         try:
-            for part, table in parts.items():
+            for part, table in tables.items():
                 (partial / part).mkdir()
-                undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
-                for number, row in enumerate(undecoded):
-                    content = cells.read(row[image], part, number)
+                cells = chain.from_iterable(table.values(image, IMAGES_AT_ONCE))
+                for number, cell in enumerate(cells):
+                    content = cell or b""
+                    filled += bool(content)
+                    at_most("image_bytes", len(content), f"{name}, {part}, row {number + 1}")
+                    unpacked += max(SMALLEST_FILE, len(content))
+                    require_modest(name, unpacked, size)
                     kind = kind_of(content)
                     suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
                     (partial / part / f"{number:09}{suffix}").write_bytes(content)
+            if not filled:
+                raise DataError(
+                    f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
+                    "current library datasets, which copies the images into it."
+                )
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if not target.is_dir():  # otherwise another process has unpacked it meanwhile
-            raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
-    return target
+            raise OutputError(
+                f"cannot unpack into {target.parent}: {error}. Choose another cache folder."
+            ) from error

@@ -4,15 +4,16 @@ images, and tables of the library datasets.
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from dear.data.images.raster import local_path
 from dear.data.settings import DataSettings
+from dear.data.sources.arrow import Column
 from dear.data.sources.folder import image_files
-from dear.data.sources.huggingface import read_tables
+from dear.data.sources.huggingface import list_tables
 from dear.data.sources.listing import Listing
 from dear.data.sources.table import LABELS, PATHS, Entry, listing_of, require_path
 from dear.errors import DataError, listing
@@ -109,18 +110,43 @@ def read_pairs(
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 
 
+class _LibraryTable:
+    """A table of the library datasets, as it is: its cache files do not say which rows were selected."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table.with_format(None)  # with all columns
+        self.columns: Mapping[str, Column] = {
+            name: _column(feature) for name, feature in table.features.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def values(self, column: str, rows: int) -> Iterator[list[Any]]:
+        for batch in self.table.select_columns([column]).with_format("arrow").iter(rows):
+            yield batch[column].to_pylist()
+
+
+def _column(feature: Any) -> Column:
+    kind = type(feature).__name__
+    if kind == "ClassLabel":
+        return Column("classes", str(feature.dtype), tuple(feature.names))
+    return Column("images" if kind == "Image" else "values", str(getattr(feature, "dtype", None) or kind))
+
+
 def _tables(
     parts: Mapping[str, Any], settings: DataSettings, datasets: Any
 ) -> tuple[Listing, ReadImage | None]:
-    """Tables of the library datasets, as they are: its cache files do not say which rows were selected."""
-    tables = {part: table.with_format(None) for part, table in parts.items() if len(table)}
+    """The lists of tables of the library datasets, and what gives the image of a row."""
+    tables = {part: _LibraryTable(table) for part, table in parts.items() if len(table)}
     if not tables:
         raise DataError("the data set is empty.")
-    name = next(iter(tables.values())).info.dataset_name or NAME
-    listed, image = read_tables(name, tables, settings, unpack=False)
+    name = next(iter(tables.values())).table.info.dataset_name or NAME
+    listed, image = list_tables(name, tables, settings)
     undecoded = datasets.Image(decode=False)
     cells = {
-        part: table.select_columns([image]).cast_column(image, undecoded) for part, table in tables.items()
+        part: table.table.select_columns([image]).cast_column(image, undecoded)
+        for part, table in tables.items()
     }
 
     def read(path: str) -> Any:

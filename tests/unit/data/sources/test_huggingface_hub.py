@@ -1,9 +1,11 @@
-"""Data sets of a hub that is forged: what it answers leads to no file outside of the cache."""
+"""Data sets of a hub that may be forged, and Parquet files that ask for more than they hold."""
 
 import json
-import re
 import resource
+import shutil
 import sys
+import warnings
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,143 +13,249 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources.huggingface_hub import choose
 from dear.errors import DataError, DearError
 from dear.limits import LimitError
 from tests.standin_hub import StandIn
-from tests.unit.data.photos import picture, refused
+from tests.unit.data.photos import refused
+from tests.unit.data.sources.conftest import CONVERTED
 
 datasets: Any = pytest.importorskip("datasets")
 pyarrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
+Pictures = Callable[..., bytes]
 
 
-@pytest.mark.parametrize("fault", ["etag", "commit", "missing", "sha"])
-def test_what_it_answers_is_no_path(
-    fault: str, forged: StandIn, tmp_path: Path, settings: DataSettings
+def load(name: str, settings: DataSettings) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_dataset(name, settings)
+
+
+def levels(images: Any) -> list[int]:
+    return [int(images.load(images.labels.new_tensor([at]))[0].max()) for at in range(len(images))]
+
+
+def test_the_conversion_of_the_hub(
+    forged: StandIn, settings: DataSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hub's client joins the ETag, the commit and the revision to the path of its cache."""
+    data = load("hf:someone/photos", settings)
+    assert data.classnames == ("sea horse", "ant")
+    assert (data.train.labels.tolist(), levels(data.train)) == ([0, 1, 0], [0, 1, 2])
+    assert (data.test.labels.tolist(), levels(data.test)) == ([1, 0], [0, 1])
+    assert "fetching the data set someone/photos (2 files) once from" in capsys.readouterr().err
+    assert not [path for _, path, _ in forged.requests if "README" in path or "photos.py" in path]
+    assert load("hf:someone/photos", settings).identity == data.identity
+    assert len(forged.downloads()) == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_without_the_hub_those_of_the_last_time(
+    forged: StandIn, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = load("hf:someone/photos", settings).identity
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert load("hf:someone/photos", settings).identity == identity
+    with pytest.raises(DataError, match="cannot reach the hub for the data set someone/others"):
+        load_dataset("hf:someone/others", settings)
+    (file, *_) = (settings.cache_folder()).rglob("0000.parquet")
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DearError, match=r"is damaged: its hash is .* It was removed"):
+        load_dataset("hf:someone/photos", settings)
+    with pytest.raises(DataError, match="is not in the hub's cache, and the hub does not answer"):
+        load_dataset("hf:someone/photos", settings)
+    assert forged.files
+
+
+def test_a_data_set_that_is_not_converted(
+    forged: StandIn, settings: DataSettings, pictures: Pictures
+) -> None:
+    """As push_to_hub writes it, with the fingerprint of older versions too."""
+    del forged.files[CONVERTED]
+    with pytest.raises(DataError, match="someone/photos has no Parquet files by split"):
+        load_dataset("hf:someone/photos", settings)
+    forged.files["someone/photos"] |= {
+        "data/train-00000-of-00002.parquet": pictures(0), "data/train-00001-of-00002.parquet": pictures(1),
+        "data/validation-00000-of-00001-0123456789abcdef.parquet": pictures(1, 0),
+    }  # fmt: skip
+    data = load("hf:someone/photos", settings)
+    assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [1, 0])
+
+
+def test_what_there_is_not(forged: StandIn, settings: DataSettings) -> None:
+    with pytest.raises(DataError, match=r"cannot load .* someone/others: .* Check the name"):
+        load_dataset("hf:someone/others", settings)
+    with pytest.raises(DataError, match="has no configuration 'small': it has default"):
+        load_dataset("hf:someone/photos:small", settings)
+    with pytest.raises(DearError, match="is no name of a repository"):
+        load_dataset("hf:../photos", settings)
+    assert forged.files
+
+
+class TestNames:
+    def test_configurations(self) -> None:
+        names = ["b/train/0000.parquet", "a/partial-train/0001.parquet", "a/partial-train/0000.parquet"]
+        with pytest.raises(DataError, match="has the configurations a, b: give one, as in x:NAME"):
+            choose(names, "", "x")
+        chosen = choose([*names, "a/README.md", "c.parquet"], "a", "x")
+        assert chosen.splits == {"train": [names[2], names[1]]}
+        assert chosen.partial
+        assert not choose(names, "b", "x").partial
+        assert choose([*names, "default/test/0000.parquet"], "", "x").splits.keys() == {"test"}
+
+    def test_files_that_are_missing(self) -> None:
+        with pytest.raises(DataError, match="x has 1 of 2 files of the split train"):
+            choose(["data/train-00001-of-00002.parquet"], "", "x")
+
+    @pytest.mark.parametrize("name", [
+        "../train/0000.parquet", "a/../0000.parquet", "/a/train/0000.parquet", "a/train/b/0000.parquet",
+        ".a/train/0000.parquet", "a\\b/train/0000.parquet", "a\n/train/0000.parquet", "train/0000.parquet",
+        "data/../train-00000-of-00001.parquet", "~/.x/0000.parquet", f"{'a' * 300}/train/0000.parquet",
+    ])  # fmt: skip
+    def test_what_is_no_file_of_a_split(self, name: str) -> None:
+        with pytest.raises(DataError, match="has no Parquet files"):
+            choose([name], "", "x")
+
+
+@pytest.mark.parametrize("fault", ["etag", "sha", "hash"])
+def test_what_it_answers_is_no_path(
+    fault: str, forged: StandIn, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's client joins the ETag and the commit to the path of its cache."""
     precious, new = tmp_path / "precious", tmp_path / "new"
     precious.write_text("x")
     for path in (str(precious), str(new), "../../../precious", "../../../new"):
-        if fault == "etag":
-            forged.faults.etag = path
-        elif fault == "sha":
-            forged.files["someone/photos"] = {"photos.py": b"pass"}
+        if fault == "sha":
             forged.faults.sha = path
+        elif fault == "etag":
+            monkeypatch.setattr("tests.standin_hub.LARGE", ())
+            forged.faults.etag = path
         else:
-            forged.faults.commit, forged.faults.missing = path, fault == "missing"
-        with pytest.raises(DataError, match=r"states no (hash|commit) of a file of someone/photos") as caught:
+            monkeypatch.setattr("tests.standin_hub.sha256", lambda _, path=path: path)
+        with pytest.raises(DearError, match=r"states no (hash|commit) of") as caught:
             load_dataset("hf:someone/photos", settings)
         assert "\n" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"precious", "cache"}
     assert precious.read_text() == "x"
 
 
-def card(configuration: str) -> bytes:
-    return f"---\nconfigs:\n- config_name: default\n  {configuration}\n---\n".encode()
-
-
-def photos() -> dict[str, bytes]:
-    """Files of a data set of two classes."""
-    files = {}
-    for number in range(6):
-        image = BytesIO()
-        Image.new("RGB", (7, 5), (40 * number, 9, 9)).save(image, "PNG")
-        files[f"data/train/{('red', 'blue')[number % 2]}/{number}.png"] = image.getvalue()
-    return files
-
-
-def test_pictures_of_a_hub(forged: StandIn, settings: DataSettings) -> None:
-    forged.files["someone/photos"] = photos() | {"README.md": card("data_files: data/**")}
-    dataset = load_dataset("hf:someone/photos", settings)
-    assert dataset.classnames == ("blue", "red")
-    assert len(dataset.train) + len(dataset.test) == 6
-
-
-@pytest.mark.parametrize("file", ["README.md", ".huggingface.yaml"])
-@pytest.mark.parametrize(("configuration", "reason"), [
-    ("version: OUTSIDE/new", "is no version"),
-    ("version: ../../../../../new", "is no version"),
-    ("data_files: OUTSIDE/**", "is no path in the data set"),
-    ("data_files: [{split: train, path: [data/**, HOST/x.csv]}]", "is no path in the data set"),
-    ("data_files: {train: 'zip://*.csv::HOST/x.zip'}", "is no path in the data set"),
-    ("data_files: 'data/../../x'", "is no path in the data set"),
-    ("data_files: ~/**", "is no path in the data set"),
-    ("data_files: file:OUTSIDE/x.csv", "is no path in the data set"),
-    ("data_dir: OUTSIDE", "is no path in the data set"),
-    ("data_files: 'data/*a*a*a*a.png'", "more wildcards"),
-    ("data_files: '**/a/**/b/**'", "more wildcards"),
-    ("data_files: [" + "x," * 1001 + "]", "above the limit"),
-    ("data_files: [" * 70 + "]" * 70, "levels"),
-])  # fmt: skip
-def test_what_its_card_names_is_of_its_own(
-    file: str, configuration: str, reason: str, forged: StandIn, tmp_path: Path, settings: DataSettings
-) -> None:
-    """The library writes below the version, and lists and asks whatever a pattern names."""
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "x.csv").write_text("image,label")
-    configuration = configuration.replace("OUTSIDE", str(precious)).replace("HOST", forged.cdn)
-    description = card(configuration)
-    if file == ".huggingface.yaml":
-        description = description.removeprefix(b"---\n").removesuffix(b"---\n")
-    forged.files["someone/photos"] = photos() | {file: description}
-    with pytest.raises(DearError, match=f"{re.escape(file)} of someone/photos.*{reason}") as caught:
+def test_what_is_changed_in_transit_is_removed(forged: StandIn, settings: DataSettings) -> None:
+    forged.faults.corrupt = True
+    with pytest.raises(DearError, match=r"0000\.parquet of someone/photos is damaged: .* It was removed"):
         load_dataset("hf:someone/photos", settings)
-    assert "\n" not in str(caught.value)
-    assert [path.name for path in precious.iterdir()] == ["x.csv"]
-    assert not {"/x.csv", "/x.zip"} & {path for _, path, _ in forged.requests}
+    forged.faults.corrupt = False
+    assert len(load("hf:someone/photos", settings).test) == 2
 
 
-def test_aliases_of_aliases_in_its_card(forged: StandIn, settings: DataSettings) -> None:
-    """The library quotes a configuration without a name, which takes gigabytes."""
-    levels = "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
-    text = f"---\na0: &a0 [{'x,' * 10}]\n{levels}configs:\n- name: *a8\n---\n"
-    forged.files["someone/photos"] = {"README.md": text.encode()}
-    with pytest.raises(LimitError, match="values in a YAML file"):
-        load_dataset("hf:someone/photos", settings)
+def test_a_folder_as_a_repository_has_it(tmp_path: Path, settings: DataSettings, pictures: Pictures) -> None:
+    (tmp_path / "mine/data").mkdir(parents=True)
+    (tmp_path / "mine/data/train-00000-of-00001.parquet").write_bytes(pictures(*[0, 1] * 5))
+    data = load(f"hf:{tmp_path}/mine", settings)
+    assert (len(data.train), len(data.test)) == (8, 2)
+    assert load(f"hf:{tmp_path}/mine:default", settings).identity == data.identity
+    shutil.move(tmp_path / "mine/data/train-00000-of-00001.parquet", tmp_path / "x.parquet")
+    (tmp_path / "mine/data/train-00000-of-00001.parquet").symlink_to(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="mine has no Parquet files by split"):
+        load_dataset(f"hf:{tmp_path}/mine", settings)
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.csv", b"image,label\nx,1\n"), ("a.h5", b"x")])
-def test_a_format_without_images(name: str, content: bytes, forged: StandIn, settings: DataSettings) -> None:
-    forged.files["someone/photos"] = {name: content}
-    with pytest.raises(DataError, match="only imagefolder, parquet, webdataset are read from the hub"):
-        load_dataset("hf:someone/photos", settings)
+def write(folder: Path, table: Any, **options: Any) -> str:
+    """A folder with a Parquet file of a table; its name as a data set."""
+    (folder / "mine/data").mkdir(parents=True, exist_ok=True)
+    file = folder / "mine/data/test-00000-of-00001.parquet"
+    with parquet.ParquetWriter(file, table.schema, **options) as writer:
+        writer.write_table(table)
+    return f"hf:{folder}/mine"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("metadata.csv", b"file_name,label" + b"," * 6000 + b"\n0.png,red\n"),
-        ("metadata.csv", b'file_name,"' + b'\n","' * 6000 + b'"\n0.png,red\n'),
-        ("metadata.csv", b"file_name,label\n0.png" + b",red" * 6000 + b"\n"),
-        (
-            "metadata.jsonl",
-            b"".join(b'{"file_name": "0.png", "x%d": 1}\n' % n for n in range(6000)),
-        ),
-    ],
-)
-def test_a_table_beside_its_images_has_few_columns(
-    name: str, content: bytes, forged: StandIn, settings: DataSettings
-) -> None:
-    """A file of 300 kB was not read in four minutes."""
-    image = next(content for name, content in photos().items() if name.endswith(".png"))
-    forged.files["someone/photos"] = {"train/0.png": image, f"train/{name}": content}
-    with pytest.raises(LimitError, match=rf"{name} of someone/photos: [56],\d{{3}} columns"):
-        load_dataset("hf:someone/photos", settings)
+def cells(*contents: bytes | None) -> Any:
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    return pyarrow.array([content and {"bytes": content, "path": None} for content in contents], type=kind)
 
 
-@pytest.mark.usefixtures("forged")
-def test_a_format_of_the_library_is_no_data_set(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The library would take the files of the current folder."""
-    picture(tmp_path / "red" / "0.png")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="imagefolder is no data set of the hub"):
-        load_dataset("hf:imagefolder", settings)
+class TestParquet:
+    """A Parquet file of a stranger takes memory, disk and time within the limits."""
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+    @pytest.mark.parametrize(("megabytes", "repeats", "reason"), [
+        (150, 2, "takes more than 128 MiB of memory to unpack"),
+        (1, 400, "times the size of the data set when it is unpacked"),
+    ])  # fmt: skip
+    def test_what_it_unpacks_to(
+        self, megabytes: int, repeats: int, reason: str, tmp_path: Path, settings: DataSettings,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """A value that is stored once may be that of any number of rows."""
+        table = pyarrow.table({"image": cells(*[bytes(megabytes * 10**6)] * repeats), "label": [0] * repeats})
+        options = {"compression": "zstd", "dictionary_pagesize_limit": 2**29}
+        name = write(tmp_path, table, **options)
+        del table
+        monkeypatch.setenv("DEAR_LIMIT_UNPACKING_BYTES", str(2**27))
+        with pytest.raises(LimitError, match=reason):
+            load_dataset(name, settings)
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+        assert not [*settings.cache_folder().rglob("*.part")]
+
+    def test_class_names_are_counted(self, tmp_path: Path, settings: DataSettings) -> None:
+        names = [f"n{number}" for number in range(25_001)]
+        features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
+        table = pyarrow.table({"image": cells(b"x"), "label": [0]})
+        facts = {"huggingface": json.dumps({"info": {"features": features}})}
+        with pytest.raises(LimitError, match=r"25,001 class names, above the limit"):
+            load_dataset(write(tmp_path, table.replace_schema_metadata(facts)), settings)
+
+    @pytest.mark.parametrize("features", [
+        "no JSON", "[]", '{"info": 1}', '{"info": {"features": [1]}}',
+        '{"info": {"features": {"label": {"_type": "ClassLabel", "names": 3}}}}',
+        '{"info": {"features": {"label": {"_type": "ClassLabel", "names": ["a", 3]}}}}',
+        '{"info": {"features": {"image": {"_type": "Audio"}}}}', "[" * 100 + "]" * 100,
+    ])  # fmt: skip
+    def test_what_it_says_of_its_columns(self, features: str, tmp_path: Path, settings: DataSettings) -> None:
+        table = pyarrow.table({"image": cells(b"x"), "label": [0]})
+        with pytest.raises(DearError) as caught:
+            load_dataset(write(tmp_path, table.replace_schema_metadata({"huggingface": features})), settings)
+        assert "\n" not in str(caught.value)
+
+    def test_columns_that_share_a_name(self, tmp_path: Path, settings: DataSettings) -> None:
+        rows = [cells(b"x"), pyarrow.array([0]), pyarrow.array([1])]
+        for names in (["image", "label", "label"], ["image", "label", "image"]):
+            name = write(tmp_path, pyarrow.table(rows, names))
+            with pytest.raises(DataError, match="two of its columns have the same name"):
+                load_dataset(name, settings)
+
+    def test_what_is_no_parquet(self, tmp_path: Path, settings: DataSettings, pictures: Pictures) -> None:
+        name = write(tmp_path, pyarrow.table({"image": cells(b"x"), "label": [0]}))
+        file, good = tmp_path / "mine/data/test-00000-of-00001.parquet", pictures(0, 1)
+        footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+        for content, reason in (
+            (b"", "not a complete Parquet file"),
+            (good[:-1], "not a complete Parquet file"),
+            (good[:-8] + (2**31).to_bytes(4, "little") + b"PAR1", "bytes of the description at the end"),
+            (good[:-8] + (2**20).to_bytes(4, "little") + b"PAR1", "its content is damaged"),
+            (good[:footer] + bytes(32) + good[footer + 32 :], "its content is damaged"),
+        ):
+            file.write_bytes(content)
+            with pytest.raises(DearError, match=reason) as caught:
+                load_dataset(name, settings)
+            assert "\n" not in str(caught.value)
+
+    def test_texts_as_labels(self, tmp_path: Path, settings: DataSettings) -> None:
+        images = []
+        for level in range(2):
+            file = BytesIO()
+            Image.new("RGB", (7, 5), (level,) * 3).save(file, "PNG")
+            images.append(file.getvalue())
+        table = pyarrow.table({"image": cells(*images), "label": ["b", "a"]})
+        data = load(write(tmp_path, table), settings)
+        assert (data.classnames, data.test.labels.tolist()) == (("a", "b"), [1, 0])
+        dictionary = table.set_column(1, "label", table["label"].combine_chunks().dictionary_encode())
+        with pytest.raises(DataError, match="the column label holds dictionary"):
+            load_dataset(write(tmp_path, dictionary), settings)
 
 
 def test_labels_that_python_cannot_hold(tmp_path: Path, settings: DataSettings) -> None:
@@ -156,50 +264,3 @@ def test_labels_that_python_cannot_hold(tmp_path: Path, settings: DataSettings) 
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "mine")
     labelled = DataSettings(cache=settings.cache, label="label")
     refused(tmp_path / "mine", labelled, r"the column label holds timestamp\[s\], not texts, numbers")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
-@pytest.mark.parametrize(("repeats", "groups", "reason"), [
-    (500, 1, "more than 128 MiB of memory to unpack"),
-    (100, 4, "times the size of the data set when it is unpacked"),
-])  # fmt: skip
-def test_what_parquet_unpacks_to_is_bounded(
-    repeats: int, groups: int, reason: str, forged: StandIn, settings: DataSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """A value that is stored once may be that of any number of rows."""
-    picture = pyarrow.DictionaryArray.from_arrays([0] * repeats, pyarrow.array([bytes(10**6)]))
-    table = pyarrow.table({"image": picture, "label": [0] * repeats})
-    file, options = BytesIO(), {"compression": "zstd", "dictionary_pagesize_limit": 2**24}
-    with parquet.ParquetWriter(file, table.schema, store_schema=False, **options) as writer:
-        for _ in range(groups):
-            writer.write_table(table)
-    features = b"[{name: image, dtype: image}, {name: label, dtype: int64}]"
-    description = b"---\ndataset_info: {features: " + features + b"}\n---\n"
-    forged.files["someone/photos"] = {"README.md": description, "a.parquet": file.getvalue()}
-    monkeypatch.setenv("DEAR_LIMIT_UNPACKING_BYTES", str(2**27 if groups == 1 else 2**30))
-    with pytest.raises(LimitError, match=f"someone/photos.*{reason}"):
-        load_dataset("hf:someone/photos", settings)
-    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
-
-
-@pytest.mark.parametrize("where", ["dataset_info.json", "the Arrow file"])
-def test_class_names_are_counted_before_the_library_takes_them(
-    where: str, tmp_path: Path, settings: DataSettings
-) -> None:
-    """Of three million it made tables for more than a minute."""
-    names = [f"n{number}" for number in range(25_001)]
-    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
-    rows = {"image": [Image.new("RGB", (7, 5))] * 2, "label": [0, 1]}
-    few = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
-    datasets.Dataset.from_dict(rows, features=few).save_to_disk(tmp_path / "mine")
-    info, file = tmp_path / "mine" / "dataset_info.json", next((tmp_path / "mine").glob("*.arrow"))
-    if where == "dataset_info.json":
-        info.write_text(json.dumps(json.loads(info.read_text()) | {"features": features}))
-    else:
-        table = pyarrow.ipc.open_stream(file.read_bytes()).read_all()
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-        with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-    with pytest.raises(LimitError, match=r"25,001 class names, above the limit"):
-        load_dataset(f"hf:{tmp_path / 'mine'}", settings)

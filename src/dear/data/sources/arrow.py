@@ -1,0 +1,266 @@
+"""Tables in Arrow and Parquet files, which may be a stranger's. Only the columns of the images and of the
+classes are read, some rows at a time, by Arrow's own library. No cell names a file.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from dear.errors import DataError, DearError, first_line
+from dear.limits import LimitError, at_most, limit
+from dear.reading.files import ReadingError, opened
+from dear.reading.plain import parse_json
+from dear.reading.typed import typed
+
+Kind = Literal["images", "classes", "values"]
+LABEL_TYPE: Final = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32|64)?|double")
+FEATURES: Final = b"huggingface"
+"""The key of a schema's metadata under which the library datasets states the features of the columns."""
+SHARING: Final = (
+    "string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary",
+)  # fmt: skip
+"""Arrow types that may refer to the same bytes any number of times."""
+EXPERIMENTAL: Final = b"ARROW:experimental_compression"  # how Arrow 0.17 marked compressed batches
+PARQUET, MAGIC, LENGTH = ".parquet", b"PAR1", 4
+CONTAINER: Final = 1_000_000  # entries in a list of a Parquet file's footer
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its kind, Arrow's name of its type, and the names of numbered classes."""
+
+    kind: Kind
+    dtype: str
+    names: tuple[str, ...] = ()
+
+
+class Table(Protocol):
+    """Columns by name, and their values."""
+
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int: ...
+
+    def values(self, column: str, rows: int) -> Iterator[list[Any]]:
+        """The values of a column, at most so many rows at a time; of images their files' bytes or None."""
+
+
+class ArrowFiles:
+    """A table in files of one kind, in their order: streams of Arrow, or Parquet.
+
+    Raises DataError for files that are damaged, compressed streams, or of different columns; LimitError for
+    too many columns, rows or class names.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = [*files]
+        tables = [(_parquet if file.suffix == PARQUET else _stream)(file) for file in self.files]
+        self.columns: Mapping[str, Column] = tables[0][0]
+        self.rows = 0
+        for file, (columns, rows) in zip(self.files, tables, strict=True):
+            if columns != self.columns:
+                raise DataError(f"{file} has other columns than {self.files[0]}: save the data set again.")
+            self.rows += rows
+            at_most("table_rows", self.rows, file)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk, without the holes of sparse files."""
+        facts = [file.stat() for file in self.files]
+        return sum(min(fact.st_size, 512 * getattr(fact, "st_blocks", fact.st_size)) for fact in facts)
+
+    def values(self, column: str, rows: int) -> Iterator[list[Any]]:
+        """As `Table.values`. Raises DataError for damaged values: forged ones may lie outside of the file."""
+        images = self.columns[column].kind == "images"
+        for file in self.files:
+            with _readable(file):
+                for array in _arrays(file, column, rows, images):
+                    array.validate(full=True)
+                    yield array.to_pylist()
+
+
+def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
+    """The arrays of a file's column; of images that of their bytes."""
+    import pyarrow
+
+    if file.suffix == PARQUET:
+        from pyarrow.parquet import ParquetFile
+
+        with pyarrow.OSFile(str(file)) as source:
+            reader = ParquetFile(source, pre_buffer=False, thrift_container_size_limit=CONTAINER)
+            leaf = f"{column}.bytes" if images else column
+            for batch in reader.iter_batches(rows, columns=[leaf], use_threads=False):
+                if batch.schema.names != [column]:
+                    raise ReadingError(file, f"its column {column[:80]!r} shares its name with another")
+                yield _bytes(batch.column(0)) if images else batch.column(0)
+        return
+    with pyarrow.memory_map(str(file)) as source:
+        schema = pyarrow.ipc.open_stream(source).schema
+        options = pyarrow.ipc.IpcReadOptions(
+            included_fields=[schema.get_field_index(column)], use_threads=False
+        )
+        source.seek(0)
+        for batch in pyarrow.ipc.open_stream(source, options=options):
+            whole = batch.column(0)
+            whole.validate(full=True)  # a slice is checked by its own rows
+            array = _bytes(whole) if images else whole
+            for start in range(0, len(array), rows):
+                yield array.slice(start, rows)
+
+
+def _bytes(cells: Any) -> Any:
+    """The bytes of cells of images; null where the cell is."""
+    fields = [cells.type.field(index).name for index in range(cells.type.num_fields)]
+    return cells.flatten()[fields.index("bytes")]
+
+
+def _stream(file: Path) -> tuple[dict[str, Column], int]:
+    """The columns and the number of rows of a stream of Arrow.
+
+    `save_to_disk` writes nothing else. Raises ReadingError for compressed batches, for types that may refer
+    to the same bytes repeatedly, and for what is not an Arrow stream.
+    """
+    import pyarrow
+
+    with opened(file), _readable(file), pyarrow.memory_map(str(file)) as source:
+        schema = pyarrow.ipc.open_stream(source).schema
+        columns = _columns(schema, file)
+        if shared := [kind for kind in _types(schema) if kind.startswith(SHARING)]:
+            raise ReadingError(
+                file, f"it has values of the type {shared[0][:100]}: cast them to a plain type"
+            )
+        source.seek(0)
+        messages = pyarrow.ipc.MessageReader.open_stream(source)
+        if any(_is_compressed(bytes(message.metadata)) for message in messages if message.type != "schema"):
+            raise ReadingError(
+                file, "its batches are compressed, which save_to_disk does not do: save it again"
+            )
+        source.seek(0)
+        options = pyarrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
+        return columns, sum(len(batch) for batch in pyarrow.ipc.open_stream(source, options=options))
+
+
+def _parquet(file: Path) -> tuple[dict[str, Column], int]:
+    """The columns and the number of rows of a Parquet file; its values are not read."""
+    with opened(file) as source, _readable(file):
+        size = os.fstat(source.fileno()).st_size
+        at_most("parquet_bytes", size, file)
+        source.seek(max(0, size - LENGTH - len(MAGIC)))
+        end = source.read(LENGTH + len(MAGIC))
+        if not end.endswith(MAGIC):
+            raise ReadingError(file, "it is not a complete Parquet file")
+        at_most("parquet_footer", int.from_bytes(end[:LENGTH], "little"), file)
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+
+        with pyarrow.OSFile(str(file)) as content:
+            reader = ParquetFile(content, pre_buffer=False, thrift_container_size_limit=CONTAINER)
+            return _columns(reader.schema_arrow, file), reader.metadata.num_rows
+
+
+def _columns(schema: Any, file: Path) -> dict[str, Column]:
+    """The columns of a schema, with the features that its metadata state."""
+    at_most("columns", sum(1 for _ in _types(schema)), file)
+    if len(schema.names) > len({*schema.names}):
+        raise ReadingError(file, "two of its columns have the same name")
+    text = (schema.metadata or {}).get(FEATURES)
+    facts = {} if text is None else typed(parse_json(text, file), dict[str, Any], file, FEATURES.decode())
+    info = typed(facts.get("info") or {}, dict[str, Any], file, "info")
+    features = typed(info.get("features") or {}, dict[str, Any], file, "features")
+    return {field.name: _column(field, features.get(field.name), file) for field in schema}
+
+
+def _column(field: Any, feature: Any, file: Path) -> Column:
+    facts = feature if isinstance(feature, dict) else {}
+    children = {field.type.field(index).name: str(field.type.field(index).type) for index in _range(field)}
+    of_bytes = children.keys() <= {"bytes", "path"} and children.get("bytes") in ("binary", "large_binary")
+    if of_bytes and facts.get("_type", "Image") == "Image":
+        return Column("images", "image")
+    if facts.get("_type") == "ClassLabel":
+        names = typed(facts.get("names"), list[str], file, f"names of the column {field.name[:80]}")
+        at_most("classes", len(names), file)
+        return Column("classes", str(field.type), tuple(names))
+    return Column("values", str(field.type))
+
+
+def _range(field: Any) -> range:
+    return range(field.type.num_fields if str(field.type).startswith("struct<") else 0)
+
+
+def _types(fields: Iterable[Any]) -> Iterator[str]:
+    """The names of the types of Arrow fields and of those below them."""
+    for field in fields:
+        kind = getattr(field.type, "storage_type", field.type)  # of an extension
+        yield str(kind)
+        yield from _types(kind.field(index) for index in range(kind.num_fields))
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message of an Arrow stream is a compressed batch of rows.
+
+    In the flat buffer, field 2 of a message is its header, and field 3 of a batch's header its compression
+    (Message.fbs of Apache Arrow). pyarrow has checked the offsets, but does not tell.
+    """
+
+    def number(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, metadata, at)[0])
+
+    def field(table: int, index: int) -> int:
+        """The position of a table's field, 0 if it has none."""
+        offsets = table - number("<i", table)
+        entry = 4 + 2 * index
+        offset = number("<H", offsets + entry) if entry < number("<H", offsets) else 0
+        return table + offset if offset else 0
+
+    header = field(number("<I", 0), 2)
+    batch = header + number("<I", header)
+    return field(batch, 3) > 0 or EXPERIMENTAL in metadata
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Context in which what Arrow raises is a ReadingError that names the file."""
+    import pyarrow
+
+    try:
+        yield
+    except (DearError, MemoryError):
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, struct.error, StopIteration) as error:
+        raise ReadingError(file, f"its content is damaged ({first_line(error)[:300]})") from error
+
+
+@contextmanager
+def bounded_memory(title: str) -> Iterator[None]:
+    """Context in which this process may take so many bytes more than it has as the limit says (on Linux): a
+    page of a Parquet file may unpack to any size. Raises LimitError beyond it.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        yield
+        return
+    import resource
+
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = int(lines["VmData"].split()[0]) * 1024 + limit("unpacking_bytes")
+    bounds = [bound for bound in (most, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([allowed, *bounds]), hard))
+    try:
+        yield
+    except MemoryError as error:  # Arrow's own is one
+        megabytes = limit("unpacking_bytes") // 2**20
+        raise LimitError(
+            f"{title} takes more than {megabytes:,} MiB of memory to unpack: raise "
+            "DEAR_LIMIT_UNPACKING_BYTES only for a data set that you trust."
+        ) from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

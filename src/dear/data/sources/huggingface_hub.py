@@ -1,0 +1,215 @@
+"""Data sets on the Hugging Face hub: their Parquet files, known by their names. The hub converts every public
+data set to Parquet; nothing else of a repository is read, its card neither.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from dear.backbone import hub
+from dear.errors import DataError, DearError, OutputError, first_line, listing
+from dear.limits import at_most
+from dear.reading.plain import read_json
+from dear.reading.typed import typed
+from dear.writing import write_json
+
+CONVERTED: Final = "refs/convert/parquet"
+"""The branch that the hub keeps of its conversions (huggingface.co/docs/dataset-viewer/parquet)."""
+WORD: Final = r"(?!\.)[^/\\:*?\"<>|\x00-\x1f\x7f]{1,200}"
+SPLIT: Final = r"\w{1,100}(?:[.-]\w{1,100}){0,9}?"
+LAYOUTS: Final = (
+    # Of the hub's conversion, and of push_to_hub of the library datasets.
+    re.compile(rf"(?P<configuration>{WORD})/(?P<partial>partial-)?(?P<split>{SPLIT})/\d{{4,9}}\.parquet"),
+    re.compile(
+        rf"(?:data|(?P<configuration>{WORD}))/(?P<split>{SPLIT})-(?P<number>\d{{5}})-of-(?P<count>\d{{5}})"
+        r"(?:-[0-9a-f]{16})?\.parquet"
+    ),
+)
+DEFAULT: Final = "default"
+LISTS: Final = "lists"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What the hub states of a data set's Parquet files: its commit, and the hash of each by name."""
+
+    commit: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The names of the files of a configuration by split, and whether they are but a part of its rows."""
+
+    splits: dict[str, list[str]]
+    partial: bool
+
+
+def choose(names: Iterable[str], configuration: str, title: str) -> Chosen:
+    """The Parquet files of a configuration, by their names; files that are called otherwise are left out.
+    Without a name of a configuration the only one, or "default". Raises DataError.
+    """
+    configurations = dict[str, dict[str, list[str]]]()
+    partial, counts = set[str](), dict[tuple[str, str], int]()
+    for name in sorted(names):
+        for layout in LAYOUTS:
+            if match := layout.fullmatch(name):
+                parts = match.groupdict()
+                key = parts["configuration"] or DEFAULT
+                configurations.setdefault(key, {}).setdefault(parts["split"], []).append(name)
+                counts[key, parts["split"]] = int(parts.get("count") or 0)
+                if parts.get("partial"):
+                    partial.add(key)
+                break
+    if not configurations:
+        raise DataError(
+            f"{title} has no Parquet files by split, such as data/train-00000-of-00001.parquet: download its "
+            "images and give their folder."
+        )
+    known = listing(sorted(configurations), 20)
+    if not configuration:
+        if len(configurations) > 1 and DEFAULT not in configurations:
+            raise DataError(f"{title} has the configurations {known}: give one, as in {title}:NAME.")
+        configuration = DEFAULT if DEFAULT in configurations else next(iter(configurations))
+    if configuration not in configurations:
+        raise DataError(f"{title} has no configuration {configuration[:100]!r}: it has {known}.")
+    splits = configurations[configuration]
+    for split, files in splits.items():
+        if (count := counts[configuration, split]) and count != len(files):
+            raise DataError(f"{title} has {len(files)} of {count} files of the split {split}.")
+    return Chosen(splits, configuration in partial)
+
+
+def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str, list[Path]], bool]:
+    """The files of a data set by split, fetched unless they are in the hub's cache, and whether the hub has
+    converted but a part of it. Without the hub, those of the last time.
+
+    Raises WeightsError for a text that names no repository, DataError that names the data set, ContentError
+    for a file with another hash than the hub states.
+    """
+    hub.require_name(repository)
+    stored = cache / "huggingface" / LISTS / f"{sha256(repository.encode()).hexdigest()}.json"
+    try:
+        hub.reach()
+    except Exception as error:
+        if not stored.is_file():
+            raise DataError(
+                f"cannot reach the hub for the data set {repository} ({first_line(error)}). Without a "
+                "connection, download it elsewhere and give the folder, or one written by save_to_disk."
+            ) from error
+        known = typed(read_json(stored), Repository, stored)
+        chosen = choose(known.files, configuration, repository)
+        return _paths(repository, known, chosen), chosen.partial
+    try:
+        info, known = _listed(repository)
+        chosen = choose(known.files, configuration, repository)
+        _announce(repository, info, chosen, known)
+        files = _paths(repository, known, chosen, fetch=True)
+    except DearError:
+        raise
+    except Exception as error:  # the network, the hub and the disk share no exception class
+        raise DataError(
+            f"cannot load the Hugging Face data set {repository}: {first_line(error).rstrip('.')}. Check the "
+            "name and the connection; without one, give a folder written by save_to_disk."
+        ) from error
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        write_json(stored, {"commit": known.commit, "files": known.files})
+    except OSError as error:
+        raise OutputError(f"cannot write to {cache}: {error}. Choose another cache folder.") from error
+    return files, chosen.partial
+
+
+def _listed(repository: str) -> tuple[Any, Repository]:
+    """What the hub tells of a repository: of its conversion or, if it has none, as it is."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    client = HfApi(endpoint=constants.ENDPOINT)
+    with hub.checked_answers(repository, "json_bytes"):
+        try:
+            info = client.dataset_info(repository, revision=CONVERTED, files_metadata=True)
+        except RevisionNotFoundError:
+            info = client.dataset_info(repository, files_metadata=True)
+    commit = str(info.sha)
+    if not hub.GIT.fullmatch(commit):
+        raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no commit of {repository}.")
+    entries = [
+        entry for entry in info.siblings or () if any(layout.fullmatch(entry.rfilename) for layout in LAYOUTS)
+    ]
+    at_most("dataset_files", len(entries), repository)
+    hashes = {entry.rfilename: str(entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
+    if odd := next((name for name, stated in hashes.items() if not _is_hash(stated)), None):
+        raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
+    return info, Repository(commit, hashes)
+
+
+def _is_hash(text: str) -> bool:
+    return bool(hub.SHA256.fullmatch(text) or hub.GIT.fullmatch(text))
+
+
+def _announce(repository: str, info: Any, chosen: Chosen, known: Repository) -> None:
+    """Announce what is to be fetched, if anything. Raises DataError without room for it."""
+    from huggingface_hub import constants
+
+    names = [*chain.from_iterable(chosen.splits.values())]
+    missing = {name for name in names if _cached(repository, name, known.commit) is None}
+    size = sum(entry.size or 0 for entry in info.siblings if entry.rfilename in missing)
+    folder = Path(constants.HF_HUB_CACHE)
+    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    if size > (free := shutil.disk_usage(existing).free):
+        raise DataError(f"{repository} has {size:,} bytes to fetch, but {folder} has only {free:,} left.")
+    if missing:
+        title = f"the data set {repository} ({len(missing)} files)"
+        hub.announce(title, f"datasets/{repository}", size, info.card_data)
+
+
+def _paths(
+    repository: str, known: Repository, chosen: Chosen, *, fetch: bool = False
+) -> dict[str, list[Path]]:
+    """The files in the hub's cache by split, fetched if missing; their hashes are compared."""
+    from huggingface_hub import constants, hf_hub_download
+
+    def path(name: str) -> Path:
+        file, title = _cached(repository, name, known.commit), f"{name} of {repository}"
+        if file is None and not fetch:
+            raise DataError(f"{title} is not in the hub's cache, and the hub does not answer.")
+        if file is None:
+            with hub.checked_answers(title, "parquet_bytes"):
+                file = Path(
+                    hf_hub_download(
+                        repository, name, repo_type="dataset", revision=known.commit,
+                        endpoint=constants.ENDPOINT,
+                    )
+                )  # fmt: skip
+        hub.require_hash(file, known.files[name], title)
+        return file
+
+    return {split: [path(name) for name in names] for split, names in chosen.splits.items()}
+
+
+def _cached(repository: str, name: str, commit: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(repository, name, revision=commit, repo_type="dataset")
+    return Path(path) if isinstance(path, str) else None
+
+
+def local_files(folder: Path, configuration: str) -> tuple[Mapping[str, list[Path]], bool]:
+    """As `fetched`, of a folder as a repository has it, such as a download. Links in it are left out."""
+    folder = Path(os.path.realpath(folder))
+    names = [
+        path.relative_to(folder).as_posix()
+        for path in [*folder.glob("*/*.parquet"), *folder.glob("*/*/*.parquet")]
+        if os.path.realpath(path) == str(path)
+    ]
+    at_most("dataset_files", len(names), folder)
+    chosen = choose(names, configuration, str(folder))
+    files = {split: [folder / name for name in names] for split, names in chosen.splits.items()}
+    return files, chosen.partial
