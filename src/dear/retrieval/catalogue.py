@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 import string
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
@@ -18,27 +18,16 @@ from jaxtyping import Bool
 
 from dear.data.settings import MAX_SHORT_SIDE
 from dear.errors import DataError, OutputError
-from dear.limits import at_most, limit
+from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, Range, typed
-from dear.retrieval.database import FILE, bound_steps, connect, unwritable
+from dear.retrieval.database import DEFINITIONS, FILE, Database, connect, unwritable
 from dear.retrieval.results import Kind, Storage, damaged
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
-TABLES = (
-    "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """CREATE TABLE files (
-        path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
-        sha256 TEXT, row INTEGER, reason TEXT
-    )""",
-    "CREATE INDEX by_content ON files (sha256)",
-    "CREATE INDEX by_row ON files (row)",
-)
-DEFINED = {*TABLES}
-"""All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
-MOST_FACTS, LONGEST_PATH, LONGEST_REASON, LONGEST_ROW = 100, 4096, 10_000, 2**16
+MOST_FACTS, LONGEST_PATH, LONGEST_REASON = 100, 4096, 10_000
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
@@ -100,7 +89,7 @@ class Entry(NamedTuple):
 class Catalogue:
     """Facts about an index (how it was built, how many rows it has) and its files."""
 
-    def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         self.folder, self.database = folder, database
         self._file = (folder / FILE).stat().st_ino
 
@@ -114,33 +103,38 @@ class Catalogue:
         except (OSError, sqlite3.Error) as error:
             raise unwritable(folder, error) from error
         with catalogue.change():
-            for table in TABLES:
+            for table in DEFINITIONS:
                 catalogue.database.execute(table)
             catalogue.set(**{"schema": SCHEMA, "rows": 0, "generation": 1} | dict(metadata))
         return catalogue
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """True if there is a catalogue, possibly damaged. A file without tables does not count: SQLite
-        creates the file first, and the process creating the catalogue did not finish.
+        """True if there is a catalogue, possibly locked. A file without tables does not count: SQLite
+        creates the file first, and the process creating the catalogue did not finish. Raises DataError if it
+        is damaged.
         """
         if not os.path.lexists(folder / FILE):
             return False
         try:
             with closing(connect(folder / FILE)) as database:
-                return database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
-        except (sqlite3.Error, UnicodeDecodeError):  # the latter for an error message that is not in UTF-8
+                return database.has_tables
+        except sqlite3.Error:
             return True
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Open a catalogue. Raises DataError if there is none, or one of another schema."""
-        if not cls.exists(folder):
-            raise DataError(f"{folder} is not an index of images: `dear index build` makes one.")
+        missing = f"{folder} is not an index of images: `dear index build` makes one."
+        if not os.path.lexists(folder / FILE):
+            raise DataError(missing)
         try:
             catalogue = cls(folder, connect(folder / FILE))
         except sqlite3.Error as error:
             raise damaged(folder, error) from error
+        if not catalogue.database.has_tables:
+            catalogue.close()
+            raise DataError(missing)
         catalogue.metadata()
         return catalogue
 
@@ -178,15 +172,7 @@ class Catalogue:
 
     def metadata(self) -> dict[str, Any]:
         """The facts of the index. Raises DataError if they are damaged or of another schema."""
-        strange = sorted(
-            str(name)
-            for kind, name, sql in self._ask("SELECT type, name, sql FROM sqlite_master")
-            if sql not in DEFINED and (kind, sql) != ("index", None)  # SQLite's own, of a primary key
-        )
-        if strange:
-            raise damaged(self.folder, f"its file has more than the tables of an index: {strange[0][:40]!r}")
-        first = f"(SELECT value FROM facts LIMIT {MOST_FACTS + 1})"
-        ((count, size),) = self._ask(f"SELECT COUNT(*), TOTAL(LENGTH(value)) FROM {first}")
+        ((count, size),) = self._ask("SELECT COUNT(*), TOTAL(LENGTH(key) + LENGTH(value)) FROM facts")
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
         at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
@@ -221,16 +207,12 @@ class Catalogue:
 
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
-        stamps = dict[str, Stamp]()
-        for name, size, mtime in self._ask("SELECT path, size, mtime FROM files"):
-            stamps[self._new(name, stamps)] = Stamp(size, mtime)
-        return stamps
+        listed = self._ask("SELECT path, size, mtime FROM files")
+        return {self._path(name): Stamp(size, mtime) for name, size, mtime in listed}
 
     def count(self) -> int:
         """The number of files, including unreadable ones."""
-        ((count,),) = self._ask(
-            "SELECT COUNT(path) FROM files"
-        )  # COUNT(*) would be one step, without a bound
+        ((count,),) = self._ask("SELECT COUNT(*) FROM files")
         return int(count)
 
     def entries(self, rows: int) -> Iterator[Entry]:
@@ -242,7 +224,7 @@ class Catalogue:
         for name, size, mtime, sha256, row, reason in self._ask(query):
             path = self._path(name)
             if name == last:
-                raise self._repeated(path)
+                raise damaged(self.folder, f"{path[:100]!r} is there twice")
             last = name
             unread = row is None and sha256 is None and isinstance(reason, str | None)
             read = isinstance(row, int) and 0 <= row < rows and _is_sha256(sha256) and reason is None
@@ -261,9 +243,8 @@ class Catalogue:
 
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
-        reasons = dict[str, str]()
-        for name, reason in self._ask("SELECT path, reason FROM files WHERE row IS NULL"):
-            reasons[self._new(name, reasons)] = str(reason)
+        listed = self._ask("SELECT path, reason FROM files WHERE row IS NULL")
+        reasons = {self._path(name): str(reason) for name, reason in listed}
         return {path: reasons[path] for path in sorted(reasons, key=os.fsencode)}
 
     def row_of(self, sha256: str) -> int | None:
@@ -274,10 +255,8 @@ class Catalogue:
 
     def files_of(self, row: int) -> tuple[list[str], str]:
         """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
-        # Sorted here: SQLite would store all files first, of which pages with several parents have many.
-        hashes = dict[str, object]()
-        for name, sha256 in self._ask("SELECT path, sha256 FROM files WHERE row = ?", row):
-            hashes[self._new(name, hashes)] = sha256
+        listed = self._ask("SELECT path, sha256 FROM files WHERE row = ?", row)
+        hashes = {self._path(name): sha256 for name, sha256 in listed}
         paths = sorted(hashes, key=os.fsencode)
         if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")
@@ -311,18 +290,6 @@ class Catalogue:
         execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
         execute("DROP TABLE numbers")
 
-    def _new(self, name: object, before: Container[str]) -> str:
-        """A file's path. Raises DataError for one that was there ``before``: pages with several parents list
-        their files again and again.
-        """
-        path = self._path(name)
-        if path in before:
-            raise self._repeated(path)
-        return path
-
-    def _repeated(self, path: str) -> DataError:
-        return damaged(self.folder, f"{path[:100]!r} is there twice")
-
     def _path(self, name: object) -> str:
         """A file's path, relative to the index's folder. Raises DataError for one that leads elsewhere."""
         path = os.fsdecode(name[: LONGEST_PATH + 1]) if isinstance(name, bytes) else ""
@@ -340,15 +307,9 @@ class Catalogue:
         return name
 
     def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-        self.database.set_progress_handler(
-            None, 0
-        )  # the steps of a question are bounded, not those of a build
         self.database.executemany(statement, rows)
 
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        longest = min(limit("json_bytes"), 2**30) if "facts" in question else LONGEST_ROW
-        self.database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)  # rows may share their pages
-        bound_steps(self.database, self.folder / FILE)
         try:
             # `yield from` would close a cursor that is left early, and fail if the database is closed.
             for row in self.database.execute(question, values):  # noqa: UP028
@@ -356,10 +317,6 @@ class Catalogue:
         except sqlite3.Error as error:
             if "locked" in str(error):
                 raise DataError(f"the index {self.folder} is being written: try again soon.") from error
-            if "interrupted" in str(error):
-                raise damaged(
-                    self.folder, "a question about it takes far more steps than it has rows"
-                ) from error
             raise damaged(self.folder, error) from error
 
 

@@ -1,24 +1,31 @@
-"""The SQLite files of an index, which may be a stranger's: which there are, how they are opened, and how many
-steps a question may take.
+"""The SQLite files of an index, which may be a stranger's: which there are, how they are opened, and what
+they may define.
 """
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
-from dear.errors import OutputError
+from dear.errors import OutputError, first_line
 from dear.reading.files import ReadingError, require_plain
+from dear.retrieval.pages import Pages, PagesError
 from dear.retrieval.results import damaged
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
-STEPS, STEPS_A_BYTE, AT_ONCE = 3_000_000, 2, 10_000
-"""Steps of SQLite's machine that a question may take, at least and for each byte of the file, and how many it
-takes between two looks at them. An honest file's rows need fewer than one for each byte.
-"""
+DEFINITIONS = (
+    "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE files (
+        path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+        sha256 TEXT, row INTEGER, reason TEXT
+    )""",
+    "CREATE INDEX by_content ON files (sha256)",
+    "CREATE INDEX by_row ON files (row)",
+)
+"""All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
 
 
 @contextmanager
@@ -45,22 +52,60 @@ def unwritable(folder: Path, error: Exception) -> OutputError:
     return OutputError(f"cannot write an index to {folder}: {error}. Choose another folder.")
 
 
-def connect(path: Path) -> sqlite3.Connection:
+class Database(sqlite3.Connection):
+    """A connection to a catalogue, and its file: closing that would end the locks of the connection.
+
+    Attributes:
+        has_tables: False for a file that a build has created and not filled yet.
+    """
+
+    pages: Pages | None = None
+    has_tables = False
+
+    def close(self) -> None:
+        super().close()
+        if self.pages is not None:
+            self.pages.close()
+
+
+def connect(path: Path) -> Database:
+    """Open a catalogue, which need not exist, for questions and changes. Raises DataError for one that is
+    damaged, sqlite3.Error for one that is locked.
+    """
     require_own_files(path.parent)
     # Only `change` begins transactions; a server reads from several threads, one at a time.
-    database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-    bound_steps(database, path)
-    database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
+    database = sqlite3.connect(
+        path, timeout=30, isolation_level=None, check_same_thread=False, factory=Database
+    )
+    try:
+        database.execute("PRAGMA trusted_schema = OFF")  # nothing that the file defines is executed
+        _require_own_trees(database, path)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
-def bound_steps(database: sqlite3.Connection, path: Path) -> None:
-    """End the next question after a number of steps: SQLite follows pages that are children of several
-    parents, so a small file may have more entries than can ever be read. The handler is no code of Python, in
-    which a signal's exception would be lost.
-    """
-    looks = (STEPS + STEPS_A_BYTE * path.stat().st_size) // AT_ONCE
-    database.set_progress_handler(chain(repeat(0, looks), repeat(1)).__next__, AT_ONCE)
+def _require_own_trees(database: Database, path: Path) -> None:
+    """Raise DataError unless the file has the tables of a catalogue or none, and each page in one of them."""
+    database.execute("BEGIN")
+    # Locks the file against changes, and undoes one that was interrupted, but reads no table.
+    database.execute("PRAGMA user_version").fetchone()
+    try:
+        database.pages = pages = Pages(path)
+        if pages.size:
+            listed = database.execute("SELECT type, name, sql, rootpage FROM sqlite_master").fetchall()
+            for kind, name, sql, root in listed:  # SQLite's own, of a primary key, has no definition
+                if (sql not in DEFINITIONS and (kind, sql) != ("index", None)) or not isinstance(root, int):
+                    raise PagesError(f"it has more than the tables of an index: {str(name)[:40]!r}")
+            pages.require_trees([root for *_, root in listed])
+            database.has_tables = bool(listed)
+    except (PagesError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise damaged(path.parent, f"{path.name}: {first_line(error)}") from error
+    finally:
+        database.rollback()
 
 
 def require_own_files(folder: Path) -> None:
@@ -78,5 +123,7 @@ def require_own_files(folder: Path) -> None:
                         journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))
                         if journal.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
                             raise ReadingError(path, "it names another file")
+                if path.name.endswith(("-wal", "-shm")):
+                    raise ReadingError(path, "an index has no such file")
         except ReadingError as error:
             raise damaged(folder, f"{path.relative_to(folder)}: {error.reason}") from error

@@ -37,15 +37,15 @@ def share_pages(path: Path, tree: str) -> None:
     path.write_bytes(b"".join(pages))
 
 
-def repeat_entry(path: Path, tree: str, content: bytes = b"") -> None:
-    """Let all entries of a tree of one page be its first one that holds ``content``."""
+def repeat_entry(path: Path, tree: str) -> None:
+    """Let all entries of a tree of one page be its first one."""
     with closing(sqlite3.connect(path)) as database:
         size = database.execute("PRAGMA page_size").fetchone()[0]
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (tree,))
     pages = bytearray(path.read_bytes())
     leaf = pages[(root - 1) * size : root * size]
     cells = _cells(leaf)
-    start = next(start for start, end in cells if content in leaf[start:end])
+    start = cells[0][0]
     struct.pack_into(f">{len(cells)}H", pages, (root - 1) * size + 8, *[start] * len(cells))
     path.write_bytes(pages)
 

@@ -16,10 +16,10 @@ from dear.errors import DataError, OutputError
 from dear.limits import LIMITS, Limit, LimitError
 from dear.retrieval import approximate
 from dear.retrieval.build import build_index
-from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.database import FILE, LOCK
 from dear.retrieval.query import Index, by_image
-from dear.retrieval.scan import Shard, Stamp
+from dear.retrieval.scan import Shard
 from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.shared_pages import repeat_entry, share_pages
 from tests.unit.retrieval.solid import Plain, gallery
@@ -61,9 +61,12 @@ def view(out: Path) -> None:
         (lambda out: (out / "vectors-1" / "0.f16").unlink(), "vectors-1/0.f16 is missing"),
         (lambda out: shutil.rmtree(out / "vectors-1"), "vectors-1/0.f16 is missing"),
         (cut, "vectors-1/0.f16 is truncated"),
-        (scramble, "malformed"),
+        (scramble, "names a page that is none of a tree"),
         (view, "more than the tables of an index: 'facts'|has more than"),
-        (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
+        (
+            lambda out: (out / FILE).write_bytes(b"no database" * 999),
+            "not a database",
+        ),
         (fact("rows", "8,"), "not JSON"),
         (fact("rows", "-8"), "rows is -8"),
         (fact("trained", '"8"'), "trained is '8'"),
@@ -281,40 +284,21 @@ def test_pages_with_several_parents_are_not_followed_without_end(tmp_path: Path,
     out = tmp_path / "index"
     build_index(Plain(), gallery(tmp_path / "images"), out)
     share_pages(out / FILE, tree)
-    assert Catalogue.exists(out)
-
-    def read() -> None:
-        catalogue = Catalogue.open(out)
-        catalogue.count()
-        catalogue.stamps()
-        [*catalogue.entries(8)]
-        catalogue.live(8)
-        catalogue.require_one_content_a_row()
-
-    words = r"index is damaged \((a question about it takes far more|.* facts|.* is there twice)"
-    with pytest.raises(DataError, match=words):
-        read()
+    for work in (lambda: Index.open(out), lambda: build_index(Plain(), tmp_path / "images", out)):
+        with pytest.raises(
+            DataError, match=r"index is damaged \(index.sqlite: (several of its pages|its list)"
+        ):
+            work()
 
 
-@pytest.mark.parametrize(
-    ("tree", "content", "question"),
-    [
-        ("files", b"", Catalogue.stamps),
-        ("sqlite_autoindex_files_1", b"", lambda catalogue: [*catalogue.entries(8)]),
-        ("by_row", b"\3\x08", lambda catalogue: catalogue.files_of(0)),  # serial type 8 is 0
-        ("by_row", b"\3\0", Catalogue.broken),  # 0 is NULL
-    ],
-)
-def test_a_file_that_is_listed_again_and_again_is_read_once(
-    tmp_path: Path, tree: str, content: bytes, question: Callable[[Catalogue], object]
-) -> None:
-    """It takes few steps: 200,000 times a long path took gigabytes."""
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    (folder / "broken.png").write_bytes(b"")
-    build_index(Plain(), folder, out)
-    repeat_entry(out / FILE, tree, content)
-    with closing(Catalogue.open(out)) as catalogue, pytest.raises(DataError, match=r"is there twice"):
-        question(catalogue)
+@pytest.mark.parametrize("tree", ["files", "sqlite_autoindex_files_1", "by_row", "by_content", "facts"])
+def test_an_entry_that_is_listed_again_and_again(tmp_path: Path, tree: str) -> None:
+    """200,000 times a long path took gigabytes."""
+    out = tmp_path / "index"
+    build_index(Plain(), gallery(tmp_path / "images"), out)
+    repeat_entry(out / FILE, tree)
+    with pytest.raises(DataError, match="the values of one of its pages overlap"):
+        Catalogue.open(out)
 
 
 def test_the_values_of_all_facts_are_counted_together(
@@ -331,33 +315,21 @@ def test_the_values_of_all_facts_are_counted_together(
         Catalogue.open(tmp_path / "index")
 
 
-def test_a_question_about_an_honest_index_takes_fewer_steps_than_it_has_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bound in proportion to the file is twice this."""
-    monkeypatch.setattr("dear.retrieval.database.STEPS", 10_000)
-    monkeypatch.setattr("dear.retrieval.database.STEPS_A_BYTE", 1)
-    monkeypatch.setattr("dear.retrieval.database.AT_ONCE", 100)
-    catalogue = Catalogue.create(tmp_path, {"identity": "x"})
-    with catalogue.change():
-        catalogue.put(Entry(str(number), Stamp(0, 0), None, None) for number in range(20_000))
-    assert len([*catalogue.entries(0)]) == len(catalogue.stamps()) == len(catalogue.broken()) == 20_000
-    with catalogue.change():
-        catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
-        catalogue.row_of("0" * 64)
-        catalogue.remove([str(number) for number in range(20_000)])
-        catalogue.put(Entry(str(n), Stamp(0, 0), f"{n:064}", n) for n in range(20_000))
-    assert catalogue.live(20_000).all()
-    catalogue.require_one_content_a_row()
-    assert catalogue.count() == len([*catalogue.entries(20_000)]) == 20_000
+def test_a_lock_of_a_stranger_is_not_read(tmp_path: Path) -> None:
+    """Its list of tables may have no end; SQLite locks a file without it."""
+    out = tmp_path / "index"
+    build_index(Plain(), gallery(tmp_path / "images"), out)
+    shutil.copy(out / FILE, out / LOCK)
+    share_pages(out / LOCK, "sqlite_master")
+    build_index(Plain(), tmp_path / "images", out)
 
 
-def test_a_row_of_many_long_paths_is_not_read(tmp_path: Path) -> None:
-    """Rows of SQLite may share the pages of a long value, so that a small file has many of them."""
-    folder, out = gallery(tmp_path), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    with closing(sqlite3.connect(out / FILE)) as database, database:
-        ((path,),) = database.execute("SELECT path FROM files WHERE row = 0 LIMIT 1")
-        database.execute("UPDATE files SET path = zeroblob(70000) WHERE path = ?", (path,))
-    with closing(Catalogue.open(out)) as catalogue, pytest.raises(DataError, match="too big"):
-        catalogue.files_of(0)
+def test_keys_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took 4.6 GiB from a file of 42 MB, when they might share their pages."""
+    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
+    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
+        database.execute("INSERT INTO facts VALUES (?, '1')", ("k" * 50_000,))
+    Catalogue.open(tmp_path / "index").close()
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
+    with pytest.raises(LimitError, match=r"the facts of the index .*: 50,\d{3} bytes"):
+        Catalogue.open(tmp_path / "index")

@@ -1,0 +1,180 @@
+"""The pages of an index's SQLite file, which may be a stranger's: each is part of one tree, once.
+
+SQLite follows the pages that a file names, however often they are named: a file of 50 kB may so hold more
+entries than can ever be read, or values of gigabytes. In a file that passes here, no byte is part of two
+values, so that all questions together read no more than the file has bytes.
+Format: sqlite.org/fileformat2.html.
+"""
+
+import os
+from collections.abc import Iterator
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+HEADER: Final = 100  # bytes of the file's header, at the start of the first page
+MAGIC: Final = b"SQLite format 3\0"
+ROLLBACK: Final = b"\1\1"
+"""The versions of a file without a write-ahead log."""
+INDEX_PARENT, TABLE_PARENT, INDEX, TABLE = 2, 5, 10, 13
+PARENTS: Final = (INDEX_PARENT, TABLE_PARENT)
+LEVELS: Final = 20  # of a tree; SQLite has the same bound
+VARINT: Final = 9  # bytes of a number of variable length
+Numbers = Int[np.ndarray, "number"]
+
+
+class PagesError(Exception):
+    """What is wrong with the pages of a file."""
+
+
+class Pages:
+    """The pages of a SQLite file, kept open: whoever closes a file ends all locks of the process on it.
+
+    Raises PagesError for a file of another form, or whose first page, which lists the tables, is not all of
+    that list.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.mapped: mmap | None = None
+        self.file: int | None = os.open(path, os.O_RDONLY)
+        self.size = os.fstat(self.file).st_size
+        self.pages: UInt8[np.ndarray, "page byte"] = np.zeros((0, 0), dtype=np.uint8)
+        if not self.size:
+            return
+        self.mapped = mmap(self.file, self.size, access=ACCESS_READ)
+        head = self.mapped[:HEADER]
+        page = int.from_bytes(head[16:18], "big")
+        page = 65_536 if page == 1 else page
+        if not head.startswith(MAGIC) or page < 512 or page & (page - 1) or self.size % page:
+            raise PagesError("it is not a SQLite file of whole pages")
+        if head[18:20] != ROLLBACK or head[20] or any(head[52:56]):
+            raise PagesError("its pages have another form than those of an index")
+        self.pages = np.frombuffer(self.mapped, dtype=np.uint8).reshape(-1, page)
+        self.taken = np.zeros(len(self.pages) + 1, dtype=bool)
+        children, overflows = self._read(np.array([1]))
+        if len(children) or len(overflows):
+            raise PagesError("its list of tables has more than a page")
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, after the connection to it."""
+        self.pages = self.pages[:0].copy()  # the mapped file can then be closed
+        if self.mapped is not None:
+            self.mapped.close()
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+    def require_trees(self, roots: list[int]) -> None:
+        """Raise PagesError unless the trees with these roots have each page of theirs alone, and once."""
+        level = self._take(np.array(roots, dtype=np.int64))
+        for _ in range(LEVELS):
+            if not len(level):
+                return
+            children, overflows = self._read(level)
+            while len(overflows):
+                overflows = self._take(overflows)
+                following = self._number(overflows, np.zeros_like(overflows), 4)
+                overflows = following[following > 0]
+            level = self._take(children)
+        raise PagesError("its trees have too many levels")
+
+    def _take(self, numbers: Numbers) -> Numbers:
+        """The pages of these numbers, from 1, none of which was taken before."""
+        if ((numbers < 2) | (numbers > len(self.pages))).any():
+            raise PagesError("it names a page that it does not have")
+        if len(np.unique(numbers)) < len(numbers) or self.taken[numbers].any():
+            raise PagesError("several of its pages name the same one")
+        self.taken[numbers] = True
+        return numbers
+
+    def _read(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """The children of pages of trees, and the first pages of values that go on elsewhere."""
+        width = self.pages.shape[1]
+        start = np.where(numbers == 1, HEADER, 0)
+        kind = self._number(numbers, start, 1)
+        parent = np.isin(kind, PARENTS)
+        if not (parent | (kind == INDEX) | (kind == TABLE)).all():
+            raise PagesError("it names a page that is none of a tree")
+        count, first = self._number(numbers, start + 3, 2), start + np.where(parent, 12, 8)
+        if (first + 2 * count > width).any():
+            raise PagesError("one of its pages lists more than it holds")
+        children = [self._number(numbers[parent], start[parent] + 8, 4)]
+        overflows = list[Numbers]()
+        # A part of the pages at a time: their cells take some hundred bytes each here.
+        for part in self._parts(count):
+            in_page = np.repeat(np.arange(part.start, part.stop), count[part])
+            offset = np.arange(len(in_page)) - np.repeat(np.cumsum(count[part]) - count[part], count[part])
+            below, more = self._cells(numbers, kind, first + 2 * count, in_page, first[in_page] + 2 * offset)
+            children.append(below)
+            overflows.append(more)
+        return np.concatenate(children), np.concatenate([np.zeros(0, dtype=np.int64), *overflows])
+
+    @staticmethod
+    def _parts(count: Numbers, most: int = 200_000) -> Iterator[slice]:
+        start = total = 0
+        for index, cells in enumerate(count.tolist()):
+            if total + cells > most and index > start:
+                yield slice(start, index)
+                start, total = index, 0
+            total += cells
+        if start < len(count):
+            yield slice(start, len(count))
+
+    def _cells(
+        self, numbers: Numbers, kind: Numbers, end: Numbers, in_page: Numbers, pointer: Numbers
+    ) -> tuple[Numbers, Numbers]:
+        """The children and the overflowing values of cells: of each, the index of its page and where in it
+        the cell's place stands. Raises PagesError unless the cells of a page lie in it, side by side.
+        """
+        width, page, of = self.pages.shape[1], numbers[in_page], kind[in_page]
+        at = self._number(page, pointer, 2)
+        if (at < end[in_page]).any():
+            raise PagesError("the values of one of its pages lie where it lists them")
+        inner = np.isin(of, PARENTS)
+        children = self._number(page[inner], at[inner], 4)
+        value = at + np.where(inner, 4, 0)
+        payload, value = self._varint(page, value)
+        _, after_key = self._varint(page, value)  # of a table's row; what a table's parent has first is a key
+        value, payload = np.where(of == TABLE, after_key, value), np.where(of == TABLE_PARENT, 0, payload)
+        # How much of a value lies in its page (section 1.6).
+        most = np.where(of == TABLE, width - 35, (width - 12) * 64 // 255 - 23)
+        least = (width - 12) * 32 // 255 - 23
+        rest = least + (payload - least) % (width - 4)
+        local = np.where(payload <= most, payload, np.where(rest <= most, rest, least))
+        goes_on = payload > most
+        stop = value + local + np.where(goes_on, 4, 0)
+        order = np.argsort(in_page * width + at)
+        together = in_page[order[1:]] == in_page[order[:-1]]
+        if (stop > width).any() or (together & (at[order[1:]] < stop[order[:-1]])).any():
+            raise PagesError("the values of one of its pages overlap")
+        return children, self._number(page[goes_on], (value + local)[goes_on], 4)
+
+    def _number(self, page: Numbers, at: Numbers, width: int) -> Numbers:
+        """Big-endian numbers of so many bytes, in pages, at offsets. Raises PagesError beyond a page."""
+        if (at + width > self.pages.shape[1]).any():
+            raise PagesError("the values of one of its pages go beyond it")
+        number = np.zeros(len(page), dtype=np.int64)
+        for byte in range(width):
+            number = number << 8 | self.pages[page - 1, at + byte]
+        return number
+
+    def _varint(self, page: Numbers, at: Numbers) -> tuple[Numbers, Numbers]:
+        """Numbers of variable length, and where each ends; those above 2^40 are 2^40."""
+        number, open_, end = np.zeros(len(page), dtype=np.int64), np.ones(len(page), dtype=bool), at.copy()
+        for index in range(VARINT):
+            inside = np.minimum(end, self.pages.shape[1] - 1)
+            byte: UInt8[np.ndarray, number] = self.pages[page - 1, inside]
+            bits = 8 if index == VARINT - 1 else 7
+            shifted = number << bits | (byte if bits == 8 else byte & 0x7F)
+            number = np.where(open_, np.minimum(shifted, 2**40), number)
+            end = end + open_
+            open_ = open_ & (byte >= 0x80)
+            if not open_.any():
+                break
+        return number, end

@@ -1,0 +1,200 @@
+"""Pages of SQLite files: good ones of every shape pass, and none in which something is part of two values."""
+
+import random
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dear.retrieval import pages as module
+from dear.retrieval.pages import Pages, PagesError
+
+TABLES = ("CREATE TABLE one (name BLOB PRIMARY KEY, value TEXT)", "CREATE INDEX by_value ON one (value)")
+
+
+def write(path: Path, page: int = 4096, rows: int = 300, longest: int = 40, seed: int = 0) -> list[int]:
+    """A file with a table of so many rows, a third of them deleted; the roots of its trees."""
+    rng = random.Random(seed)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"PRAGMA page_size = {page}")
+        for table in TABLES:
+            database.execute(table)
+        values = (
+            (rng.randbytes(rng.randint(1, longest)) + b"%d" % n, "x" * rng.randint(0, longest))
+            for n in range(rows)
+        )
+        database.executemany("INSERT INTO one VALUES (?, ?)", values)
+        database.execute("DELETE FROM one WHERE rowid % 3 = 0")
+        database.executemany(
+            "INSERT INTO one VALUES (?, ?)", [(b"new%d" % n, "y" * longest) for n in range(rows // 9)]
+        )
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [root for (root,) in database.execute("SELECT rootpage FROM sqlite_master")]
+
+
+def check(path: Path, roots: list[int]) -> None:
+    Pages(path).require_trees(roots)
+
+
+@pytest.mark.parametrize("page", [512, 1024, 4096, 65_536])
+@pytest.mark.parametrize(("rows", "longest"), [(0, 1), (7, 40), (3000, 40), (300, 3000), (40, 100_000)])
+def test_good_files(
+    page: int, rows: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own check says that they are; many cells are taken in parts."""
+    if (rows, longest) == (3000, 40):
+        parts = Pages._parts
+        monkeypatch.setattr(Pages, "_parts", staticmethod(lambda count: parts(count, 100)))
+    check(tmp_path / "x", write(tmp_path / "x", page, rows, longest))
+
+
+def test_the_pages_that_are_seen_are_all_but_free_ones(tmp_path: Path) -> None:
+    """SQLite's own count is the reference."""
+    roots = write(tmp_path / "x", 512, 2000, 700)
+    with closing(sqlite3.connect(tmp_path / "x")) as database:
+        ((count,),), ((free,),) = (
+            database.execute(f"PRAGMA {name}").fetchall() for name in ("page_count", "freelist_count")
+        )
+    pages = Pages(tmp_path / "x")
+    pages.require_trees(roots)
+    assert free > 0
+    assert 1 + pages.taken.sum() == count - free
+
+
+def cells(content: bytes, number: int, page: int) -> Iterator[int]:
+    """Where in a file the pointers of a page's cells stand."""
+    start = (number - 1) * page
+    kind, count = content[start], struct.unpack_from(">H", content, start + 3)[0]
+    return iter(
+        range(start + (12 if kind in (2, 5) else 8), start + (12 if kind in (2, 5) else 8) + 2 * count, 2)
+    )
+
+
+def chains(content: bytes, number: int, page: int) -> list[int]:
+    """Where the first pages of the overflowing values of a table's leaf are named: the last 4 bytes of cells
+    that fill the page but for SQLite's share.
+    """
+    start = (number - 1) * page
+    ends = sorted({struct.unpack_from(">H", content, at)[0] for at in cells(content, number, page)} | {page})
+    return [start + end - 4 for end in ends[1:]]
+
+
+def overflowing(path: Path, page: int = 4096) -> tuple[bytearray, list[int], list[int]]:
+    """A file whose table has two rows in one leaf, each with a value of several pages."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"PRAGMA page_size = {page}")
+        database.execute("CREATE TABLE one (value TEXT)")
+        database.executemany("INSERT INTO one VALUES (?)", [("a" * 9000,), ("b" * 9000,)])
+    content = bytearray(path.read_bytes())
+    return content, chains(bytes(content), 2, page), [2]
+
+
+def test_two_values_that_share_their_pages(tmp_path: Path) -> None:
+    content, places, roots = overflowing(tmp_path / "x")
+    check(tmp_path / "x", roots)
+    content[places[0] : places[0] + 4] = content[places[1] : places[1] + 4]
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(PagesError, match="several of its pages name the same one"):
+        check(tmp_path / "x", roots)
+
+
+@pytest.mark.parametrize("target", ["itself", "the other value's", "a leaf", "the list of tables", "beyond"])
+def test_a_value_that_goes_on_where_it_must_not(target: str, tmp_path: Path) -> None:
+    content, places, roots = overflowing(tmp_path / "x")
+    first, second = (struct.unpack_from(">I", content, at)[0] for at in places)
+    number = {
+        "itself": first,
+        "the other value's": second,
+        "a leaf": 2,
+        "the list of tables": 1,
+        "beyond": 99,
+    }
+    struct.pack_into(">I", content, (first - 1) * 4096, number[target])
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(PagesError, match=r"name the same one|that it does not have"):
+        check(tmp_path / "x", roots)
+
+
+def test_cells_that_overlap(tmp_path: Path) -> None:
+    roots = write(tmp_path / "x", 1024, 20)
+    good = (tmp_path / "x").read_bytes()
+    leaf = next(number for number in range(2, len(good) // 1024) if good[(number - 1) * 1024] == 13)
+    first, second, *_ = cells(good, leaf, 1024)
+    for moved in (struct.unpack_from(">H", good, first)[0], 3, 1023):
+        content = bytearray(good)
+        struct.pack_into(">H", content, second, moved)
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(PagesError):
+            check(tmp_path / "x", roots)
+
+
+def test_more_levels_than_sqlite_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = write(tmp_path / "x", 512, 5000)
+    check(tmp_path / "x", roots)
+    monkeypatch.setattr(module, "LEVELS", 2)
+    with pytest.raises(PagesError, match="too many levels"):
+        check(tmp_path / "x", roots)
+
+
+@pytest.mark.parametrize(("at", "value"), [
+    (0, b"X"), (16, b"\0\0"), (16, b"\x10\1"), (16, b"\x20\0"), (18, b"\2"), (19, b"\2"), (20, b"\1"),
+    (55, b"\1"), (100, b"\5"), (103, b"\xff\xff"), (4096, b"\0"),
+])  # fmt: skip
+def test_headers(at: int, value: bytes, tmp_path: Path) -> None:
+    """Of another page size, with a log, reserved bytes or pages that move, and wrong pages."""
+    roots = write(tmp_path / "x", 4096, 100)
+    content = bytearray((tmp_path / "x").read_bytes())
+    content[at : at + len(value)] = value
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(PagesError):
+        check(tmp_path / "x", roots)
+
+
+def test_lists_of_tables_of_several_pages(tmp_path: Path) -> None:
+    for name, definitions in {
+        "long": [f"CREATE TABLE x (a TEXT DEFAULT '{'a' * 5000}')"],
+        "many": [f"CREATE TABLE x{n} (a)" for n in range(300)],
+    }.items():
+        with closing(sqlite3.connect(tmp_path / name)) as database, database:
+            for definition in definitions:
+                database.execute(definition)
+        with pytest.raises(PagesError, match="its list of tables has more than a page"):
+            check(tmp_path / name, [])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changed_bytes_are_refused_or_sqlite_reads_no_more_than_the_file(seed: int, tmp_path: Path) -> None:
+    """The total of all values of a table never exceeds the size of a file that passes."""
+    rng = random.Random(seed)
+    roots = write(tmp_path / "x", 512, 200, 600, seed)
+    good = (tmp_path / "x").read_bytes()
+    for _ in range(30):
+        content = bytearray(good)
+        for _ in range(rng.choice((1, 2, 8))):
+            at = (
+                rng.randrange(512, len(content))
+                if rng.random() < 0.5
+                else rng.randrange(1, len(content) // 512) * 512
+            )
+            content[at : at + 4] = rng.choice(
+                (rng.randbytes(4), struct.pack(">I", rng.randint(1, len(good) // 512)))
+            )
+        (tmp_path / "x").write_bytes(content[: len(good)])
+        try:
+            check(tmp_path / "x", roots)
+        except PagesError:
+            continue
+        total = 0
+        with closing(sqlite3.connect(tmp_path / "x")) as database:
+            try:
+                for name, value in database.execute(
+                    "SELECT CAST(name AS BLOB), CAST(value AS BLOB) FROM one NOT INDEXED"
+                ):
+                    total += len(name or b"") + len(value or b"")
+            except sqlite3.DatabaseError:
+                pass
+        assert total <= len(good)
