@@ -1,18 +1,16 @@
-"""An index at scale: time to build and to query, recall against exact search, memory, disk.
+"""Searching an index at scale: time of a query by one feature and by all of them, and disk.
 
     python benchmarks/index.py                                  # a trial: 2,000 vectors
-    python benchmarks/index.py --rows 200000 --embed 512 --data random clustered
+    python benchmarks/index.py --rows 200000 1000000 --embed 512 --features 6 --threads 2
 
-Each kind and storage runs in a separate process, so that its peak memory is its own. Vectors are random unit
-vectors ("random", which no index can handle well: nothing is near anything) or drawn around centres
-("clustered", like images of a few thousand things). Recall is the share of the exact ten nearest among the
-ten answers, by the first feature. With --features N, sizes and the build are of all of them, and queries by
-all of them together are timed too.
+The vectors are random unit vectors: a search compares all of them, so its time does not depend on what they
+are. Each size runs in a process of its own, where waiting threads sleep, as in the command and the server.
+The first query by a feature also checks the lengths of its vectors; it is among those timed.
 """
 
 import argparse
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,143 +21,88 @@ from typing import Any
 import numpy as np
 import torch
 
-from dear.retrieval import approximate
+from dear.cli.main import prepare
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.query import Index
 from dear.retrieval.scan import Stamp
 from dear.retrieval.vectors import Vectors
 
-CHUNK = 16_384
+CHUNK = 16_384  # rows written at a time
 FOUND = 10
-CENTRES_OF = 50  # rows per centre
-SEEDS = 1_000_000_007  # between the seeds of two features
-SPREAD = 0.7  # length of the noise around a centre of length one
 
 
-def draw(kind: str, rows: int, embed: int, seed: int, centres: int) -> np.ndarray[Any, Any]:
-    """Unit vectors in float32; the centres of clustered ones are the same for every seed."""
-    own, shared = np.random.default_rng(seed), np.random.default_rng(0)
-    noise = own.standard_normal((rows, embed), dtype=np.float32)
-    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    if kind == "random":
-        return noise
-    places = shared.standard_normal((centres, embed), dtype=np.float32)
-    places /= np.linalg.norm(places, axis=1, keepdims=True)
-    found = places[own.integers(centres, size=rows)] + SPREAD * noise
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
-
-
-def fill(place: Path, a: argparse.Namespace) -> Catalogue:
-    """A catalogue with vectors and without images, as a build leaves it before its FAISS indexes."""
-    metadata = {"identity": "", "features": names(a), "embed": a.embed, "folder": "", "model": ""}
-    catalogue, vectors = Catalogue.create(place, metadata), Vectors(place / "vectors-1", a.features, a.embed)
-    for start in range(0, a.rows, CHUNK):
-        count, centres = min(CHUNK, a.rows - start), max(1, a.rows // CENTRES_OF)
-        drawn = [draw(a.data[0], count, a.embed, 1 + start + SEEDS * f, centres) for f in range(a.features)]
-        rows = np.stack(drawn, axis=1)
-        vectors.write(start, torch.from_numpy(rows))
+def fill(folder: Path, rows: int, embed: int, features: int) -> None:
+    """An index of vectors without images."""
+    facts = {"identity": "", "features": names(features), "embed": embed, "folder": "", "model": ""}
+    catalogue, vectors = Catalogue.create(folder, facts), Vectors(folder / "vectors-1", features, embed)
+    generator = torch.Generator().manual_seed(0)
+    for start in range(0, rows, CHUNK):
+        count = min(CHUNK, rows - start)
+        vectors.write(start, unit(torch.randn(count, features, embed, generator=generator)))
         with catalogue.change():
-            catalogue.put(Entry(f"{start + i}.jpg", Stamp(0, 0), None, start + i) for i in range(len(rows)))
-            catalogue.set(rows=start + len(rows))
-    return catalogue
+            entries = (
+                Entry(f"{row}.jpg", Stamp(0, 0), f"{row:064x}", row) for row in range(start, start + count)
+            )
+            catalogue.put(entries)
+            catalogue.set(rows=start + count, searchable_rows=start + count)
+    catalogue.close()
 
 
-def exact(vectors: np.ndarray[Any, Any], queries: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The nearest rows of each query, over all rows in chunks."""
-    best = np.zeros((len(queries), 0), dtype=np.float32)
-    rows = np.zeros((len(queries), 0), dtype=np.int64)
-    for start in range(0, len(vectors), CHUNK):
-        scores = queries @ np.asarray(vectors[start : start + CHUNK], dtype=np.float32).T
-        best = np.hstack([best, scores])
-        rows = np.hstack([rows, np.broadcast_to(start + np.arange(scores.shape[1]), scores.shape)])
-        order = np.argsort(-best, axis=1)[:, :FOUND]
-        best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
-    return rows
+def measure(folder: Path, rows: int, embed: int, features: int, queries: int) -> dict[str, Any]:
+    """Run the queries one after the other."""
+    index = Index.open(folder)
+    vectors = unit(torch.randn(queries, embed, generator=torch.Generator().manual_seed(1)))
+    row: dict[str, Any] = {"rows": rows, "embed": embed, "features": features}
+    row["vectors MB"] = round(sum(path.stat().st_size for path in folder.glob("*/*.f16")) / 1e6)
+    for what, asked in (("one", names(1)), ("all", names(features))):
+        seconds = []
+        for vector in vectors:
+            start = time.perf_counter()
+            hits = index.query(dict.fromkeys(asked, vector), count=FOUND)
+            seconds.append(time.perf_counter() - start)
+            assert len(hits) == FOUND
+        for name, share in (("best", 0), ("median", 0.5), ("95% below", 0.95)):
+            row[f"{what}: {name} ms"] = round(1000 * float(np.quantile(seconds, share)), 1)
+    return row
 
 
-def measure(place: Path, a: argparse.Namespace) -> dict[str, Any]:
-    """Build one index, then run the queries one after the other."""
-    catalogue, vectors = Catalogue.open(place), Vectors(place / "vectors-1", a.features, a.embed)
-    mapped, before = vectors.read(0, a.rows), peak_mib()
-    built, size = 0.0, 0
-    for feature in range(a.features):
-        started = time.perf_counter()
-        index = approximate.build(vectors.read(feature, a.rows), a.kinds[0], a.storages[0])
-        built += time.perf_counter() - started
-        approximate.save(index, vectors.index(feature))
-        size += vectors.index(feature).stat().st_size
-        del index
-    peak = peak_mib()
-    with catalogue.change():
-        catalogue.set(trained=a.rows, kind=a.kinds[0], storage=a.storages[0])
-    opened = Index(catalogue)
-    queries = draw(a.data[0], a.queries, a.embed, 999_999_937, max(1, a.rows // CENTRES_OF))
-    truth, hits, seconds = exact(mapped, queries), 0, []
-    opened.query({"class": torch.from_numpy(queries[0])})  # reads the index
-    for query, wanted in zip(queries, truth, strict=True):
-        started = time.perf_counter()
-        found = opened.query({"class": torch.from_numpy(query)}, count=FOUND, effort=a.effort)
-        seconds.append(time.perf_counter() - started)
-        hits += len({int(hit.path[:-4]) for hit in found} & {*wanted.tolist()})
-    mixed = []
-    opened.query({name: torch.from_numpy(queries[0]) for name in names(a)})
-    for query in queries:
-        started = time.perf_counter()
-        opened.query({name: torch.from_numpy(query) for name in names(a)}, count=FOUND, effort=a.effort)
-        mixed.append(time.perf_counter() - started)
-    return {
-        "data": a.data[0], "kind": a.kinds[0], "storage": a.storages[0], "rows": a.rows, "embed": a.embed,
-        "features": a.features, "build s": round(built, 1),
-        "p50 ms": round(1000 * float(np.quantile(seconds, 0.5)), 2),
-        "p95 ms": round(1000 * float(np.quantile(seconds, 0.95)), 2),
-        "p50 ms, all": round(1000 * float(np.quantile(mixed, 0.5)), 2),
-        "recall@10": round(hits / FOUND / len(queries), 4), "index MiB": round(size / 2**20, 1),
-        "peak MiB": round(peak), "peak over start MiB": round(peak - before),
-    }  # fmt: skip
+def names(features: int) -> list[str]:
+    return ["class", *(f"attribute {number}" for number in range(1, features))]
 
 
-def names(a: argparse.Namespace) -> list[str]:
-    return ["class", *(f"attribute {number}" for number in range(1, a.features))]
-
-
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def unit(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(rows, dim=-1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[2000])
     parser.add_argument("--embed", type=int, default=64)
-    parser.add_argument("--features", type=int, default=1)
-    parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--data", nargs="+", default=["random", "clustered"], choices=["random", "clustered"])
-    parser.add_argument("--kinds", nargs="+", default=["flat", "hnsw", "ivf"])
-    parser.add_argument("--storages", nargs="+", default=["float16", "int8"])
-    parser.add_argument("--effort", type=float, default=1.0)
-    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
-    a = parser.parse_args()
-    if a.place:
-        print(json.dumps(measure(a.place, a)))
+    parser.add_argument("--features", type=int, default=6)
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.folder:
+        (rows,) = options.rows
+        print(json.dumps(measure(options.folder, rows, options.embed, options.features, options.queries)))
         return
-    columns: list[str] = []
-    for data in a.data:
-        with tempfile.TemporaryDirectory() as made:
-            a.data = [data]
-            fill(Path(made), a).close()
-            for kind in a.kinds:
-                for storage in a.storages:
-                    words = [sys.executable, __file__, "--place", made, "--data", data, "--kinds", kind]
-                    words += ["--storages", storage, "--rows", str(a.rows), "--embed", str(a.embed)]
-                    words += ["--queries", str(a.queries), "--effort", str(a.effort)]
-                    words += ["--features", str(a.features)]
-                    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-                    row = json.loads(done.stdout)
-                    if not columns:
-                        columns = [*row]
-                        print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
-                    print("| " + " | ".join(str(row[c]) for c in columns) + " |", flush=True)
+    for number, rows in enumerate(options.rows):
+        with tempfile.TemporaryDirectory() as folder:
+            fill(Path(folder), rows, options.embed, options.features)
+            command = [sys.executable, __file__, "--folder", folder, "--rows", str(rows)]
+            for name in ("embed", "features", "queries", "threads"):
+                command += [f"--{name}", str(getattr(options, name))]
+            environment = dict(os.environ)
+            prepare(environment)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+        row = json.loads(done.stdout)
+        if not number:
+            print("| " + " | ".join(row) + " |\n|" + " --- |" * len(row))
+        print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
 
 
 if __name__ == "__main__":

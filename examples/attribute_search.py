@@ -1,7 +1,7 @@
 """Search a folder of images by an attribute: by class, by colour alone, by class in another colour.
 
 Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World. It
-needs the extra `retrieval` and writes search.png:
+writes search.png:
 
     python examples/attribute_search.py path/to/bundle path/to/images
 """

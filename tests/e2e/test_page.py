@@ -26,7 +26,7 @@ from dear.serving.server import listen
 from dear.serving.service import Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
-for name, extra in (("faiss", "retrieval"), ("uvicorn", "app"), ("playwright", "dev")):
+for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
     pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")
 CHROMIUM = next(
     (found for one in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(one))), None

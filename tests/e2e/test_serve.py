@@ -27,8 +27,7 @@ PAGE = "docs/use.md"
 ADDRESS = "http://127.0.0.1:7860"
 TOKEN = "secret"
 CURL = shutil.which("curl")
-for name, extra in (("faiss", "retrieval"), ("uvicorn", "app")):
-    pytest.importorskip(name, reason=f"the extra `{extra}` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ EXPERT = frozenset(
         *("--role-variant", "--select", "--start-over"),
         *("--cluster", "--gpus", "--devices", "--nodes", "--log", "--wandb"),
         *("--rank", "--phrases-a-head", "--images-a-head", "--sentence-model", "--bootstrap"),
-        *("--contributions", "--spans", "--kind", "--storage", "--effort", "--itself"),
+        *("--contributions", "--spans", "--itself"),
     ]
 )
 """Options that only `--help-all` explains; `--help` names them."""

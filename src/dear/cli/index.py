@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.errors import BundleError, DataError, SettingsError, printable
-from dear.retrieval.results import Built, Hit, Kind, Storage
+from dear.retrieval.results import Built, Hit
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -22,8 +22,6 @@ def command_build(
     model: str | None = None,
     roles: Path | None = None,
     out: Path = Path("index"),
-    kind: Literal["auto", Kind] = "auto",
-    storage: Storage = "float16",
     shard: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -49,8 +47,6 @@ def command_build(
         roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
             the package's table for these weights.
         out: Folder of the index.
-        kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
-        storage: How vectors are stored in memory during searches.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
             index query` searches all shards together; `dear index merge` makes them one index.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
@@ -69,11 +65,9 @@ def command_build(
         check_model(model)
     else:
         check_bundle(bundle)
-    from dear.retrieval.approximate import require_faiss  # loads torch: what can be refused without it is
-    from dear.retrieval.build import build_index
+    from dear.retrieval.build import build_index  # loads torch: what can be refused without it is
     from dear.retrieval.scan import Shard
 
-    require_faiss()
     part = None if shard is None else Shard.parse(shard)
     threads = DataSettings(workers=workers).threads
     with StepProgress() as progress:
@@ -105,8 +99,6 @@ def command_build(
             encoder,
             folder,
             out,
-            kind=None if kind == "auto" else kind,
-            storage=storage,
             model="" if bundle is None else _absolute(bundle),
             shard=part,
             threads=threads,
@@ -150,7 +142,7 @@ def render_build(result: Built, console: Console) -> None:
         markup=False,
     )
     features = printable(", ".join(result.features))
-    console.print(f"{result.kind} indexes, {result.storage}, by {features}", markup=False)
+    console.print(f"features: {features}", markup=False)
     if result.left_out:
         console.print(
             f"left out, for they own no head: {printable(', '.join(result.left_out))}", markup=False
@@ -165,19 +157,15 @@ def command_merge(
     shards: Path,
     *,
     out: Path = Path("index"),
-    kind: Literal["auto", Kind] = "auto",
-    storage: Storage = "float16",
 ) -> Built:
     """Merge all shards of an index into one, the same as one build of the whole folder makes.
 
-    Nothing is encoded again: vectors are copied, and the FAISS indexes are built from them. The shards stay.
-    `dear index build` with the same --out updates the merged index.
+    Nothing is encoded again: vectors are copied. The shards stay. `dear index build` with the same --out
+    updates the merged index.
 
     Args:
         shards: Folder of the shards: the --out of `dear index build --shard`.
         out: Folder of the merged index.
-        kind: Kind of the FAISS indexes; auto chooses by the number of images (flat is exact).
-        storage: How vectors are stored in memory during searches.
     """
     from dear.cli.progress import StepProgress
     from dear.retrieval.shards import merge_index
@@ -185,16 +173,14 @@ def command_merge(
     if out.expanduser().resolve() == shards.expanduser().resolve():
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:
-        return merge_index(
-            shards, out, kind=None if kind == "auto" else kind, storage=storage, progress=progress
-        )
+        return merge_index(shards, out, progress=progress)
 
 
 def render_merge(result: Built, console: Console) -> None:
     """Show what was made."""
     console.print(f"{result.files} images in {result.index}, {result.rows} rows", markup=False)
     features = printable(", ".join(result.features))
-    console.print(f"{result.kind} indexes, {result.storage}, by {features}", markup=False)
+    console.print(f"features: {features}", markup=False)
     if result.broken:
         console.print(f"{len(result.broken)} files could not be read by the builds.", markup=False)
 
@@ -225,7 +211,6 @@ def command_query(
     weights: list[float] | None = None,
     words: list[str] | None = None,
     count: int = 10,
-    effort: float = 1.0,
     itself: bool = False,
     sheet: Path | None = None,
     bundle: str | None = None,
@@ -242,7 +227,6 @@ def command_query(
         weights: Weight of each feature. By default 1. A negative weight prefers dissimilar images.
         words: Features of an image query to compare with words instead, such as color=red.
         count: How many images to find.
-        effort: How much of an index that is not flat is searched: 2 is slower and misses less than 1.
         itself: Include the query itself in the results if the index has it.
         sheet: PNG file for a contact sheet of the result.
         bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
@@ -266,11 +250,9 @@ def command_query(
     encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
     opened.check(encoder)
     if text:
-        hits = by_text(opened, encoder, query, mixed, count=count, effort=effort)
+        hits = by_text(opened, encoder, query, mixed, count=count)
     else:
-        hits = by_image(
-            opened, encoder, Path(query), mixed, count=count, effort=effort, itself=itself, words=worded
-        )
+        hits = by_image(opened, encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
         row = SheetRow(f"by {title}", hits)

@@ -1,7 +1,7 @@
 """Build an index of a folder, or update it: only new and changed files are encoded.
 
 Files are encoded in chunks. A chunk's vectors are written first, then its files in one transaction, so an
-interrupted build resumes after its last chunk. The FAISS indexes are built last, from the vectors alone.
+interrupted build resumes after its last chunk. Queries compare the new rows when the build has ended.
 """
 
 import hashlib
@@ -20,18 +20,16 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
-from dear.retrieval import approximate
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.results import Built, Kind, Storage, damaged
+from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import Vectors
 from dear.writing import within
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of unused rows at which they are removed
-OUTGROWN = 2  # growth factor of the rows after which an IVF index is retrained
 
 
 def build_index(
@@ -39,8 +37,6 @@ def build_index(
     folder: Path,
     out: Path,
     *,
-    kind: Kind | None = None,
-    storage: Storage = "float16",
     model: str = "",
     shard: Shard | None = None,
     threads: int = 1,
@@ -50,8 +46,6 @@ def build_index(
     """Index the images of a folder; an existing index is updated.
 
     Args:
-        kind: Kind of the FAISS indexes; by default chosen by the number of rows.
-        storage: How the FAISS indexes keep vectors in memory.
         model: Path of the model, for queries to find it again.
         shard: Make this shard alone, in a folder below ``out``: `dear.retrieval.query.Shards` searches all of
             them, `dear.retrieval.shards.merge_index` merges them.
@@ -60,9 +54,7 @@ def build_index(
         DataError: for a folder without readable images, a shard without any, or an index that is damaged or
             of another folder, model or shard.
         OutputError: if the output folder cannot be written to.
-        SettingsError: if FAISS is not installed.
     """
-    approximate.require_faiss()
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
     if out.expanduser().resolve() == folder.expanduser().resolve():
@@ -85,7 +77,7 @@ def build_index(
         encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
         with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
-        built = finish(catalogue, kind, storage, progress)
+        built = finish(catalogue)
     if not built.files:
         if is_new:
             discard(out, makes_folder)
@@ -103,22 +95,25 @@ def build_index(
     )
 
 
-def finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: Progress = silent) -> Built:
-    """Bring the FAISS indexes up to date with all rows; the files of the outcome all count as added.
+def finish(catalogue: Catalogue) -> Built:
+    """Make all rows searchable; the files of the outcome all count as added.
 
     The rows of removed files are dropped once there are many: a new generation is written completely before
-    it replaces the old one, so that queries always find one.
+    it replaces the old one, so that queries always find one. Raises DataError for a new row that is no unit
+    vector.
     """
     metadata = catalogue.metadata()
+    vectors = Vectors.of(catalogue.folder, metadata)
+    for feature in range(vectors.features):
+        vectors.require_unit(feature, metadata.get("searchable_rows", 0), metadata["rows"])
     alive = catalogue.live(metadata["rows"])
     retained = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
     if retained is not None:
-        old = Vectors.of(catalogue.folder, metadata)
         metadata |= {"generation": metadata["generation"] + 1, "rows": len(retained)}
         new = Vectors.of(catalogue.folder, metadata)
         shutil.rmtree(new.folder, ignore_errors=True)
-        old.copy(retained, len(alive), new)
-    metadata |= _update(metadata, Vectors.of(catalogue.folder, metadata), kind, storage, progress)
+        vectors.copy(retained, len(alive), new)
+    metadata["searchable_rows"] = metadata["rows"]
     with catalogue.change():
         if retained is not None:
             catalogue.renumber(retained.tolist())
@@ -127,11 +122,12 @@ def finish(catalogue: Catalogue, kind: Kind | None, storage: Storage, progress: 
         number = old_folder.name.removeprefix("vectors-")
         if number.isdigit() and number != str(metadata["generation"]):
             shutil.rmtree(old_folder, ignore_errors=True)
+    for old_file in Vectors.of(catalogue.folder, metadata).folder.glob("*.faiss*"):
+        with suppress(OSError):
+            old_file.unlink()  # never read: FAISS searched earlier indexes
     broken, count = catalogue.broken(), catalogue.count()
     return Built(
         index=catalogue.folder,
-        kind=metadata["kind"],
-        storage=storage,
         features=tuple(metadata["features"]),
         added=count,
         changed=0,
@@ -218,6 +214,9 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | 
             "choose another folder with --out."
         )
     Vectors.of(catalogue.folder, metadata).check(metadata["rows"])
+    if "searchable_rows" in metadata:
+        with catalogue.change():  # an index that FAISS searched has no such fact
+            catalogue.set(searchable_rows=metadata["searchable_rows"])
     return catalogue
 
 
@@ -271,39 +270,3 @@ def _read(folder: Path, path: str, short_side: int) -> tuple[Entry, UInt8[Tensor
     except DataError as error:
         return Entry(path, stamp or Stamp(-1, -1), None, None, str(error)), None
     return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
-
-
-def _update(
-    metadata: dict[str, Any], vectors: Vectors, kind: Kind | None, storage: Storage, progress: Progress
-) -> dict[str, Any]:
-    """Bring the FAISS index of every feature up to date, rebuilding it if needed; returns the new facts."""
-    rows, trained = metadata["rows"], metadata.get("trained", 0)
-    kind = kind or approximate.kind_for(rows)
-    is_complete = trained > 0  # else an existing index is left over from an interrupted build
-    outgrown = rows > OUTGROWN * trained
-    for feature, name in enumerate(metadata["features"]):
-        values, path = vectors.read(feature, rows), vectors.index(feature)
-        extendable = _extendable(path, metadata["embed"], kind, storage, rows, outgrown=outgrown)
-        index = extendable if is_complete else None
-        vectors.require_unit(feature, 0 if index is None else index.ntotal, rows)
-        if index is None and rows:
-            index = approximate.build(values, kind, storage)
-            trained = rows
-        elif index is None or index.ntotal == rows:
-            continue
-        else:
-            approximate.extend(index, values)
-        approximate.save(index, path)
-        progress(f"index of {name}", 1, 1)
-    return {"trained": trained, "kind": kind, "storage": storage}
-
-
-def _extendable(path: Path, embed: int, kind: Kind, storage: Storage, rows: int, *, outgrown: bool) -> Any:
-    """The FAISS index at a path if it can be extended, else None."""
-    try:
-        index = approximate.load(path, embed, rows)
-    except DataError:
-        return None
-    same = (approximate.kind_of(index), approximate.storage_of(index)) == (kind, storage)
-    needs_training = kind == "ivf" or storage == "int8"
-    return index if same and not (needs_training and outgrown) else None

@@ -23,11 +23,13 @@ from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, Range, typed
 from dear.retrieval.database import DEFINITIONS, FILE, Database, connect, unwritable
-from dear.retrieval.results import Kind, Storage, damaged
+from dear.retrieval.results import damaged
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 MOST_FACTS, LONGEST_PATH, LONGEST_REASON = 100, 4096, 10_000
+OF_FAISS = {"trained", "kind", "storage"}
+"""Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
@@ -60,7 +62,14 @@ class HeadFacts(TypedDict):
 
 
 class Facts(TypedDict):
-    """The facts in every catalogue, with their types."""
+    """The facts in every catalogue, with their types.
+
+    Attributes:
+        rows: How many there are: the next chunk's follow them.
+        generation: Number of the folder of vectors.
+        searchable_rows: How many rows there were at the end of the last build: queries compare these. It is
+            missing until a first build was completed.
+    """
 
     identity: str
     features: list[str]
@@ -69,9 +78,7 @@ class Facts(TypedDict):
     model: str
     rows: Count
     generation: Count
-    trained: NotRequired[Count]
-    kind: NotRequired[Kind]
-    storage: NotRequired[Storage]
+    searchable_rows: NotRequired[Count]
     shard: NotRequired[tuple[Positive, Positive]]
     heads: NotRequired[HeadFacts]
 
@@ -188,12 +195,15 @@ class Catalogue:
                 f"the index {self.folder} has schema {schema}, this version reads {SCHEMA}: remove it and "
                 "run `dear index build` again."
             )
+        if "trained" in facts:
+            facts.setdefault("searchable_rows", facts.get("rows"))
+        facts = {key: fact for key, fact in facts.items() if key not in OF_FAISS}
         try:
             metadata = typed(facts, Facts, self.folder)
         except ReadingError as error:
             raise damaged(self.folder, error.reason) from error
-        if "trained" in metadata and not {"kind", "storage"} <= metadata.keys():
-            raise damaged(self.folder, "it has FAISS indexes, but not their kind and storage")
+        if metadata.get("searchable_rows", 0) > metadata["rows"]:
+            raise damaged(self.folder, "more rows are searchable than there are")
         heads = metadata["heads"]["heads"].values() if "heads" in metadata else ()
         at_most("role_heads", sum(map(len, heads)), f"the index {self.folder}")
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")

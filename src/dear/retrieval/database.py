@@ -113,7 +113,9 @@ def require_own_files(folder: Path) -> None:
     write to it. So too for a journal that ends with the name of a second one: SQLite would delete the file of
     that name while it recovers. A build writes one database, so its journals never have one.
     """
-    for path in chain(map(folder.joinpath, DATABASES), folder.glob("vectors-*"), folder.glob("vectors-*/*")):
+    for path in chain(
+        map(folder.joinpath, DATABASES), folder.glob("vectors-*"), folder.glob("vectors-*/*.f16")
+    ):
         try:
             with suppress(FileNotFoundError):  # or another process has just removed it
                 if path.name in DATABASES or path.is_symlink() or not path.is_dir():

@@ -1,8 +1,5 @@
 """Queries of an index, whole or in shards, by an image, a text or vectors: neighbours by a weighted mixture
-of features.
-
-Each feature's FAISS index yields candidates; all of them are scored exactly from the stored vectors. In a
-flat index every image is a candidate, so its answers are exact.
+of features. Every image is compared, so answers are exact.
 """
 
 import hashlib
@@ -14,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.data.images.decode import decode
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError, UnknownNameError
-from dear.retrieval import approximate
 from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
@@ -29,15 +26,12 @@ from dear.retrieval.scan import shards_in
 from dear.retrieval.shards import all_shards, require_alike
 from dear.retrieval.vectors import Vectors
 
-FEWEST_CANDIDATES = 100  # per feature
-CANDIDATES_A_RESULT = 10
-
 
 class Index:
-    """An index opened for queries. FAISS indexes are read when a feature is first used.
+    """An index opened for queries.
 
     A query sees the changes made by builds since the previous query. During a build, and after an interrupted
-    one, files that are not in a FAISS index yet may be missed.
+    one, new and changed contents are not found yet.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -45,16 +39,14 @@ class Index:
         self.metadata: dict[str, Any] = {}
         self._unowned: tuple[str, ...] = ()
         self._state: object = None
-        self._loaded: dict[int, tuple[object, Any]] = {}  # FAISS indexes, and the identity of their files
         with self._current():
             pass
 
     @classmethod
     def open(cls, folder: Path) -> "Index":
         """Open an index. Raises DataError if there is none, if it is damaged or its first build was
-        interrupted; SettingsError without FAISS.
+        interrupted.
         """
-        approximate.require_faiss()
         return cls(Catalogue.open(folder))
 
     @contextmanager
@@ -70,12 +62,12 @@ class Index:
         metadata, folder = self.catalogue.metadata(), self.catalogue.folder
         if self.metadata and metadata["identity"] != self.metadata["identity"]:
             raise DataError(f"the index {folder} was rebuilt with another bundle: open it again.")
-        if "trained" not in metadata or not metadata["rows"]:
+        if not metadata.get("searchable_rows"):
             raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
         self.metadata = metadata
         self.features: tuple[str, ...] = tuple(metadata["features"])
         self.left_out: tuple[str, ...] = tuple(metadata.get("heads", {}).get("left_out", ()))
-        self.rows: int = metadata["rows"]
+        self.rows: int = metadata["searchable_rows"]
         self.live = self.catalogue.live(self.rows)
         self.vectors = Vectors.of(folder, metadata)
         self.vectors.check(self.rows)
@@ -91,7 +83,6 @@ class Index:
         weights: Mapping[str, float] | None = None,
         *,
         count: int = 10,
-        effort: float = 1.0,
         without: str | None = None,
     ) -> list[Hit]:
         """The best images for a query vector per feature, best first.
@@ -99,34 +90,37 @@ class Index:
         Args:
             weights: Weights of the features' cosines, 1 each by default; negative ones prefer dissimilar
                 images.
-            effort: Scales the search of indexes that are not flat: more is slower and misses less.
             without: SHA-256 of a content to leave out: the query's own.
 
         Raises:
-            SettingsError: for weights of which none is positive, a count below 1, or an effort that is not
-                above 0.
+            SettingsError: for weights of which none is positive, or a count below 1.
             UnknownNameError: for a feature that the index does not have.
-            DataError: for an index that was damaged or removed since it was opened.
+            DataError: for an index that was damaged or removed since it was opened, or a query vector that is
+                not finite.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
-        if not 0 < effort < np.inf:
-            raise SettingsError(f"effort is {effort:g}: it must be above 0, and finite.")
-        queries = {name: vectors[name].detach().cpu().numpy().astype(np.float32) for name in shares}
+        queries = {name: vectors[name].detach().cpu().float() for name in shares}
+        if not all(query.isfinite().all() for query in queries.values()):
+            raise DataError("the features of the query are not finite numbers: no image can be near it.")
         with self._current():
-            excluded = None if without is None else self.catalogue.row_of(without)
-            rows = self._candidates(queries, shares, count + (excluded is not None), effort)
-            rows = rows[rows != excluded] if excluded is not None else rows
+            candidates, excluded = self.live, None if without is None else self.catalogue.row_of(without)
+            if excluded is not None and excluded < self.rows:
+                candidates = self.live.copy()
+                candidates[excluded] = False
+            scores = torch.zeros(self.rows, dtype=torch.float64)
+            for name, share in shares.items():
+                if share:
+                    scores += share * self.vectors.scores(self.features.index(name), self.rows, queries[name])
+            rows = best_rows(scores.numpy(), candidates, count)
             by_feature = {
-                name: self.vectors.scores(self.features.index(name), rows, query, self.rows)
+                name: self.vectors.scores_of(self.features.index(name), rows, query).tolist()
                 for name, query in queries.items()
             }
-            scores = sum((share * by_feature[name] for name, share in shares.items()), np.zeros(len(rows)))
-            best = np.argsort(-scores, kind="stable")[:count]
             return [
-                self._hit(int(rows[i]), float(scores[i]), {f: float(by_feature[f][i]) for f in by_feature})
-                for i in best
+                self._hit(row, float(scores[row]), {name: by_feature[name][i] for name in by_feature})
+                for i, row in enumerate(rows.tolist())
             ]
 
     def check(self, encoder: Encoder) -> None:
@@ -162,27 +156,6 @@ class Index:
         total = sum(map(abs, scaled.values()))
         return {name: weight / total for name, weight in scaled.items()}
 
-    def _candidates(
-        self, queries: Mapping[str, Any], shares: Mapping[str, float], count: int, effort: float
-    ) -> Int[np.ndarray, "candidate"]:
-        if self.metadata["kind"] == "flat" and len(shares) > 1:
-            return np.flatnonzero(self.live)
-        limit = max(FEWEST_CANDIDATES, CANDIDATES_A_RESULT * count)
-        candidates = [
-            approximate.search(self._faiss_index(name), queries[name], limit, self.live, effort=effort)
-            for name, share in shares.items()
-            if share > 0
-        ]
-        return np.unique(np.concatenate(candidates))
-
-    def _faiss_index(self, name: str) -> Any:
-        feature = self.features.index(name)
-        path = self.vectors.index(feature)
-        file = (path, path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
-        if feature not in self._loaded or self._loaded[feature][0] != file:
-            self._loaded[feature] = file, approximate.load(path, self.metadata["embed"], self.rows)
-        return self._loaded[feature][1]
-
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
         (first, *copies), sha256 = self.catalogue.files_of(row)
         return Hit(first, score, by, tuple(copies), sha256)
@@ -201,7 +174,7 @@ class Shards:
     @classmethod
     def open(cls, folder: Path) -> "Shards":
         """Open the shards in a folder. Raises DataError for shards that are missing, damaged or of different
-        models or folders; SettingsError without FAISS.
+        models or folders.
         """
         indexes = {shard: Index.open(path) for shard, path in all_shards(folder).items()}
         require_alike({shard: (index.catalogue.folder, index.metadata) for shard, index in indexes.items()})
@@ -252,6 +225,17 @@ class Shards:
 Searchable = Index | Shards
 
 
+def best_rows(
+    scores: Float[np.ndarray, "row"], candidates: Bool[np.ndarray, "row"], count: int
+) -> Int[np.ndarray, "neighbour"]:
+    """The ``count`` candidates of the highest scores, best first; of equal ones the first rows."""
+    rows: Int[np.ndarray, neighbour] = np.flatnonzero(candidates)
+    if count < len(rows):
+        least = torch.from_numpy(scores[rows]).topk(count).values[-1].item()
+        rows = rows[scores[rows] >= least]
+    return rows[np.argsort(-scores[rows], kind="stable")[:count]]
+
+
 def open_index(folder: Path) -> Searchable:
     """Open an index, or all shards of one, for queries. Raises as `Index.open` and `Shards.open`."""
     return Shards.open(folder) if shards_in(folder) and not Catalogue.exists(folder) else Index.open(folder)
@@ -264,7 +248,6 @@ def by_image(
     weights: Mapping[str, float],
     *,
     count: int = 10,
-    effort: float = 1.0,
     itself: bool = False,
     words: Mapping[str, str] | None = None,
 ) -> list[Hit]:
@@ -284,7 +267,7 @@ def by_image(
     queries = _by_feature(encoder, features)
     for name, text in (words or {}).items():
         queries[name] = _by_feature(encoder, encoder.texts([text])[0])[name]
-    return index.query(queries, weights, count=count, effort=effort, without=excluded)
+    return index.query(queries, weights, count=count, without=excluded)
 
 
 def by_text(
@@ -294,11 +277,10 @@ def by_text(
     weights: Mapping[str, float],
     *,
     count: int = 10,
-    effort: float = 1.0,
 ) -> list[Hit]:
     """The images whose features are nearest to a text's. Raises DataError for an empty text."""
     _require_words(words)
-    return index.query(_by_feature(encoder, encoder.texts([words])[0]), weights, count=count, effort=effort)
+    return index.query(_by_feature(encoder, encoder.texts([words])[0]), weights, count=count)
 
 
 def weights_of(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:

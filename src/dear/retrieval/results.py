@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from dear.errors import DataError
-
-Kind = Literal["flat", "hnsw", "ivf"]
-Storage = Literal["float16", "int8"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +20,6 @@ class Built:
     """
 
     index: Path
-    kind: Kind
-    storage: Storage
     features: tuple[str, ...]
     added: int
     changed: int

@@ -20,17 +20,16 @@ from torch import Tensor
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.progress import Progress, silent
-from dear.retrieval import approximate
 from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import only_writer
 from dear.retrieval.encoder import CLASS, identity_of
-from dear.retrieval.results import Built, Kind, Storage, damaged
+from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
 CHUNK = 16_384  # rows copied at a time
-OF_A_BUILD = {"rows", "generation", "trained", "kind", "storage", "schema", "shard"}
+OF_A_BUILD = {"rows", "generation", "searchable_rows", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
 HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "mean")
@@ -61,26 +60,17 @@ def all_shards(folder: Path) -> dict[Shard, Path]:
     return {shard: folders[shard] for shard in sorted(folders)}
 
 
-def merge_index(
-    shards: Path,
-    out: Path,
-    *,
-    kind: Kind | None = None,
-    storage: Storage = "float16",
-    progress: Progress = silent,
-) -> Built:
+def merge_index(shards: Path, out: Path, *, progress: Progress = silent) -> Built:
     """Merge all shards of an index into one, without encoding anything: the index that one build of the whole
     folder makes, which `build_index` can update. The shards stay. An interrupted merge starts again.
 
     Raises:
         DataError: for shards that are missing, unfinished, damaged or of different models or folders.
         OutputError: if there is an index at ``out`` already, or it cannot be written.
-        SettingsError: if FAISS is not installed.
     """
-    approximate.require_faiss()
     is_new, makes_folder = not Catalogue.exists(out), not out.exists()
     try:
-        return _merge(shards, out, kind, storage, progress)
+        return _merge(shards, out, progress)
     except DataError:
         if is_new:
             discard(out, makes_folder)
@@ -132,7 +122,7 @@ def _require_sound(shard: Shard, catalogue: Catalogue) -> None:
     catalogue.require_one_content_a_row()
 
 
-def _merge(folder: Path, out: Path, kind: Kind | None, storage: Storage, progress: Progress) -> Built:
+def _merge(folder: Path, out: Path, progress: Progress) -> Built:
     with ExitStack() as stack:
         shards = {
             shard: _finished(stack.enter_context(closing(Catalogue.open(path))))
@@ -151,16 +141,16 @@ def _merge(folder: Path, out: Path, kind: Kind | None, storage: Storage, progres
         facts = {name: fact for name, fact in first.items() if name not in OF_A_BUILD}
         exists = Catalogue.exists(out)
         merged = stack.enter_context(closing(Catalogue.open(out) if exists else Catalogue.create(out, facts)))
-        if exists and "trained" in merged.metadata():
+        if exists and "searchable_rows" in merged.metadata():
             raise OutputError(f"{out} is an index already: choose another folder with --out.")
         with merged.change():
             merged.remove([*merged.stamps()])  # of an interrupted merge
             merged.set(**facts, rows=_copy([*shards.values()], merged, progress))
-        return finish(merged, kind, storage, progress)
+        return finish(merged)
 
 
 def _finished(shard: Catalogue) -> Catalogue:
-    if "trained" not in shard.metadata():
+    if "searchable_rows" not in shard.metadata():
         raise DataError(f"the shard {shard.folder} is incomplete: run its `dear index build` again.")
     return shard
 

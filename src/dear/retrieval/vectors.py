@@ -1,37 +1,36 @@
-"""The stored vectors of an index, and how near two of them are.
+"""The stored vectors of an index, and how near they are to a query.
 
-There is one append-only file of float16 rows per feature, memory-mapped to read. `METRIC` and `similarity`
-are all that an index knows of nearness: another distance is defined here.
+There is one append-only file of float16 rows per feature. A query is compared with all rows, some of them in
+memory at a time. `similarity` is all that an index knows of nearness: another distance is defined here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.errors import DataError, OutputError
-from dear.reading.files import require_plain
+from dear.reading.files import opened, require_plain
 from dear.retrieval.results import damaged
 
-METRIC = "METRIC_INNER_PRODUCT"
-"""FAISS's name of the measure by which it proposes candidates. An index of another one is built again."""
 BYTES = 2  # of a float16
-CHUNK = 16_384  # rows checked or copied at a time
-SCORED = 1024  # rows scored at a time: they stay in the processor's cache
+CHUNK = 16_384  # rows copied at a time
+NUMBERS = 2**21  # numbers of rows in float32 that are scored at a time: 4,096 rows of 512
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 
 
 def similarity(
-    rows: Float[np.ndarray, "row embed"], lengths: Float[np.ndarray, "row"], query: Float[np.ndarray, "embed"]
-) -> Float[np.ndarray, "row"]:
+    rows: Float[Tensor, "row embed"], lengths: Float[Tensor, "row"], query: Float[Tensor, "embed"]
+) -> Float[Tensor, "row"]:
     """The score of rows for a unit query, the larger the nearer: their cosine. ``lengths`` are those of the
-    rows, which are 1 but for the rounding to float16.
+    rows, which are 1 but for the rounding to float16. The rows are overwritten.
     """
-    scores: Float[np.ndarray, row] = rows @ query / lengths
-    return scores
+    # Not ``rows @ query``, whose rounding depends on a row's place: equal vectors must have equal scores.
+    return rows.mul_(query).sum(dim=1) / lengths
 
 
 class Vectors:
@@ -43,6 +42,7 @@ class Vectors:
 
     def __init__(self, folder: Path, features: int, embed: int) -> None:
         self.folder, self.features, self.embed = folder, features, embed
+        self._checked: dict[int, Float[Tensor, row]] = {}  # lengths of rows, by feature
 
     @classmethod
     def of(cls, index: Path, metadata: Mapping[str, Any]) -> Self:
@@ -52,10 +52,6 @@ class Vectors:
 
     def path(self, feature: int) -> Path:
         return self.folder / f"{feature}.f16"
-
-    def index(self, feature: int) -> Path:
-        """Path of the FAISS index of a feature."""
-        return self.folder / f"{feature}.faiss"
 
     def write(self, start: int, rows: Float[Tensor, "row feature embed"]) -> None:
         """Write rows of every feature, starting at row ``start``. Raises OutputError."""
@@ -75,30 +71,45 @@ class Vectors:
         """The first ``rows`` rows of a feature, memory-mapped. Raises DataError if there are fewer."""
         if not rows:
             return np.zeros((0, self.embed), dtype=np.float16)
-        path = self.path(feature)
         try:
-            require_plain(path)
-            return np.memmap(path, dtype="<f2", mode="r", shape=(rows, self.embed))
-        except (DataError, OSError, ValueError) as error:  # missing, not mappable, too short
-            why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
-            raise damaged(self.folder.parent, f"{path.relative_to(self.folder.parent)} {why}") from error
+            require_plain(self.path(feature))
+            return np.memmap(self.path(feature), dtype="<f2", mode="r", shape=(rows, self.embed))
+        except (DataError, OSError, ValueError) as error:
+            raise self._unreadable(feature, error) from error
 
-    def scores(
-        self, feature: int, rows: Int[np.ndarray, "candidate"], query: Float[np.ndarray, "embed"], count: int
-    ) -> Float[np.ndarray, "candidate"]:
-        """The `similarity` of some of the first ``count`` rows to a query, in float32."""
-        mapped = self.read(feature, count)
-        scores = np.empty(len(rows), dtype=np.float32)
-        for start in range(0, len(rows), SCORED):
-            values = np.asarray(mapped[rows[start : start + SCORED]], dtype=np.float32)
-            scores[start : start + SCORED] = similarity(values, self._lengths(feature, values), query)
+    def scores(self, feature: int, rows: int, query: Float[Tensor, "embed"]) -> Float[Tensor, "row"]:
+        """The `similarity` of each of the first ``rows`` rows to a query. Raises DataError unless all are
+        unit vectors, which is checked once: their lengths are kept, 4 bytes a row.
+        """
+        scores, lengths = torch.empty(rows), self._checked.get(feature, torch.empty(0))
+        if not (is_checked := len(lengths) >= rows):
+            lengths = torch.empty(rows)
+        for start, values in self._parts(feature, 0, rows):
+            part = slice(start, start + len(values))
+            if not is_checked:
+                lengths[part] = self._lengths(feature, values)
+            scores[part] = similarity(values, lengths[part], query)
+        if not scores.isfinite().all():  # rows were changed after the check
+            raise self._not_unit(feature)
+        self._checked[feature] = lengths
+        return scores
+
+    def scores_of(
+        self, feature: int, rows: Int[np.ndarray, "candidate"], query: Float[Tensor, "embed"]
+    ) -> Float[Tensor, "candidate"]:
+        """The same of some rows."""
+        scores = torch.empty(len(rows))
+        mapped = self.read(feature, int(rows.max(initial=-1)) + 1)
+        for start in range(0, len(rows), self._at_once):
+            values = torch.from_numpy(mapped[rows[start : start + self._at_once]].astype(np.float32))
+            lengths = self._lengths(feature, values)
+            scores[start : start + len(values)] = similarity(values, lengths, query)
         return scores
 
     def require_unit(self, feature: int, start: int, stop: int) -> None:
         """Raise DataError unless the rows from ``start`` to ``stop`` are unit vectors."""
-        mapped = self.read(feature, stop)
-        for at in range(start, stop, CHUNK):
-            self._lengths(feature, np.asarray(mapped[at : at + CHUNK], dtype=np.float32))
+        for _, values in self._parts(feature, start, stop):
+            self._lengths(feature, values)
 
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has at least ``rows`` rows."""
@@ -117,13 +128,46 @@ class Vectors:
         except OSError as error:
             raise to._unwritable(error) from error
 
-    def _lengths(self, feature: int, rows: Float[np.ndarray, "row embed"]) -> Float[np.ndarray, "row"]:
+    @property
+    def _at_once(self) -> int:
+        """How many rows are scored at a time."""
+        return max(1, NUMBERS // self.embed)
+
+    def _parts(self, feature: int, start: int, stop: int) -> Iterator[tuple[int, Float[Tensor, "row embed"]]]:
+        """The rows from ``start`` to ``stop`` in float32, some at a time, each time with the number of the
+        first. They share one buffer.
+        """
+        if start >= stop:
+            return
+        shape = min(self._at_once, stop - start), self.embed
+        stored, buffer = np.empty(shape, dtype="<f2"), torch.empty(shape)
+        try:
+            with opened(self.path(feature)) as file:
+                file.seek(start * self.embed * BYTES)
+                for at in range(start, stop, self._at_once):
+                    part = stored[: stop - at]
+                    if file.readinto(part) < part.nbytes:  # type: ignore[attr-defined]
+                        raise ValueError("the file is too short")
+                    yield at, buffer[: len(part)].copy_(torch.from_numpy(part))
+        except (DataError, OSError, ValueError) as error:
+            raise self._unreadable(feature, error) from error
+
+    def _unreadable(self, feature: int, error: Exception) -> DataError:
+        """The error for a file that is missing, cannot be mapped, or is too short (a ValueError)."""
+        why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
+        path = self.path(feature).relative_to(self.folder.parent)
+        return damaged(self.folder.parent, f"{path} {why}")
+
+    def _lengths(self, feature: int, rows: Float[Tensor, "row embed"]) -> Float[Tensor, "row"]:
         """Lengths of rows of a feature, in float32. Raises DataError unless all are unit vectors."""
-        lengths: Float[np.ndarray, row] = np.sqrt(np.einsum("re,re->r", rows, rows))
-        if not (np.abs(lengths - 1) < TOLERANCE).all():  # also true for NaN
-            path = self.path(feature).relative_to(self.folder.parent)
-            raise damaged(self.folder.parent, f"{path} holds rows that are not unit vectors")
+        lengths: Float[Tensor, row] = torch.linalg.vector_norm(rows, dim=1)
+        if not ((lengths - 1).abs() < TOLERANCE).all():  # also true for NaN
+            raise self._not_unit(feature)
         return lengths
+
+    def _not_unit(self, feature: int) -> DataError:
+        path = self.path(feature).relative_to(self.folder.parent)
+        return damaged(self.folder.parent, f"{path} holds rows that are not unit vectors")
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(f"cannot write the vectors to {self.folder}: {error}.")

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 WATCHED = (
     "data/sources/archive.py", "writing.py", "data/images/photos.py",
     "evaluation/launch/claims.py",
-    "evaluation/runs.py", "report/folder.py", "retrieval/approximate.py", "retrieval/build.py",
+    "evaluation/runs.py", "report/folder.py", "retrieval/build.py",
     "retrieval/catalogue.py", "retrieval/database.py", "retrieval/vectors.py", "adapters/export.py",
     "adapters/fit.py", "adapters/bundle_files.py", "training/checkpoint.py", "training/loop.py",
     "training/trunks.py",
@@ -155,7 +155,6 @@ def _child(order: dict[str, Any], count: int) -> int:
 
 def serve() -> None:
     """Import what commands need, so that forks do not, and obey."""
-    import faiss  # noqa: F401
     import matplotlib.backends.backend_svg  # noqa: F401
     import torch
 

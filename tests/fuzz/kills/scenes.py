@@ -86,7 +86,7 @@ def bundle(out: Path) -> dict[str, Any]:
 
 
 def index(out: Path) -> dict[str, Any]:
-    """Vectors and FAISS indexes byte for byte, the catalogue row for row."""
+    """Vectors byte for byte, the catalogue row for row."""
     found: dict[str, Any] = {n: c for n, c in contents(out).items() if "sqlite" not in n}
     with closing(sqlite3.connect(out / "index.sqlite")) as database:
         for table in ("facts", "files"):

@@ -14,7 +14,6 @@ import pytest
 from tests.fuzz.kills.launcher import ROOT, Ended, Launcher
 from tests.fuzz.kills.scenes import NAMES, WRITERS, Staged, all_that_is_read, contents, photos
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 pytest.importorskip("onnx", reason="the extra `export` is not installed")
 
 SHORT, LONG = (0,), (0, 1, 700, 5_000, 40_000, 200_000)

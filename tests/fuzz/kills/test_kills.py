@@ -11,8 +11,6 @@ import pytest
 from tests.fuzz.kills.launcher import Launcher, Moment
 from tests.fuzz.kills.scenes import NAMES, Staged
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
-
 SHORT, LONG, CLOCK = 2, 10, 2
 """Kills of each command: before a line, in `make fuzz` before more lines, and there by the clock as well."""
 

@@ -13,8 +13,6 @@ import pytest
 from tests.fuzz.kills.launcher import Launcher
 from tests.fuzz.kills.scenes import NAMES, RUN, Staged, photos
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
-
 SHORT, LONG = 1, 10
 """Ends of each command, without and with `--fuzz-long`."""
 

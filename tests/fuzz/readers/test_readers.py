@@ -10,8 +10,6 @@ from tests.fuzz.readers.supervise import FAULTS, attack
 TENTH, SHORT, LONG = 112, 1_120, 28_000
 """Bad files of `make test`, `make test-long` and `make fuzz`: each the first of the next."""
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
-
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="needs bounds on memory, and alarms"),

@@ -15,7 +15,6 @@ from tests.unit.retrieval.solid import Plain, gallery
 def test_a_bundle_that_has_moved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, words: str
 ) -> None:
-    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     build_index(Plain(), folder, out, model=model)
     assert main(["index", "query", str(out), str(folder / "red.png")]) == 2

@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import pad
 
 from dear.errors import DataError, OutputError
 from dear.limits import LIMITS, Limit, LimitError
-from dear.retrieval import approximate
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.database import FILE, LOCK
@@ -23,8 +21,6 @@ from dear.retrieval.scan import Shard
 from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.shared_pages import repeat_entry, share_pages
 from tests.unit.retrieval.solid import Plain, gallery
-
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 
 
 def cut(out: Path) -> None:
@@ -69,9 +65,9 @@ def view(out: Path) -> None:
         ),
         (fact("rows", "8,"), "not JSON"),
         (fact("rows", "-8"), "rows is -8"),
-        (fact("trained", '"8"'), "trained is '8'"),
+        (fact("searchable_rows", '"8"'), "searchable_rows is '8'"),
+        (fact("searchable_rows", "9"), "more rows are searchable than there are"),
         (fact("embed", None), "lacks the key 'embed'"),
-        (fact("kind", None), "not their kind and storage"),
         (fact("embed", "7"), "truncated|of width 7"),
         (fact("embed", "9" * 5000), "an integer of 5,000 digits"),
         (fact("features", "[" * 50_000), "nested too deeply"),
@@ -119,29 +115,6 @@ def test_a_build_that_was_killed_in_its_first_moments_is_begun_again(
     assert build_index(Plain(), folder, out).files == 8
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_damage_that_a_build_mends(tmp_path: Path, kind: str) -> None:
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
-    wide = Plain("wide")
-    wide.embed = 7
-    wide.images = lambda pictures: pad(Plain().images(pictures), (0, 2))  # type: ignore[method-assign]
-    build_index(wide, folder, tmp_path / "other", kind=kind)  # type: ignore[arg-type]
-    file = out / "vectors-1" / "1.faiss"
-    whole = file.read_bytes()
-    other = (tmp_path / "other" / "vectors-1" / "1.faiss").read_bytes()
-    for content in (None, b"", whole[:-50], other):
-        if content is None:
-            file.unlink()
-        else:
-            file.write_bytes(content)
-        with pytest.raises(DataError, match=r"1\.faiss is missing, damaged .*to rebuild it"):
-            by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1})
-        build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
-        [hit] = by_image(Index.open(out), Plain(), folder / "red.png", {"color": 1}, count=1)
-        assert hit.path == "wide/red.png"
-
-
 @pytest.mark.parametrize("content", [b"\0\x7e", b"\0\x7c", b"\0\0", b"\0\x44"])  # NaN, infinity, 0, 4
 def test_vectors_that_are_no_unit_vectors_are_refused(tmp_path: Path, content: bytes) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
@@ -161,13 +134,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         there.write(0, rows)
     with pytest.raises(OutputError, match=r"cannot write the vectors to .*file"):
         here.copy(np.arange(3), 3, there)
-    index = approximate.build(rows[:, 0].numpy(), "flat", "float16")
-    with pytest.raises(OutputError, match=r"cannot write the index .*0\.faiss"):
-        approximate.save(index, there.index(0))
-    (tmp_path / "0.faiss").mkdir()
-    with pytest.raises(OutputError, match="cannot write the index"):
-        approximate.save(index, tmp_path / "0.faiss")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.faiss", "file", "here"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "here"]
 
 
 def test_a_journal_that_names_another_file_is_refused(tmp_path: Path) -> None:
@@ -218,8 +185,8 @@ def test_a_database_that_is_a_link_to_one_with_a_journal(name: str, tmp_path: Pa
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
 @pytest.mark.parametrize(
     "name",
-    [FILE, LOCK, f"{FILE}-journal", f"{FILE}-wal", f"{LOCK}-journal", "vectors-1/0.f16", "vectors-1/0.faiss",
-     "vectors-1/0.faiss.part", "vectors-1", "vectors-2"],
+    [FILE, LOCK, f"{FILE}-journal", f"{FILE}-wal", f"{LOCK}-journal", "vectors-1/0.f16", "vectors-1",
+     "vectors-2"],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["link", "dangling", "device", "pipe"])
 def test_a_build_writes_to_no_file_elsewhere(name: str, kind: str, tmp_path: Path) -> None:
@@ -242,15 +209,6 @@ def test_a_build_writes_to_no_file_elsewhere(name: str, kind: str, tmp_path: Pat
             work()
     assert (mine / "0.f16" if mine.is_dir() else mine).read_text() == "precious"
     assert not (tmp_path / "new").exists()
-
-
-def test_a_part_of_a_faiss_index_is_not_written_through_a_link(tmp_path: Path) -> None:
-    rows = Plain().images([torch.zeros(3, 4, 4, dtype=torch.uint8)] * 3)
-    (tmp_path / "mine").write_text("precious")
-    (tmp_path / "0.faiss.part").symlink_to("mine")
-    approximate.save(approximate.build(rows[:, 0].numpy(), "flat", "float16"), tmp_path / "0.faiss")
-    assert (tmp_path / "mine").read_text() == "precious"
-    assert not (tmp_path / "0.faiss").is_symlink()
 
 
 def test_a_shard_is_built_in_no_folder_elsewhere(tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ from dear.roles.table import HeadRole, RoleTable
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import picture, small_predictor
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
-
 MakeClip = Callable[..., Clip]
 CORE = {(2, 1): "shape", (4, 0): "color", (5, 2): "shape"}
 
@@ -285,7 +283,7 @@ def test_the_commands(loaded: Clip, tmp_path: Path, capsys: pytest.CaptureFixtur
     build = ["index", "build", "--features", "heads", str(folder), "--out", str(out), "--roles", str(roles)]
     assert main(build) == 0
     told = capsys.readouterr().out
-    assert "by class, shape, color" in told
+    assert "features: class, shape, color" in told
     assert "left out, for they own no head: texture" in told
     query = ["index", "query", str(out)]
     ask = [*query, str(folder / "3.png"), "--by", "color,shape", "--weights", "1,0.5", "--json"]

@@ -12,21 +12,16 @@ from dear.retrieval.database import only_writer
 from dear.retrieval.query import Index, by_image, by_text, weights_of
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
-KINDS = ["flat", "hnsw", "ivf"]
-
 
 def paths(index: Path, query: Path, weights: dict[str, float], **options: object) -> list[str]:
     hits = by_image(Index.open(index), Plain(), query, weights, **options)  # type: ignore[arg-type]
     return [hit.path for hit in hits]
 
 
-@pytest.mark.parametrize("storage", ["float16", "int8"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_neighbours_by_each_feature(tmp_path: Path, kind: str, storage: str) -> None:
+def test_neighbours_by_each_feature(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    built = build_index(Plain(), folder, out, kind=kind, storage=storage)  # type: ignore[arg-type]
-    assert (built.kind, built.storage, built.files, built.encoded, built.broken) == (kind, storage, 8, 8, {})
+    built = build_index(Plain(), folder, out)
+    assert (built.files, built.encoded, built.broken) == (8, 8, {})
     red = folder / "red.png"
     # Red's cosine is 1 with the other red one, 0.89 with orange, 0 with green and blue.
     assert paths(out, red, {"color": 1}, count=3) == ["wide/red.png", "orange.png", "wide/orange.png"]
@@ -69,17 +64,16 @@ def test_a_second_build_encodes_only_what_is_new(tmp_path: Path) -> None:
     assert ("copy.png", ("new.png",)) in [(hit.path, hit.copies) for hit in found]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_removed_files_are_not_found_and_their_rows_go_in_the_end(tmp_path: Path, kind: str) -> None:
+def test_removed_files_are_not_found_and_their_rows_go_in_the_end(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    build_index(Plain(), folder, out)
     (folder / "wide" / "red.png").unlink()
-    built = build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    built = build_index(Plain(), folder, out)
     assert (built.removed, built.files, built.rows) == (1, 7, 8)
     assert paths(out, folder / "red.png", {"color": 1}, count=1) == ["orange.png"]
     for color in ("green", "blue"):
         (folder / f"{color}.png").unlink()
-    built = build_index(Plain(), folder, out, kind=kind)  # type: ignore[arg-type]
+    built = build_index(Plain(), folder, out)
     assert (built.removed, built.files, built.rows, built.encoded) == (2, 5, 5, 0)
     assert [place.name for place in out.glob("vectors-*")] == ["vectors-2"]
     assert set(paths(out, folder / "red.png", {"color": 1}, count=9)) == {
@@ -174,11 +168,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
         weights_of(["color"], [1, 2])
     with only_writer(out), pytest.raises(OutputError, match="another process"):
         build_index(Plain(), folder, out)
-    (out / "vectors-1" / "1.faiss").write_bytes(b"damaged")
-    with pytest.raises(DataError, match="damaged"):
-        paths(out, folder / "red.png", {"color": 1})
-    build_index(Plain(), folder, out)  # makes it anew
-    assert paths(out, folder / "red.png", {"color": 1}, count=1) == ["wide/red.png"]
 
 
 def np_picture() -> object:

@@ -18,7 +18,6 @@ from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import all_shards, merge_index
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
-pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
 COUNT = 3
 
 
@@ -110,7 +109,7 @@ def test_an_interrupted_merge_starts_again(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, out = build(folder, tmp_path / "shards"), tmp_path / "merged"
-    for at in ("dear.retrieval.shards._gathered", "dear.retrieval.build._update"):
+    for at in ("dear.retrieval.shards._gathered", "dear.retrieval.shards.finish"):
         with monkeypatch.context() as patch:
             patch.setattr(at, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):

@@ -46,7 +46,6 @@ def refused(answer: Any, status: int) -> str:
 
 def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -> None:
     """Its facts may name a folder of this machine, and its files links: only what it knows is shown."""
-    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     for folder in (theirs, mine):
         folder.mkdir()
@@ -69,7 +68,6 @@ def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -
 @pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")
 def test_names_that_are_not_utf8_leave_as_text(predictor: Predictor, tmp_path: Path) -> None:
     """One such picture of a stranger made every answer that held it a 500, and the page useless."""
-    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
     folder = tmp_path / "photos"
     folder.mkdir()
     for name in (b"a\xff.png", b"b\xfe.png"):  # of the same bytes: the second is a copy
@@ -84,7 +82,6 @@ def test_names_that_are_not_utf8_leave_as_text(predictor: Predictor, tmp_path: P
 
 
 def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
-    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
     folder = tmp_path / "images"
     folder.mkdir()
     for seed in range(7):
@@ -126,7 +123,6 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
 
 
 def test_neighbours_of_an_index_of_heads(predictor: Predictor, tmp_path: Path) -> None:
-    pytest.importorskip("faiss", reason="the extra `retrieval` is not installed")
     folder, clip = tmp_path / "images", predictor.clip
     folder.mkdir()
     for seed in range(7):
