@@ -1,5 +1,6 @@
 """dear: adapt CLIP by the roles of its attention heads. The public names, loaded when they are first used."""
 
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,11 @@ try:
     __version__ = version("dear-vlm")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
+
+if sys.flags.safe_path:  # as in a command and the processes that it begins
+    from dear.libraries import load_elsewhere
+
+    load_elsewhere()
 
 _HOME = {
     "Bundle": "dear.adapters.bundle",

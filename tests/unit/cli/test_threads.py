@@ -33,7 +33,7 @@ QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "
 def test_what_the_user_has_set_stays(before: dict[str, str], after: dict[str, str]) -> None:
     environment = dict(before)
     prepare(environment)
-    assert environment == {"THP_MEM_ALLOC_ENABLE": "1"} | after
+    assert environment == {"THP_MEM_ALLOC_ENABLE": "1", "PYTHONSAFEPATH": "1"} | after
 
 
 def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
