@@ -23,7 +23,8 @@ from torch import Tensor
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
-from dear.backbone.tokenizer_parts import tokenizer_parts
+from dear.backbone.long_words import with_long_words
+from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
@@ -71,7 +72,7 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
                 f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer "
                 f"{tokenizer.vocab_size}."
             )
-        return tokenizer  # type: ignore[no-any-return]
+        return with_long_words(tokenizer)  # type: ignore[no-any-return]
     try:
         file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository))
         return file_tokenizer(
@@ -118,10 +119,14 @@ class FileTokenizer:
     """Texts to ids, padded and cut to the context.
 
     Attributes:
-        rust: the `tokenizers.Tokenizer`.
+        rust: the `tokenizers.Tokenizer`, which neither cuts nor pads, nor adds special tokens: its own code
+            for that keeps what is cut off, combined in many ways.
         clean: applied to a text first.
         words: number of ids of the text tower.
         context: most ids of a text.
+        before, after: ids of the special tokens around a text.
+        pad: id that fills up the context.
+        left: whether it does so before the text.
         stripped: id that is replaced by 0 (CLIPA's separator), or None.
     """
 
@@ -129,21 +134,24 @@ class FileTokenizer:
     clean: Callable[[str], str]
     words: int
     context: int
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    pad: int = 0
+    left: bool = False
     stripped: int | None = None
 
     def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
-        """Ids of texts. Raises WeightsError if the tokenizer fails, gives an id that the tower lacks or more
-        ids than its context has.
-        """
+        """Ids of texts. Raises WeightsError if the tokenizer fails, or gives an id that the tower lacks."""
         texts = [texts] if isinstance(texts, str) else texts
-        # Not all at once: each encoding keeps what was cut off.
-        rows = _guarded(lambda: [self.rust.encode(self.clean(text)).ids for text in texts])
-        ids = torch.tensor(rows, dtype=torch.long)
-        if ids.shape[-1] > self.context:  # the parts of a template are not cut
-            raise WeightsError(
-                f"the tokenizer does not fit: it gives {ids.shape[-1]} ids, the text tower has "
-                f"{self.context} places."
-            )
+        room = self.context - len(self.before) - len(self.after)
+        encode = self.rust.encode
+        rows = _guarded(
+            lambda: [encode(self.clean(text), add_special_tokens=False).ids[:room] for text in texts]
+        )
+        ids = torch.full((len(rows), self.context), self.pad, dtype=torch.long)
+        for row, text_ids in zip(ids, rows, strict=True):
+            whole = torch.tensor([*self.before, *text_ids, *self.after], dtype=torch.long)
+            (row[self.context - len(whole) :] if self.left else row[: len(whole)]).copy_(whole)
         if ids.numel() and int(ids.max()) >= self.words:
             raise WeightsError(
                 f"the tokenizer does not fit: it gives the id {int(ids.max())}, the text tower has "
@@ -167,16 +175,19 @@ def file_tokenizer(
 
     import tokenizers
 
-    rust: Any = _guarded(lambda: tokenizers.Tokenizer.from_str(json.dumps(parts)))
+    alone = parts | {"post_processor": None}
+    rust: Any = _guarded(lambda: tokenizers.Tokenizer.from_str(json.dumps(alone)))
     name = _content(settings.get("pad_token")) or PADDING[parts["model"]["type"]]
     if (pad := rust.token_to_id(name)) is None:
         raise ReadingError(file, f"it lacks the padding token {shown(name)}")
     kind = settings.get("tokenizer_class", "").removesuffix("Fast")
     side = settings.get("padding_side", SIDES.get(kind, "right"))
-    rust.enable_padding(direction=side, pad_id=pad, pad_token=name, length=context)
-    _guarded(lambda: rust.enable_truncation(context))
+    before, after = specials(parts["post_processor"], file)
+    if len(before) + len(after) > context:
+        raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
-    return FileTokenizer(rust, open_clip.get_clean_fn(clean), words, context, separator)
+    cleaning = open_clip.get_clean_fn(clean)
+    return FileTokenizer(rust, cleaning, words, context, before, after, pad, side == "left", separator)
 
 
 def _content(token: str | Special | None) -> str | None:

@@ -41,6 +41,12 @@ class Added(TypedDict):
     special: NotRequired[bool]
 
 
+class SpecialIds(TypedDict):
+    """A special token of a template: its ids, mostly one."""
+
+    ids: list[Count]
+
+
 class WordPiece(TypedDict):
     """BERT's model. The library itself checks the entries of vocabularies and merges."""
 
@@ -154,8 +160,49 @@ def _require_step(step: Any, name: str, where: object) -> None:
         raise ReadingError(where, f"its {name}.prepend is longer than one character")
     elif kind == "Precompiled":
         _require_charsmap(step.get("precompiled_charsmap"), name, where)
-    elif kind == "TemplateProcessing" and len(typed(step.get("single"), list[Any], where, name)) > MAX_PARTS:
-        raise ReadingError(where, f"its {name} has more than {MAX_PARTS} parts")
+
+
+def specials(step: Any, where: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of the special tokens that a checked post-processor puts before and after a text.
+
+    Raises ReadingError for one that has the text several times or not at all, or more than `MAX_PARTS`
+    tokens.
+    """
+    before, after = list[int](), list[int]()
+    for part in step["processors"] if (step or {}).get("type") == "Sequence" else [step or {}]:
+        first, last = list[int](), list[int]()
+        if part.get("type") in ("BertProcessing", "RobertaProcessing"):
+            first, last = [_named(part, "cls", where)], [_named(part, "sep", where)]
+        elif part.get("type") == "TemplateProcessing":
+            first, last = _template(part, where)
+        before, after = first + before, after + last
+        if len(before) + len(after) > MAX_PARTS:
+            raise ReadingError(where, f"its post_processor adds more than {MAX_PARTS} tokens")
+    return tuple(before), tuple(after)
+
+
+def _named(part: dict[str, Any], key: str, where: object) -> int:
+    """The id in a pair of a token and its id."""
+    _, number = typed(part.get(key), tuple[str, Count], where, f"post_processor.{key}")
+    return number
+
+
+def _template(part: dict[str, Any], where: object) -> tuple[list[int], list[int]]:
+    pieces = typed(part.get("single"), list[dict[str, dict[str, Any]]], where, "post_processor.single")
+    tokens = typed(
+        part.get("special_tokens") or {}, dict[str, SpecialIds], where, "post_processor.special_tokens"
+    )
+    sides: tuple[list[int], ...] = ([],)
+    for piece in pieces:
+        if piece.keys() == {"Sequence"} and piece["Sequence"].get("id") == "A":
+            sides = (*sides, [])
+        elif piece.keys() == {"SpecialToken"} and (name := str(piece["SpecialToken"].get("id"))) in tokens:
+            sides[-1].extend(tokens[name]["ids"])
+        else:
+            raise ReadingError(where, f"its post_processor.single has the part {shown(piece)}")
+    if len(sides) != 2:
+        raise ReadingError(where, "its post_processor.single must have the text once")
+    return sides[0], sides[1]
 
 
 def _growth(step: Any) -> float:

@@ -163,7 +163,7 @@ class SentenceModel:
         for start in range(0, len(texts), batch):
             numbers = order[start : start + batch]
             ids = self.tokenizer([texts[number] for number in numbers])
-            words = (ids != self.tokenizer.rust.padding["pad_id"]).long()
+            words = (ids != self.tokenizer.pad).long()
             words[:, 0] = 1  # a text without a token
             real = words.flip(1).cumsum(dim=1).flip(1) > 0  # a text may name the padding token
             longest = int(real.sum(dim=1).max())
@@ -222,7 +222,7 @@ def _load(source: str) -> SentenceModel:
         strip_sep_token=False,
     )  # fmt: skip
     clean = _lower if settings.get("do_lower_case", False) else str.strip
-    if tokenizer.rust.padding["direction"] != "right":
+    if tokenizer.left:
         raise ReadingError(source, "its tokenizer pads on the left, which no model of the BERT family does")
     weights = _file(source, WEIGHTS)
     state = {name.removeprefix("bert."): tensor for name, tensor in read_weights(weights).items()}

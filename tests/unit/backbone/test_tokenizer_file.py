@@ -4,14 +4,13 @@ import base64
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer
-from dear.backbone.tokenizer_parts import tokenizer_parts
+from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from dear.reading.files import ReadingError
@@ -52,13 +51,57 @@ def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_more_ids_than_the_context_are_refused() -> None:
-    class Rust:
-        def encode(self, _text: str) -> Any:
-            return SimpleNamespace(ids=[1] * 13)
+TOKENS = {"[A]": {"id": "[A]", "ids": [1, 2], "tokens": ["a", "b"]}}
+TEXT, A = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[A]", "type_id": 0}}
 
-    with pytest.raises(WeightsError, match="it gives 13 ids, the text tower has 11"):
-        FileTokenizer(Rust(), str, words=7, context=11)("a cat")
+
+@pytest.mark.parametrize(
+    ("processor", "before", "after"),
+    [
+        (None, (), ()),
+        ({"type": "ByteLevel"}, (), ()),
+        ({"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}, (2,), (3,)),
+        ({"type": "RobertaProcessing", "sep": ["x", 3], "cls": ["y", 2], "trim_offsets": True}, (2,), (3,)),
+        ({"type": "TemplateProcessing", "single": [A, TEXT], "special_tokens": TOKENS}, (1, 2), ()),
+        (
+            {"type": "Sequence", "processors": [
+                {"type": "BertProcessing", "sep": ["x", 3], "cls": ["y", 4]},
+                {"type": "TemplateProcessing", "single": [TEXT, A], "special_tokens": TOKENS},
+            ]},
+            (4,), (3, 1, 2),
+        ),
+    ],
+)  # fmt: skip
+def test_special_tokens(processor: Any, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    assert specials(processor, "x") == (before, after)
+
+
+@pytest.mark.parametrize(
+    "single", [[TEXT] * 2, [TEXT] * 7, [A], [], [TEXT, A, A, A, A, A], [{}], [{"Sequence": {"id": "B"}}]]
+)
+def test_a_text_is_there_once_among_few_special_tokens(single: list[Any]) -> None:
+    """Several times, the library combines all that it cuts off of each: gigabytes, and SIGABRT."""
+    processor = {"type": "TemplateProcessing", "single": single, "special_tokens": TOKENS}
+    with pytest.raises(
+        ReadingError, match=r"its post_processor(.single)? (must have|has the part|adds more)"
+    ):
+        specials(processor, "x")
+
+
+def test_special_tokens_beyond_the_context_are_refused(tmp_path: Path) -> None:
+    write_tokenizer("BERT", tmp_path)
+    assert read(tmp_path, context=2)("a cat").shape == (1, 2)
+    with pytest.raises(ReadingError, match="more special tokens than the 1 ids"):
+        read(tmp_path, context=1)
+
+
+def test_a_long_text_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The library kept what it cut off, in as many pieces as there are ids."""
+    write_tokenizer("BERT", tmp_path)
+    tokenizer = read(tmp_path, context=3)
+    encoding = tokenizer.rust.encode("a cat " * 500, add_special_tokens=False)
+    assert (len(encoding.ids) > 500, encoding.overflowing) == (True, [])
+    assert tokenizer("a cat " * 500).shape == (1, 3)
 
 
 def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
@@ -96,7 +139,6 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
             {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 2},
             "has ByteLevel twice",
         ),
-        ("post_processor", {"type": "TemplateProcessing", "single": [{}] * 9}, "more than 8 parts"),
         ("post_processor", {"type": "TemplateProcessing", "pair": [[0] * 2000]}, "more than 1,000 values"),
         ("model", {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.5}, r"its model.dropout is 0.5"),
         ("model", {"type": "WordLevel", "vocab": {}}, "its model is 'WordLevel'"),
