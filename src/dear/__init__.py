@@ -1,6 +1,5 @@
 """dear: adapt CLIP by the roles of its attention heads. The public names, loaded when they are first used."""
 
-import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,7 @@ try:
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
-if sys.flags.safe_path:  # as in a command and the processes that it begins
-    from dear.libraries import load_elsewhere
-
-    load_elsewhere()
+import_module("dear.libraries")  # before torch: in a worker of a command it loads that elsewhere
 
 _HOME = {
     "Bundle": "dear.adapters.bundle",

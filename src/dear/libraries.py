@@ -53,3 +53,7 @@ def _in_pythons_folder() -> Iterator[None]:
     finally:
         os.fchdir(here)
         os.close(here)
+
+
+if sys.flags.safe_path:  # as in the processes that a command begins
+    load_elsewhere()

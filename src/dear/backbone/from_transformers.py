@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import HUB
+from dear.backbone.model_config import Epsilon, Ratio, Shift
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
 from dear.reading.typed import Positive, shown
@@ -46,7 +47,7 @@ class TowerConfig(TypedDict, total=False):
     image_size: Positive
     patch_size: Positive
     hidden_act: str
-    layer_norm_eps: float
+    layer_norm_eps: Epsilon
     eos_token_id: int
     projection_size: Positive | None
 
@@ -63,8 +64,8 @@ class Config(TypedDict):
 class PixelConfig(TypedDict, total=False):
     """The normalisation of the pixels."""
 
-    image_mean: tuple[float, float, float]
-    image_std: tuple[float, float, float]
+    image_mean: tuple[Shift, Shift, Shift]
+    image_std: tuple[Ratio, Ratio, Ratio]
 
 
 TEXT: dict[str, Any] = {

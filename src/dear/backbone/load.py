@@ -193,7 +193,11 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         mean, std = pixels.get("mean", mean), pixels.get("std", std)
     network = _on_meta(model, make)
     require_fit(network, model)
-    at_most("patches", patches_of(network), model)
+    at_most("patches", patches := patches_of(network), model)
+    if not patches:
+        raise WeightsError(
+            f"{model} does not fit: the patches of its image tower are larger than its pictures."
+        )
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
         _require_room(network, model)

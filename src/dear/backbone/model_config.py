@@ -18,6 +18,7 @@ Size = Annotated[int, Range(1, 2**20)]
 Side = Annotated[int, Range(1, 2**15)]
 Ratio = Annotated[float, Range(1e-3, 1e3)]
 Logarithm = Annotated[float, Range(-20, 20)]
+Epsilon = Annotated[float, Range(0, 1)]
 Shift = Annotated[float, Range(-1e3, 1e3)]
 
 
@@ -30,7 +31,7 @@ class Activation(TypedDict, total=False):
 class Norm(TypedDict, total=False):
     """Settings of a LayerNorm."""
 
-    eps: Annotated[float, Range(0, 1)]
+    eps: Epsilon
 
 
 class BlockConfig(TypedDict, total=False):
@@ -122,7 +123,7 @@ class ModelConfig(TypedDict):
 class PixelConfig(TypedDict, total=False):
     """The normalisation of the pixels."""
 
-    mean: tuple[float, float, float]
+    mean: tuple[Shift, Shift, Shift]
     std: tuple[Ratio, Ratio, Ratio]
 
 

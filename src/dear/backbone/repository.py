@@ -109,11 +109,11 @@ class Repository:
         """transformers' normalisation of pixels; empty if there is no file for it."""
         try:
             path = self.find((from_transformers.PIXELS,))
-            content = read_json(path)
-            statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
-            return dict(typed(statistics, from_transformers.PixelConfig, path))
-        except (WeightsError, ReadingError, TypeError):
+        except WeightsError:
             return {}
+        content = typed(read_json(path), dict[str, Any], path)
+        statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
+        return dict(typed(statistics, from_transformers.PixelConfig, path))
 
 
 def repository(model: str, named_by: str = "") -> Repository | None:

@@ -21,7 +21,7 @@ from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.text import TextTrunk
 from dear.backbone.towers import outside_autocast
-from dear.errors import SettingsError
+from dear.errors import SettingsError, WeightsError
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
@@ -154,7 +154,7 @@ class Method(nn.Module):
         """Set the classes to classify: computes the prompts' trunk and the frozen text features once.
 
         Raises SettingsError for other classes than the first if the method has no open vocabulary, LimitError
-        for too many prompts.
+        for too many prompts, WeightsError for features that are not finite.
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
@@ -166,6 +166,11 @@ class Method(nn.Module):
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
         self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()
+        if not self.frozen_text.isfinite().all():
+            raise WeightsError(
+                f"{self.clip.identity.model} gives class names features that are not finite numbers: its "
+                "weights are damaged, or too large for their precision."
+            )
 
     @property
     def keeps_text_tower(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.errors import SettingsError, TrainingDiverged, warn
+from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Method
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batches, training_images
@@ -72,7 +72,13 @@ def train(
         )
     settings = replace(settings, precision=precision_for(method.clip, settings.precision))
     method.text_chunk = settings.text_chunk
-    method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
+    try:
+        method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise WeightsError(
+            f"{method.name} cannot be fitted: the features of {method.clip.identity.model} are not finite "
+            f"numbers, or do not differ ({first_line(error)})."
+        ) from error
     if not method.takes_steps:
         return []
     fabric = fabric or make_fabric(device, settings.precision)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dear.backbone.load import load_clip
-from dear.errors import WeightsError
+from dear.errors import DearError, WeightsError
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -130,3 +130,14 @@ def test_without_its_tokenizer_one_line_says_what_to_do(tmp_path: Path) -> None:
     ) as caught:
         load_clip(str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pixels", [{"image_std": [0, 0, 0]}, {"image_mean": [1e308] * 3}, {"image_mean": 3}, [], "x"]
+)
+def test_statistics_of_pixels_that_cannot_be(pixels: object, tmp_path: Path) -> None:
+    """They would be ignored, or make features that are not finite."""
+    saved(tmp_path, "CLIP")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(pixels))
+    with pytest.raises(DearError, match=r"preprocessor_config\.json: it"):
+        load_clip(str(tmp_path))

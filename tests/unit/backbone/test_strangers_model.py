@@ -84,6 +84,11 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
         ({"layers": [10**9, 1, 1, 1]}, {}, "1,000,000,000 layers of a tower, above the limit"),
         ({"image_size": 1025}, {}, "1,025 pixels of a side of a model's pictures, above the limit of 1,024"),
         ({"image_size": [16, 1025]}, {}, "1,025 pixels of a side"),
+        (
+            {"patch_size": 64, "image_size": 32},
+            {},
+            "the patches of its image tower are larger than its pictures",
+        ),
         ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
         ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
         ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),

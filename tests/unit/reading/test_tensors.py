@@ -2,6 +2,8 @@
 
 import io
 import zipfile
+from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,42 @@ def test_a_torch_file_has_no_tuples_whose_hash_takes_forever(new: bool) -> None:
     for value in ([pairs], [(wide,) * 100]):
         with pytest.raises(ReadingError, match="it has a tuple of more than 10,000 parts"):
             require_plain_torch_file(saved(value, new=new), "it")
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_torch_file_calls_what_tensors_need_alone(new: bool) -> None:
+    """torch's reader allows more: 1,191 bytes of nested codecs took 3.6 GB, a text in Punycode minutes."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(torch.bfloat16)
+    kinds = (torch.float16, torch.float64, torch.int8, torch.uint8, torch.int64, torch.bool, torch.complex64)
+    values = {
+        "state": model.state_dict(), "parameter": model[0].weight, "size": torch.Size([2, 3]),
+        "dtype": torch.bfloat16, "device": torch.device("cpu"), "part": torch.ones(7)[2:5],
+        **{str(kind): torch.ones(2).to(kind) for kind in kinds}, "epoch": 3, "name": "x", "rate": 0.5,
+    }  # fmt: skip
+    file = saved(values, new=new)
+    require_plain_torch_file(file, "it")
+    file.seek(0)
+    assert torch.load(file, weights_only=True).keys() == values.keys()
+    for value, name in (
+        (bytearray(b"x"), "builtin"), ({1, 2}, "builtin"), (Counter("aa"), "Counter"), (b"x", "_codecs"),
+        (timedelta(1), "timedelta"), (3j, "complex"), (torch.ones(2).to_sparse(), "_rebuild_sparse_tensor"),
+    ):  # fmt: skip
+        with pytest.raises(ReadingError, match=f"its pickle names .*{name}"):
+            require_plain_torch_file(saved([value], new=new), "it")
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"\x80\x02ctorch\nFloatStorage\nJ\x00\x00\x00\x7f\x85R.",  # FloatStorage(2**31)
+        b"\x80\x02ctorch.storage\nUntypedStorage\nq\x00J\x00\x00\x00\x7f\x85\x30h\x00J\x00\x00\x00\x7f\x85R.",
+        b"\x80\x02K\x01K\x01\x85R.",
+        b"\x80\x02ccollections\nOrderedDict\n)\x81.",
+    ],
+)
+def test_a_torch_file_calls_no_types(pickled: bytes) -> None:
+    with pytest.raises(ReadingError, match="its pickle calls what weights have no need of"):
+        require_plain_torch_file(io.BytesIO(pickled), "it")
 
 
 def test_a_torch_file_is_not_compressed_and_can_be_listed() -> None:

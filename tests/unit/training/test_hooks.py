@@ -1,5 +1,6 @@
 """What a method may ask of the loop: several views, targets of pixels, batches and draws of its own."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +11,10 @@ from torch.nn.functional import interpolate
 
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import train_views, view_numbers
+from dear.errors import WeightsError
+from dear.methods.base import Method
 from dear.methods.coop.method import CoOp
+from dear.methods.registry import build_method
 from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -157,3 +161,23 @@ def test_each_step_has_draws_of_its_own(small_clip: Clip, tmp_path: Path) -> Non
     with pytest.raises(Interrupted):
         trained(small_clip, Watched, checkpoint=tmp_path / "run.pt", progress=stop)
     assert trained(small_clip, Watched, checkpoint=tmp_path / "run.pt").drawn == whole.drawn[3:]
+
+
+def gda(clip: Clip) -> Method:
+    return build_method("gda", clip, torch.Generator().manual_seed(1))
+
+
+def test_features_of_class_names_that_are_not_finite(small_clip: Clip) -> None:
+    method = gda(small_clip)
+    small_clip.text.projection.data.fill_(math.nan)
+    with pytest.raises(WeightsError, match="gives class names features that are not finite"):
+        method.set_classes(CLASSES, ["a photo of a {}"])
+
+
+def test_features_of_images_that_are_not_finite(small_clip: Clip) -> None:
+    """gda divides by their covariance."""
+    method = gda(small_clip)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    small_clip.image.projection.data.fill_(math.nan)
+    with pytest.raises(WeightsError, match=r"gda cannot be fitted: the features of .* are not finite"):
+        train(method, few(), TrainSettings(), seed=1)
